@@ -1,0 +1,3 @@
+"""CoilClaw: a governed coding-agent runtime."""
+
+__version__ = "0.1.0"

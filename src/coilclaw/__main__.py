@@ -1,0 +1,8 @@
+"""``python -m coilclaw`` is the same program as ``coilclaw``."""
+
+import sys
+
+from coilclaw.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

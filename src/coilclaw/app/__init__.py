@@ -1,0 +1,5 @@
+"""Where objects are wired together, and nowhere else."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = ("doctor", "home", "tree")

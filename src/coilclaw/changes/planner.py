@@ -1,0 +1,332 @@
+"""The planner: a change set and what stands at its paths → the exact bytes before and after.
+
+Rules, each refusing the whole set:
+
+- ``plan.overlap``: two operations touch one file, by whatever spelling or format, or one needs a
+  directory where another needs a file;
+- ``plan.exists`` / ``plan.missing``: a new file that is there already, an old one that is not;
+- ``plan.obstacle``: a directory or a special file stands where a file is needed;
+- ``plan.link``: a symbolic link stands where a file is needed, or a link would leave the tree;
+- ``plan.content``: a file to be deleted does not hold what the answer says it holds;
+- ``plan.bounds``: a file or the whole plan is larger than its bound;
+- and those of the edits themselves (``patch.*``, ``lines.*``, ``git.*``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from coilclaw.changes import gitbinary, lines, textedit
+from coilclaw.changes.operations import (
+    ChangeSet,
+    DeleteFile,
+    EditText,
+    Limits,
+    Operation,
+    Options,
+    PatchBinary,
+    PatchFile,
+    Source,
+    WriteFile,
+    WriteLink,
+)
+from coilclaw.changes.plan import FileChange, Plan
+from coilclaw.domain.files import FileState, Obstacle, RegularFile, Symlink
+from coilclaw.domain.treepath import TreePath
+from coilclaw.errors import PathRefused, PlanRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coilclaw.changes.sighting import Sighting
+
+
+Outcome: TypeAlias = tuple[TreePath, FileState, FileState]
+
+
+def paths_of(change_set: ChangeSet) -> tuple[TreePath, ...]:
+    """Return every path an answer names, in its order, each once."""
+    named: dict[TreePath, None] = {}
+    for operation in change_set.operations:
+        named[operation.path] = None
+        if isinstance(operation, PatchFile | PatchBinary) and operation.target is not None:
+            named[operation.target] = None
+    return tuple(named)
+
+
+def plan(
+    change_set: ChangeSet,
+    seen: Mapping[TreePath, Sighting],
+    *,
+    options: Options = Options(),
+    limits: Limits = Limits(),
+) -> Plan:
+    """Work out the whole effect of an answer, or refuse it whole."""
+    planner = _Planner(seen, options, limits)
+    for operation in change_set.operations:
+        planner.add(operation)
+    return planner.finish()
+
+
+class _Planner:
+    def __init__(self, seen: Mapping[TreePath, Sighting], options: Options, limits: Limits) -> None:
+        self._seen = seen
+        self._options = options
+        self._limits = limits
+        self._outcomes: list[Outcome] = []
+        self._touched: dict[TreePath, Operation] = {}
+        self._written: dict[tuple[str, ...], TreePath] = {}
+        self._identities: dict[tuple[int, int], TreePath] = {}
+        self._warnings: list[str] = []
+        self._total = 0
+
+    def add(self, operation: Operation) -> None:
+        match operation:
+            case WriteFile():
+                self._write_file(operation)
+            case WriteLink():
+                self._write_link(operation)
+            case DeleteFile():
+                self._delete(operation)
+            case EditText():
+                self._edit_text(operation)
+            case PatchFile():
+                self._patch_file(operation)
+            case PatchBinary():
+                self._patch_binary(operation)
+
+    def finish(self) -> Plan:
+        self._refuse_nesting()
+        changes = [
+            FileChange(path, before, after)
+            for path, before, after in self._outcomes
+            if before != after
+        ]
+        changes.sort(key=lambda change: change.path)
+        return Plan(tuple(changes), tuple(self._warnings))
+
+    # One method per operation.
+
+    def _write_file(self, operation: WriteFile) -> None:
+        sighting = self._seen[operation.path]
+        before = self._target(operation, sighting, new=operation.new)
+        executable = operation.executable
+        if executable is None:
+            executable = isinstance(before, RegularFile) and before.executable
+        after = RegularFile(operation.content, executable)
+        self._put(operation, sighting, before, after)
+
+    def _write_link(self, operation: WriteLink) -> None:
+        sighting = self._seen[operation.path]
+        if not self._options.links:
+            raise _refused("plan.link", operation, "would create a symbolic link")
+        if sighting.own_found is not None:
+            raise _refused("plan.exists", operation, "is to be created, but it is there already")
+        if not _stays_inside(sighting.own, operation.target):
+            raise _refused("plan.link", operation, "would link to a place outside the tree")
+        self._claim(operation, sighting.own, None)
+        self._record(sighting.own, None, Symlink(operation.target))
+
+    def _delete(self, operation: DeleteFile) -> None:
+        sighting = self._seen[operation.path]
+        before = self._own(operation, sighting)
+        if operation.expected is not None:
+            held = before.content if isinstance(before, RegularFile) else before.target
+            if held != operation.expected:
+                raise _refused(
+                    "plan.content", operation, "does not hold what the answer says it deletes"
+                )
+        self._claim(operation, sighting.own, sighting.identity)
+        self._record(sighting.own, before, None)
+
+    def _edit_text(self, operation: EditText) -> None:
+        sighting = self._seen[operation.path]
+        before = self._regular(operation, sighting)
+        content, warnings = textedit.apply(
+            before.content,
+            operation.replacements,
+            path=str(operation.path),
+            options=self._options,
+        )
+        self._warnings.extend(warnings)
+        self._put(operation, sighting, before, RegularFile(content, before.executable))
+
+    def _patch_file(self, operation: PatchFile) -> None:
+        sighting = self._seen[operation.path]
+        before = self._regular(operation, sighting)
+        content = lines.apply(
+            before.content, operation.hunks, path=str(operation.path), options=self._options
+        )
+        if operation.old_executable not in {None, before.executable}:
+            self._warnings.append(f"'{operation.path}' has another mode than the patch says")
+        executable = before.executable if operation.executable is None else operation.executable
+        self._deliver(operation, sighting, before, RegularFile(content, executable))
+
+    def _patch_binary(self, operation: PatchBinary) -> None:
+        sighting = self._seen[operation.path]
+        if operation.new:
+            before = self._target(operation, sighting, new=True)
+            content = gitbinary.result(None, operation)
+            self._put(operation, sighting, before, RegularFile(content, bool(operation.executable)))
+            return
+        found = self._regular(operation, sighting)
+        content = gitbinary.result(found.content, operation)
+        if operation.delete:
+            self._claim(operation, sighting.own, sighting.identity)
+            self._record(sighting.own, found, None)
+            return
+        executable = found.executable if operation.executable is None else operation.executable
+        self._deliver(operation, sighting, found, RegularFile(content, executable))
+
+    def _deliver(
+        self,
+        operation: PatchFile | PatchBinary,
+        sighting: Sighting,
+        before: RegularFile,
+        after: RegularFile,
+    ) -> None:
+        if operation.target is None:
+            self._put(operation, sighting, before, after)
+            return
+        if not operation.keep:
+            self._own(operation, sighting)
+            if isinstance(sighting.own_found, Symlink):
+                raise _refused("plan.link", operation, "is a symbolic link and cannot be moved")
+            self._claim(operation, sighting.own, sighting.identity)
+            self._record(sighting.own, before, None)
+        goal = self._seen[operation.target]
+        there = self._target(operation, goal, new=True)
+        self._put(operation, goal, there, after)
+
+    # What may stand at a path.
+
+    def _target(self, operation: Operation, sighting: Sighting, *, new: bool) -> FileState:
+        found = sighting.real_found
+        if isinstance(found, Obstacle):
+            raise _refused("plan.obstacle", operation, f"is a {found.kind}", sighting.own)
+        if isinstance(found, Symlink):
+            raise _refused("plan.link", operation, "is a symbolic link", sighting.own)
+        if new and found is not None:
+            raise _refused(
+                "plan.exists", operation, "is to be created, but it is there already", sighting.own
+            )
+        return found
+
+    def _own(self, operation: Operation, sighting: Sighting) -> RegularFile | Symlink:
+        found = sighting.own_found
+        if isinstance(found, Obstacle):
+            raise _refused("plan.obstacle", operation, f"is a {found.kind}")
+        if found is None:
+            raise _refused("plan.missing", operation, "is not there")
+        return found
+
+    def _regular(self, operation: Operation, sighting: Sighting) -> RegularFile:
+        found = self._target(operation, sighting, new=False)
+        if found is None:
+            raise _refused("plan.missing", operation, "is not there")
+        assert isinstance(found, RegularFile)
+        return found
+
+    # Keeping account.
+
+    def _put(
+        self, operation: Operation, sighting: Sighting, before: FileState, after: RegularFile
+    ) -> None:
+        path = sighting.real
+        size = len(after.content)
+        if size > self._limits.file_bytes:
+            raise _refused(
+                "plan.bounds",
+                operation,
+                f"would be {size:,} bytes, more than the bound of {self._limits.file_bytes:,}",
+                path,
+            )
+        self._total += size
+        if self._total > self._limits.total_bytes:
+            raise PlanRefused(
+                f"the answer would write more than {self._limits.total_bytes:,} bytes in all",
+                rule="plan.bounds",
+            )
+        self._claim(operation, path, sighting.identity)
+        twin = self._written.setdefault(path.folded, path)
+        if twin != path:
+            raise PlanRefused(
+                f"'{twin}' and '{path}' would be one file on some file systems",
+                rule="plan.overlap",
+                path=str(path),
+                line=_line(operation),
+            )
+        self._record(path, before, after)
+
+    def _claim(
+        self, operation: Operation, path: TreePath, identity: tuple[int, int] | None
+    ) -> None:
+        other = self._touched.get(path)
+        if other is not None:
+            raise PlanRefused(
+                f"'{path}' is changed twice in one answer ({_at(other.source)} and "
+                f"{_at(operation.source)})",
+                rule="plan.overlap",
+                path=str(path),
+                line=_line(operation),
+                hint="put all changes of one file into one operation",
+            )
+        if identity is not None:
+            known = self._identities.setdefault(identity, path)
+            if known != path:
+                raise PlanRefused(
+                    f"'{known}' and '{path}' are the same file",
+                    rule="plan.overlap",
+                    path=str(path),
+                    line=_line(operation),
+                )
+        self._touched[path] = operation
+
+    def _record(self, path: TreePath, before: FileState, after: FileState) -> None:
+        self._outcomes.append((path, before, after))
+
+    def _refuse_nesting(self) -> None:
+        """A path that one operation treats as a file may not be a directory of another."""
+        for path, operation in self._touched.items():
+            for depth in range(1, len(path.parts)):
+                parent = TreePath(path.parts[:depth])
+                if parent in self._touched:
+                    raise PlanRefused(
+                        f"'{parent}' is a file for one operation and a directory for '{path}'",
+                        rule="plan.overlap",
+                        path=str(path),
+                        line=_line(operation),
+                    )
+
+
+def _stays_inside(link: TreePath, target: bytes) -> bool:
+    """Judge a link's text alone: it may climb first, but never after it went into a directory."""
+    names = [name for name in target.split(b"/") if name not in {b"", b"."}]
+    if target.startswith(b"/") or b"\0" in target or not names:
+        return False
+    climbs = 0
+    while climbs < len(names) and names[climbs] == b"..":
+        climbs += 1
+    rest = names[climbs:]
+    if climbs > len(link.parents) or not rest or b".." in rest:
+        return False
+    try:
+        TreePath.parse(b"/".join(rest).decode("utf-8"))
+    except (PathRefused, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _line(operation: Operation) -> int | None:
+    return operation.source.line if operation.source else None
+
+
+def _at(source: Source | None) -> str:
+    return f"line {source.line}" if source else "an earlier operation"
+
+
+def _refused(
+    rule: str, operation: Operation, what: str, path: TreePath | None = None
+) -> PlanRefused:
+    named = path or operation.path
+    return PlanRefused(f"'{named}' {what}", rule=rule, path=str(named), line=_line(operation))

@@ -1,0 +1,208 @@
+"""Literal replacements in the bytes of a file.
+
+What is not replaced stays byte for byte: a byte order mark, line endings (also where a file mixes
+them), a missing final newline. A ``find`` that does not occur as it is written is looked for with
+CRLF and LF taken as the same; inserted line breaks become those that stand around them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.changes.operations import Limits
+from coilclaw.domain.treepath import shown
+from coilclaw.errors import PlanRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from coilclaw.changes.operations import Options, Replacement
+
+MAX_COUNTED: Final = 1000
+"""Matches counted before counting stops: a refusal need not know more."""
+
+_BOM: Final = "\ufeff"
+_LIMITS: Final = Limits()
+
+
+def apply(
+    content: bytes,
+    replacements: Sequence[Replacement],
+    *,
+    path: str,
+    options: Options,
+    limits: Limits = _LIMITS,
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return the content with all replacements made in order, and what was skipped (lenient)."""
+    text = _decoded(content, path)
+    mark = _BOM if text.startswith(_BOM) else ""
+    text = text.removeprefix(mark)
+    warnings: list[str] = []
+    for number, replacement in enumerate(replacements, start=1):
+        edit = _Edit(text, replacement, has_mark=bool(mark))
+        wrong = "missing" if edit.count == 0 else "ambiguous" if edit.count > 1 else None
+        if wrong == "ambiguous" and replacement.limit == "all":
+            wrong = None
+        if wrong and not options.lenient:
+            raise _refused(wrong, number, path, edit.count)
+        if wrong == "missing":
+            warnings.append(f"replacement {number} of {shown(path)} matches nothing and is skipped")
+            continue
+        if edit.size > limits.file_bytes:
+            raise PlanRefused(
+                f"replacement {number} would make {shown(path)} larger than "
+                f"{limits.file_bytes:,} bytes",
+                rule="plan.bounds",
+                path=path,
+            )
+        text = edit.made()
+    return (mark + text).encode("utf-8"), tuple(warnings)
+
+
+class _Edit:
+    """One replacement in one text."""
+
+    def __init__(self, text: str, replacement: Replacement, *, has_mark: bool) -> None:
+        self._text = text
+        self._all = replacement.limit == "all"
+        find, put = replacement.find, replacement.replace
+        if has_mark and find.startswith(_BOM) and find not in text:
+            # The mark stands before the text and stays there, whether it was looked for or not.
+            find, put = find[1:], put.removeprefix(_BOM)
+        self._find = find
+        # A text without any line break has no ending that an inserted one could take.
+        self._put = put.replace("\r\n", "\n") if "\n" in text else put
+        self._plain = text
+        """The text that is searched."""
+        self._breaks: list[int] = []
+        """Where it has a LF that is a CRLF in the text."""
+        if ("\n" in find or "\r" in find) and ("\r\n" in find or "\r\n" in text):
+            self._fold_unless_literal()
+        self.count = self._counted()
+        self._near = -1
+        """The first line break after the last match, once it was looked for."""
+        self._last = text.rfind("\n")
+
+    @property
+    def size(self) -> int:
+        """How long the text becomes, at most."""
+        growth = len(self._put) + self._put.count("\n") - len(self._find)
+        return len(self._text) + growth * (self.count if self._all else 1)
+
+    def made(self) -> str:
+        """Return the text with its matches replaced: all of them, or the first."""
+        if self._all and "\r\n" not in self._text:
+            return self._text.replace(self._find, self._put)
+        head, tail = self._kept()
+        inner = self._put[head : len(self._put) - tail]
+        out: list[str] = []
+        settled = 0
+        for place in _places(self._plain, self._find, len(self._find)):
+            begin, finish = self._offset(place), self._offset(place + len(self._find))
+            start, end = self._offset(place + head), self._offset(place + len(self._find) - tail)
+            ending = self._ending(begin, finish) if "\n" in inner else ""
+            out += (self._text[settled:start], inner.replace("\n", ending))
+            settled = end
+            if not self._all:
+                break
+        return "".join((*out, self._text[settled:]))
+
+    def _fold_unless_literal(self) -> None:
+        """Search with every CRLF taken as a LF, if the text to find is not there as it stands."""
+        literal = False
+        if not self._all:
+            # A match that takes one half of a CRLF and leaves the other is none.
+            found = list(islice(_places(self._text, self._find, 1), MAX_COUNTED))
+            literal = bool(found) and not any(self._splits(place) for place in found)
+        if literal:
+            return
+        self._find = self._find.replace("\r\n", "\n")
+        pieces = self._text.split("\r\n")
+        place = -1
+        for piece in pieces[:-1]:
+            place += len(piece) + 1
+            self._breaks.append(place)
+        self._plain = "\n".join(pieces)
+
+    def _splits(self, place: int) -> bool:
+        end = place + len(self._find)
+        return "\r\n" in {self._text[max(place - 1, 0) : place + 1], self._text[end - 1 : end + 1]}
+
+    def _counted(self) -> int:
+        if not self._find:
+            return 0
+        if self._all:
+            return self._plain.count(self._find)
+        return sum(1 for _ in islice(_places(self._plain, self._find, 1), MAX_COUNTED))
+
+    def _kept(self) -> tuple[int, int]:
+        """Return how much of a match stays as it is in the file, at its beginning and its end."""
+        if "\r" in self._find:
+            return 0, 0
+        head = _shared(self._find, self._put)
+        return head, _shared(self._find[head:][::-1], self._put[head:][::-1])
+
+    def _offset(self, place: int) -> int:
+        """Return the offset in the text of one in the searched text."""
+        return place + bisect_left(self._breaks, place)
+
+    def _ending(self, start: int, end: int) -> str:
+        """Return the line ending that a line break put in place of this span gets."""
+        text = self._text
+        breaks = text.count("\n", start, end)
+        if breaks:
+            return "\r\n" if 2 * text.count("\r\n", start, end) > breaks else "\n"
+        if self._near < end:
+            found = text.find("\n", end)
+            self._near = len(text) if found < 0 else found
+        # Where nothing follows, the last break of all is the one before.
+        near = min(self._near, self._last)
+        return "\r\n" if near > 0 and text[near - 1] == "\r" else "\n"
+
+
+def _decoded(content: bytes, path: str) -> str:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise PlanRefused(
+            f"{shown(path)} is not UTF-8 text and cannot be patched by literal replacements",
+            rule="patch.binary",
+            path=path,
+        ) from problem
+    if "\0" in text:
+        raise PlanRefused(
+            f"{shown(path)} holds a NUL and cannot be patched by literal replacements",
+            rule="patch.binary",
+            path=path,
+        )
+    return text
+
+
+def _places(text: str, find: str, stride: int) -> Iterator[int]:
+    place = text.find(find)
+    while place >= 0:
+        yield place
+        place = text.find(find, place + stride)
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    return next(at for at in range(length) if one[at] != other[at])
+
+
+def _refused(wrong: str, number: int, path: str, count: int) -> PlanRefused:
+    matches = f"{count} matches" if count < MAX_COUNTED else f"{MAX_COUNTED} or more matches"
+    what = matches if wrong == "missing" else f"{matches}, where exactly one is needed"
+    return PlanRefused(
+        f"replacement {number} of {shown(path)} has {what}",
+        rule=f"patch.{wrong}",
+        path=path,
+        hint="the text to find must stand in the file exactly once, or its limit must be 'all'"
+        if wrong == "ambiguous"
+        else "the text to find must stand in the file as it is written",
+    )

@@ -1,0 +1,108 @@
+"""Printing: colour for people, plain text for pipes, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_STYLES: Final = {
+    "red": "\x1b[31m",
+    "green": "\x1b[32m",
+    "yellow": "\x1b[33m",
+    "cyan": "\x1b[36m",
+    "bold": "\x1b[1m",
+    "dim": "\x1b[2m",
+}
+_RESET: Final = "\x1b[0m"
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """Where a command prints, and how."""
+
+    out: TextIO
+    err: TextIO
+    colour_out: bool
+    colour_err: bool
+    as_json: bool = False
+
+    @classmethod
+    def of(
+        cls, out: TextIO, err: TextIO, environ: Mapping[str, str], *, as_json: bool = False
+    ) -> Console:
+        """Use colour only on a terminal that wants it."""
+        wanted = "NO_COLOR" not in environ and environ.get("TERM", "") not in {"", "dumb"}
+        return cls(
+            out, err, wanted and out.isatty() and not as_json, wanted and err.isatty(), as_json
+        )
+
+    def print(self, text: str = "", style: str | None = None) -> None:
+        """Print one line; on a terminal nothing in it can move the cursor."""
+        if self.out.isatty():
+            text = visible(text)
+        if style and self.colour_out:
+            text = f"{_STYLES[style]}{text}{_RESET}"
+        self.out.write(_writable(text, self.out) + "\n")
+
+    def note(self, text: str, style: str | None = None) -> None:
+        """Print one line for people beside the output."""
+        text = visible(text)
+        if style and self.colour_err:
+            text = f"{_STYLES[style]}{text}{_RESET}"
+        self.err.write(_writable(text, self.err) + "\n")
+
+    def error(self, message: str, *, rule: str, hint: str | None = None) -> None:
+        """Say what went wrong in one sentence, by which rule, and what to do."""
+        sys.stdout.flush()
+        self.note(f"coilclaw: {message} [{rule}]", "red")
+        if hint:
+            self.note(f"  hint: {hint}")
+
+    def warn(self, message: str) -> None:
+        self.note(f"coilclaw: warning: {message}", "yellow")
+
+    def data(self, value: object) -> None:
+        """Print JSON, in ASCII so that any bytes of a name survive."""
+        self.out.write(json.dumps(value, indent=2, sort_keys=False) + "\n")
+
+    def diff(self, lines: Iterable[str]) -> None:
+        """Print a unified diff."""
+        for line in lines:
+            self.print(line, _diff_style(line))
+
+
+def visible(text: str) -> str:
+    """Make everything visible that could hide, move or reorder text on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char == "\t" or unicodedata.category(char) not in _HIDDEN
+        else f"\\x{ord(char):02x}"
+        if ord(char) < 0x100
+        else f"\\u{ord(char):04x}"
+        for char in text
+    )
+
+
+def _diff_style(line: str) -> str | None:
+    if line.startswith(
+        ("diff --git ", "--- ", "+++ ", "new file", "deleted file", "old mode", "new mode")
+    ):
+        return "bold"
+    if line.startswith("@@"):
+        return "cyan"
+    return {"+": "green", "-": "red", "\\": "dim"}.get(line[:1])
+
+
+def _writable(text: str, stream: TextIO) -> str:
+    """Names that are not UTF-8 carry surrogates; print them as escapes instead of failing."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,0 +1,55 @@
+"""The argument parser: one entry per command, each built by its own module."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import Final
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "apply": ("apply", "apply a model's answer to a tree, all or nothing"),
+    "undo": ("undo", "take a change back"),
+    "changes": ("changes", "list and show the changes made to a tree"),
+    "prompt": ("prompt", "print the text that tells a model how to answer"),
+    "snapshot": ("snapshot", "take, compare and restore pictures of a whole tree"),
+    "doctor": ("doctor", "say what this machine offers"),
+    "demo": ("demo", "show what it does, on a tree made for the purpose"),
+}
+"""Command → the module of this area that declares and runs it, and its one-line help."""
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Build the parser; with ``only``, just the part that one command needs."""
+    from coilclaw import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="coilclaw",
+        description="A governed coding-agent runtime: models propose, hard gates decide.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"coilclaw {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, (module, summary) in COMMANDS.items():
+        if only not in {None, name}:
+            continue
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            allow_abbrev=False,
+        )
+        command.set_defaults(module=module)
+        import_module(f"coilclaw.cli.{module}").declare(command)
+    return parser
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--root``, which every command on a tree takes."""
+    parser.add_argument(
+        "--root", default=".", metavar="DIR", help="the tree (default: the current directory)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")

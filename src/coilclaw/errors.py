@@ -1,0 +1,230 @@
+"""Every exception of CoilClaw, as one tree.
+
+    CoilClawError
+    ├── UsageError             wrong command line, configuration or contract
+    │   └── AnswerError        a model's answer that cannot be read
+    ├── DeniedError            a rule says no, or somebody stopped it
+    │   ├── PathRefused        a path that no change may name
+    │   ├── PlanRefused        an answer that does not fit the tree as it is
+    │   └── UndoRefused        a change that cannot be taken back as things are
+    ├── VerificationFailed     evidence that does not hold
+    ├── ProviderError          a model could not be asked, or answered nothing that can be used
+    │   ├── ProviderNetwork    no connection, or it broke
+    │   ├── ProviderTimeout    no answer in time
+    │   ├── ProviderAuth       the key is wrong, missing or not allowed
+    │   ├── ProviderRateLimit  too many requests
+    │   ├── ProviderServer     the provider is in trouble itself
+    │   ├── ProviderRejected   the provider does not take the request
+    │   ├── ProviderMalformed  an answer that is not of the provider's form, or too large
+    │   └── ProviderTruncated  an answer that was cut off at a limit
+    └── EnvironmentFault       our own trouble: disk, git, kernel, another process
+        ├── JournalDamaged     a journal that may not be continued
+        ├── LockTimeout        somebody else holds the lock for too long
+        ├── GitFailed          git said no
+        └── ProcessFault       a process that could not be started
+
+Every error carries the rule it stands for, a sentence that says what happened and where, and,
+where there is something to do about it, a hint. Exit codes are given to them in ``cli`` only.
+"""
+
+from __future__ import annotations
+
+
+class CoilClawError(Exception):
+    """Something happened that the caller cannot go on after."""
+
+    rule = "error"
+
+    def __init__(self, message: str, *, rule: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.rule = rule or type(self).rule
+        self.hint = hint
+        self.where: str | None = None
+        """The file that was read when it happened; set by whoever knows its name."""
+
+
+class UsageError(CoilClawError):
+    """The command line, a configuration or a contract is wrong."""
+
+    rule = "usage"
+
+
+class AnswerError(UsageError):
+    """A model's answer cannot be read; ``line`` counts from 1 within the answer."""
+
+    rule = "answer.malformed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str | None = None,
+        line: int | None = None,
+        path: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, rule=rule, hint=hint)
+        self.line = line
+        self.path = path
+
+
+class DeniedError(CoilClawError):
+    """A rule denies what was asked."""
+
+    rule = "denied"
+
+
+class PathRefused(DeniedError):
+    """A path that no change may name; ``path`` is as it was given."""
+
+    rule = "path"
+
+    def __init__(
+        self, message: str, *, path: str, rule: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, rule=rule, hint=hint)
+        self.path = path
+
+
+class PlanRefused(DeniedError):
+    """The answer can be read, but it does not fit the tree as it is."""
+
+    rule = "plan"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, rule=rule, hint=hint)
+        self.path = path
+        self.line = line
+
+
+class UndoRefused(DeniedError):
+    """A change cannot be taken back; ``paths`` are the files in the way."""
+
+    rule = "undo"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        paths: tuple[str, ...] = (),
+        rule: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, rule=rule, hint=hint)
+        self.paths = paths
+
+
+class VerificationFailed(CoilClawError):
+    """Evidence does not hold."""
+
+    rule = "verification"
+
+
+class ProviderError(CoilClawError):
+    """A model could not be asked, or answered nothing that can be used."""
+
+    rule = "provider"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        body: bytes | None = None,
+        rule: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, rule=rule, hint=hint)
+        self.provider = provider
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.body = body
+
+
+class ProviderNetwork(ProviderError):
+    """No connection could be made, or it broke."""
+
+    rule = "provider.network"
+
+
+class ProviderTimeout(ProviderError):
+    """No answer came in time."""
+
+    rule = "provider.timeout"
+
+
+class ProviderAuth(ProviderError):
+    """The provider does not accept the key."""
+
+    rule = "provider.auth"
+
+
+class ProviderRateLimit(ProviderError):
+    """The provider asks to wait."""
+
+    rule = "provider.rate_limit"
+
+
+class ProviderServer(ProviderError):
+    """The provider is in trouble itself."""
+
+    rule = "provider.server"
+
+
+class ProviderRejected(ProviderError):
+    """The provider does not take the request."""
+
+    rule = "provider.rejected"
+
+
+class ProviderMalformed(ProviderError):
+    """The answer is not of the provider's form, or larger than the bound."""
+
+    rule = "provider.malformed"
+
+
+class ProviderTruncated(ProviderError):
+    """The answer was cut off at a limit."""
+
+    rule = "provider.truncated"
+
+
+class EnvironmentFault(CoilClawError):
+    """The machine, a file system or another process is in the way."""
+
+    rule = "environment"
+
+
+class JournalDamaged(EnvironmentFault):
+    """A journal that may not be continued, because going on would hide what happened to it."""
+
+    rule = "journal.damaged"
+
+
+class LockTimeout(EnvironmentFault):
+    """A lock was not free in time."""
+
+    rule = "lock.timeout"
+
+
+class GitFailed(EnvironmentFault):
+    """git refused or failed."""
+
+    rule = "git.failed"
+
+
+class ProcessFault(EnvironmentFault):
+    """A process could not be started."""
+
+    rule = "process.start"

@@ -1,0 +1,5 @@
+"""Policy: which paths a change may touch. Pure: facts about the tree come in as arguments."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = ("globs", "protected")

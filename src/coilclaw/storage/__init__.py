@@ -1,0 +1,5 @@
+"""Our own state on disk: atomic files, file locks and the journal."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "verify")

@@ -1,0 +1,82 @@
+"""Looking at a journal without changing anything: where its files are, and one consistent view."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from coilclaw.errors import EnvironmentFault
+from coilclaw.storage.anchor import ANCHOR_BYTES
+from coilclaw.storage.lock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A journal's file, how long it was when nobody was writing, and its anchor at that moment."""
+
+    file: BinaryIO | None
+    size: int
+    anchor: bytes | None
+
+
+def anchor_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.anchor")
+
+
+def lock_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def torn_path(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.torn-{number}")
+
+
+@contextmanager
+def open_view(path: Path) -> Iterator[View]:
+    """Open a journal for reading; its lock is held only while the view is taken."""
+    lock = lock_path(path)
+    try:
+        # Without a lock file nobody has ever appended here: a copy, or nothing at all.
+        with FileLock(lock, shared=True) if lock.exists() else nullcontext():
+            anchor = read_anchor(anchor_path(path))
+            file = open_regular(path)
+            size = 0 if file is None else os.fstat(file.fileno()).st_size
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot read {path}: {problem.strerror or problem}", rule="journal.io"
+        ) from problem
+    if file is None:
+        yield View(None, 0, anchor)
+    else:
+        with file:
+            yield View(file, size, anchor)
+
+
+def read_anchor(path: Path) -> bytes | None:
+    """Return the bytes of an anchor file, or a little more than it may hold."""
+    file = open_regular(path)
+    if file is None:
+        return None
+    with file:
+        return file.read(ANCHOR_BYTES + 1)
+
+
+def open_regular(path: Path) -> BinaryIO | None:
+    """Open a regular file for reading, ``None`` where there is nothing."""
+    try:
+        descriptor = os.open(path, _READ)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise EnvironmentFault(f"{path} is not a regular file", rule="journal.io")
+    return open(descriptor, "rb")

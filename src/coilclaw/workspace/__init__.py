@@ -1,0 +1,19 @@
+"""The user's tree: resolve, read, write a plan, snapshot, git, processes and the OS sandbox."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "changefile",
+    "changelog",
+    "delivery",
+    "git",
+    "process",
+    "recovery",
+    "resolve",
+    "restore",
+    "sandbox",
+    "snapshot",
+    "state",
+    "undo",
+    "writer",
+)

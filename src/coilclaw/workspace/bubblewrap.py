@@ -1,0 +1,176 @@
+"""Bubblewrap: a child in namespaces of its own, with a file system put together for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import ProcessFault
+from coilclaw.workspace import environment
+from coilclaw.workspace.confinement import Confinement, Enforced, is_below
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STATUS_LIMIT: Final = 1 << 14
+_PROBE_TIMEOUT_S: Final = 10.0
+_REASON_LIMIT: Final = 300
+_RUN_KEPT: Final = ("/run/current-system",)
+"""Where one distribution keeps its programs; the rest of /run is mostly sockets of services."""
+
+_PROC_READ_ONLY: Final = tuple(
+    f"/proc/{name}"
+    for name in ("sys", "sysrq-trigger", "acpi", "bus", "driver", "fs", "irq", "mtrr", "scsi")
+)
+"""Settings of the whole machine, which root owns and may change without any capability."""
+
+_NAMESPACES: Final = (
+    "--die-with-parent",
+    "--new-session",
+    "--unshare-user-try",
+    "--unshare-pid",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    # Started by root it would keep root's capabilities, and one mount call would undo it all.
+    "--cap-drop",
+    "ALL",
+)
+
+
+def command(
+    argv: Sequence[str | bytes],
+    confinement: Confinement,
+    cwd: str,
+    *,
+    program: str = "bwrap",
+    proc: bool = True,
+    environment_fd: int | None = None,
+    status_fd: int | None = None,
+) -> list[str | bytes]:
+    """The argv that runs ``argv`` confined; ``cwd`` is a real path.
+
+    Mounts are made in the order given, each one covering what was there. So shallow places come
+    before deep ones, and a place below /tmp, or below a hidden one, shows again.
+    """
+    line: list[str | bytes] = [program, *_NAMESPACES]
+    if not confinement.network:
+        line.append("--unshare-net")
+    if environment_fd is not None:
+        line += ["--args", str(environment_fd)]
+    if status_fd is not None:
+        line += ["--json-status-fd", str(status_fd)]
+    line += mounts(confinement, cwd, proc=proc)
+    return [*line, "--chdir", cwd, "--", *argv]
+
+
+def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
+    """The options that put the file system together."""
+    whole = confinement.readable is None
+    placed: list[tuple[str, list[str]]] = [("/", ["--ro-bind", "/", "/"])] if whole else []
+    placed += [("/dev", ["--dev", "/dev"])]
+    if proc:
+        placed += [("/proc", ["--proc", "/proc"])]
+        placed += [(path, ["--ro-bind-try", path, path]) for path in _PROC_READ_ONLY]
+    placed += [(path, ["--tmpfs", path]) for path in confinement.covered]
+    if "/run" in confinement.covered:
+        placed += [(path, ["--ro-bind-try", path, path]) for path in _RUN_KEPT]
+    placed += [(link, ["--symlink", target, link]) for link, target in confinement.links]
+    placed += [(path, ["--ro-bind", path, path]) for path in confinement.readable or ()]
+    if _is_covered(cwd, confinement):
+        placed += [(cwd, ["--ro-bind", cwd, cwd])]
+    placed += [(path, ["--tmpfs", path]) for path in confinement.hidden_directories]
+    placed += [(path, ["--ro-bind", "/dev/null", path]) for path in confinement.hidden_files]
+    placed += [(path, ["--bind", path, path]) for path in confinement.writable]
+    # Sorting keeps the order of equal depths, so what is asked for comes after what is built in.
+    placed.sort(key=lambda item: len([part for part in item[0].split("/") if part]))
+    options = [option for _, group in placed for option in group]
+    # Only now, because places inside them had to be made first.
+    for path in confinement.hidden_directories:
+        options += ["--remount-ro", path]
+    return options
+
+
+def _is_covered(cwd: str, confinement: Confinement) -> bool:
+    """Whether the directory to run in would be missing."""
+    covers = [path for path in confinement.covered if is_below(cwd, path) and cwd != path]
+    shown = (*confinement.writable, *(confinement.readable or ()))
+    return any(
+        not any(is_below(cwd, path) and is_below(path, cover) for path in shown) for cover in covers
+    )
+
+
+def environment_arguments(env: Mapping[str, str]) -> bytes:
+    """``env`` as options, each ended by NUL.
+
+    They travel in a file: on the command line everybody could read them, and in bubblewrap's own
+    environment a variable such as LD_PRELOAD would act outside the sandbox.
+    """
+    options = ["--clearenv"]
+    for name, value in env.items():
+        options += ["--setenv", name, value]
+    return b"".join(os.fsencode(option) + b"\0" for option in options)
+
+
+def enforced(confinement: Confinement, *, proc: bool) -> Enforced:
+    """What a child under bubblewrap is held to."""
+    notes = list(confinement.notes)
+    if not proc:
+        notes.append("A /proc of its own could not be mounted: it shows processes outside.")
+    return Enforced(
+        kind="bubblewrap",
+        filesystem=True,
+        network="open" if confinement.network else "blocked",
+        processes=True,
+        notes=tuple(notes),
+    )
+
+
+def read_status(data: bytes) -> tuple[int | None, int | None]:
+    """The process id of the namespace's first process, and the exit code of the command.
+
+    There is an exit code only if the command was really started.
+    """
+    found: dict[str, int] = {}
+    for line in data.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            found |= {key: value for key, value in record.items() if isinstance(value, int)}
+    return found.get("child-pid"), found.get("exit-code")
+
+
+def probe() -> tuple[str | None, bool, str]:
+    """A bubblewrap that works here, whether it can mount /proc, and why there is none.
+
+    Started directly, not through ``process``, which stands above this.
+    """
+    env = {"PATH": environment.search_path()}
+    try:
+        program = environment.find_program("bwrap", env, "/")
+        true = environment.find_program("true", env, "/")
+    except ProcessFault as fault:
+        return None, False, fault.message
+    reason = ""
+    for proc in (True, False):
+        line = command([true], Confinement(), "/", program=program, proc=proc)
+        try:
+            done = subprocess.run(
+                line,
+                cwd="/",
+                env={},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PROBE_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return None, False, str(error)
+        if done.returncode == 0:
+            return program, proc, ""
+        reason = done.stderr.decode("utf-8", "replace").strip()[:_REASON_LIMIT]
+    return None, False, f"{program} does not work here: {reason}"

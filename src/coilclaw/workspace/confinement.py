@@ -1,0 +1,173 @@
+"""What a child may touch, as asked for, as resolved on this machine, and as enforced."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from coilclaw.errors import EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Kind: TypeAlias = Literal["none", "auto", "landlock", "bubblewrap"]
+EnforcedKind: TypeAlias = Literal["none", "landlock", "bubblewrap"]
+NetworkState: TypeAlias = Literal["open", "tcp-blocked", "blocked"]
+
+SYSTEM_PATHS: Final = tuple(
+    Path(path) for path in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
+)
+"""What most programs need to run at all, for a caller that names what is readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """What a child may touch. Of two places that overlap, the deeper one decides.
+
+    ``readable`` of ``None`` means the whole file system, less ``hidden``. A ``kind`` that is named
+    is used or the child is not started; ``auto`` takes the best one there is, and starts the child
+    unconfined, loudly, where there is none, unless ``required``.
+    """
+
+    kind: Kind
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] | None = None
+    hidden: tuple[Path, ...] = ()
+    network: bool = False
+    private_tmp: bool = True
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise UsageError(f"There is no sandbox of kind {self.kind!r}.", rule="sandbox.kind")
+        for path in (*self.writable, *(self.readable or ()), *self.hidden):
+            if not os.path.isabs(path) or "\0" in str(path):
+                raise UsageError(
+                    f"The sandbox path {str(path)!r} is not absolute.", rule="sandbox.path"
+                )
+
+
+NO_SANDBOX: Final = Sandbox(kind="none", network=True, private_tmp=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """What held for a child while it ran; ``processes`` is a process namespace of its own."""
+
+    kind: EnforcedKind = "none"
+    filesystem: bool = False
+    network: NetworkState = "open"
+    processes: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSupport:
+    """What this machine offers; ``bubblewrap`` is the path of a program that was seen to work."""
+
+    bubblewrap: str | None = None
+    bubblewrap_proc: bool = False
+    landlock_abi: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """A sandbox whose paths are real paths that exist; ``notes`` say what was left out.
+
+    For a sandbox with mounts of its own: ``covered`` are directories that it shows empty and
+    writable, ``links`` are symbolic links, each with its target, that lead to what it shows.
+    """
+
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] | None = None
+    hidden_directories: tuple[str, ...] = ()
+    hidden_files: tuple[str, ...] = ()
+    network: bool = False
+    private_tmp: bool = True
+    covered: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        return (*self.hidden_directories, *self.hidden_files)
+
+
+def resolve(sandbox: Sandbox) -> Confinement:
+    """Look the paths of ``sandbox`` up on this machine."""
+    asked = sandbox.readable
+    # A system path that this distribution does not have is nothing to read.
+    readable = [path for path in asked or () if path not in SYSTEM_PATHS or path.exists()]
+    confinement = Confinement(
+        writable=tuple(_existing(path) for path in sandbox.writable),
+        readable=None if asked is None else tuple(_existing(path) for path in readable),
+        network=sandbox.network,
+        private_tmp=sandbox.private_tmp,
+        covered=_covered(sandbox),
+    )
+    if asked is not None:
+        confinement = replace(
+            confinement, links=_links((*readable, *sandbox.writable), confinement)
+        )
+    for path in map(os.path.realpath, sandbox.hidden):
+        confinement = _hide(path, confinement)
+    return confinement
+
+
+def _hide(path: str, confinement: Confinement) -> Confinement:
+    if path == "/" or path in confinement.writable:
+        raise UsageError(
+            f"The sandbox cannot hide {path!r}, which it also has to show.", rule="sandbox.hidden"
+        )
+    if os.path.isdir(path):
+        hidden = (*confinement.hidden_directories, path)
+        return replace(confinement, hidden_directories=hidden)
+    if os.path.lexists(path):
+        return replace(confinement, hidden_files=(*confinement.hidden_files, path))
+    note = f"There was nothing to hide at {path!r}."
+    return replace(confinement, notes=(*confinement.notes, note))
+
+
+def _links(paths: Iterable[Path], confinement: Confinement) -> tuple[tuple[str, str], ...]:
+    """The links on the way to ``paths`` that nothing else shows."""
+    shown = (*confinement.writable, *(confinement.readable or ()))
+    found: dict[str, str] = {}
+    for path in paths:
+        current, parts = "/", str(path).split("/")[::-1]
+        # A path that exists comes to its end.
+        while parts:
+            current = os.path.normpath(os.path.join(current, parts.pop()))
+            if os.path.islink(current):
+                target = found[current] = os.readlink(current)
+                current = "/" if target.startswith("/") else os.path.dirname(current)
+                parts += target.split("/")[::-1]
+    return tuple(
+        (link, target)
+        for link, target in sorted(found.items())
+        if not any(is_below(link, place) for place in shown)
+    )
+
+
+def _covered(sandbox: Sandbox) -> tuple[str, ...]:
+    covered = ["/tmp"] if sandbox.private_tmp else []  # noqa: S108 - a mount point, not a file
+    if sandbox.readable is None and not sandbox.network:
+        # A socket in the file system leads out of a network namespace, and here they lie.
+        covered.append("/run")
+    return tuple(os.path.realpath(path) for path in covered if os.path.isdir(path))
+
+
+def _existing(path: Path) -> str:
+    real = os.path.realpath(path)
+    if not os.path.exists(real):
+        raise EnvironmentFault(
+            f"The sandbox path {str(path)!r} does not exist.", rule="sandbox.path"
+        )
+    return real
+
+
+def is_below(path: str, ancestor: str) -> bool:
+    """Whether ``path`` is ``ancestor`` or lies in it; both are real paths."""
+    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")

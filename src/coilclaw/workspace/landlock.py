@@ -1,0 +1,257 @@
+"""Landlock: the kernel's own sandbox, which needs no program and no privilege.
+
+It holds for a thread and what that thread starts, for good. So a child is started from a thread
+that restricts itself and then ends; the rest of our process stays as it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+import struct
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from coilclaw.errors import EnvironmentFault
+from coilclaw.workspace.confinement import Confinement, Enforced, is_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_T = TypeVar("_T")
+
+_CREATE_RULESET: Final = 444
+_ADD_RULE: Final = 445
+_RESTRICT_SELF: Final = 446
+_CREATE_RULESET_VERSION: Final = 1
+_RULE_PATH_BENEATH: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+EXECUTE: Final = 1 << 0
+WRITE_FILE: Final = 1 << 1
+READ_FILE: Final = 1 << 2
+READ_DIR: Final = 1 << 3
+_FIRST_RIGHTS: Final = (1 << 13) - 1
+REFER: Final = 1 << 13
+TRUNCATE: Final = 1 << 14
+IOCTL_DEV: Final = 1 << 15
+
+_READ: Final = EXECUTE | READ_FILE | READ_DIR
+_ON_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+_TCP: Final = 0b11
+_SCOPE_ABSTRACT_SOCKETS: Final = 1 << 0
+_SCOPE_SIGNALS: Final = 1 << 1
+
+ABI_TRUNCATE: Final = 3
+ABI_TCP: Final = 4
+ABI_SCOPE: Final = 6
+
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
+MAX_GRANTS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Rights on a file, or on a directory and everything in it."""
+
+    path: str
+    rights: int
+
+
+def abi() -> int:
+    """The version of Landlock in this kernel; 0 where there is none."""
+    # These two number their system calls differently from all others.
+    if os.uname().machine.startswith(("mips", "alpha")):
+        return 0
+    try:
+        return _syscall(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)
+    except OSError:
+        return 0
+
+
+def rights_of(abi_version: int) -> int:
+    """Every right on files that a kernel with this version can withhold."""
+    rights = _FIRST_RIGHTS
+    for since, right in ((2, REFER), (ABI_TRUNCATE, TRUNCATE), (5, IOCTL_DEV)):
+        if abi_version >= since:
+            rights |= right
+    return rights
+
+
+def grants(confinement: Confinement) -> list[Grant]:
+    """What is allowed; all else is not. A hidden place is one that nothing grants."""
+    everything = rights_of(5)
+    readable = ("/",) if confinement.readable is None else confinement.readable
+    found = [Grant(path, everything) for path in confinement.writable]
+    for hidden in confinement.hidden:
+        for path in confinement.writable:
+            if is_below(hidden, path):
+                raise EnvironmentFault(
+                    f"Landlock cannot hide {hidden!r} inside the writable {path!r}.",
+                    rule="sandbox.hidden",
+                    hint="Install bubblewrap, or keep what is secret out of writable directories.",
+                )
+    for path in readable:
+        for part in _spread(path, confinement.hidden):
+            found.append(Grant(part, _READ))
+            if len(found) > MAX_GRANTS:
+                raise EnvironmentFault(
+                    f"Landlock needs more than {MAX_GRANTS} rules to hide {confinement.hidden}.",
+                    rule="sandbox.hidden",
+                    hint="Install bubblewrap.",
+                )
+    devices = (f"/dev/{name}" for name in _DEVICES)
+    found += [Grant(path, READ_FILE | WRITE_FILE | IOCTL_DEV) for path in devices]
+    return found
+
+
+def _spread(path: str, hidden: Sequence[str]) -> Iterator[str]:
+    """``path``, or if something is hidden in it, everything in it around what is hidden."""
+    inside = [place for place in hidden if is_below(place, path)]
+    if not inside:
+        yield path
+    elif path not in inside:
+        try:
+            # A link needs no right of its own, and granting it would grant what it points to.
+            names = [entry.name for entry in os.scandir(path) if not entry.is_symlink()]
+        except OSError:
+            # What we cannot list, the child shall not read.
+            return
+        for name in sorted(names):
+            yield from _spread(os.path.join(path, name), inside)
+
+
+def enforced(confinement: Confinement, abi_version: int) -> Enforced:
+    """What a child under this version of Landlock is held to, and what not."""
+    notes = list(confinement.notes)
+    truncation = abi_version >= ABI_TRUNCATE
+    if not truncation:
+        notes.append(f"Landlock {abi_version} cannot keep files from being truncated.")
+    if confinement.private_tmp:
+        notes.append("Landlock gives no private /tmp: it is shared, and writable only if listed.")
+    if confinement.hidden:
+        notes.append("Directories above a hidden path cannot be listed.")
+    blocked = not confinement.network and abi_version >= ABI_TCP
+    if blocked:
+        notes.append("Landlock blocks TCP only: UDP and Unix sockets in the file system stay open.")
+    elif not confinement.network:
+        notes.append(f"Landlock {abi_version} cannot block the network.")
+    if os.geteuid() == 0:
+        notes.append("The process kept the capabilities of root.")
+    return Enforced(
+        kind="landlock",
+        filesystem=truncation,
+        network="tcp-blocked" if blocked else "open",
+        processes=False,
+        notes=tuple(notes),
+    )
+
+
+def ruleset(confinement: Confinement, abi_version: int) -> int:
+    """A file descriptor of the rules for ``restricted``; the caller closes it."""
+    handled = rights_of(abi_version)
+    attributes = [handled]
+    if abi_version >= ABI_TCP:
+        attributes.append(0 if confinement.network else _TCP)
+    if abi_version >= ABI_SCOPE:
+        sockets = 0 if confinement.network else _SCOPE_ABSTRACT_SOCKETS
+        attributes.append(_SCOPE_SIGNALS | sockets)
+    packed = struct.pack(f"={len(attributes)}Q", *attributes)
+    try:
+        fd = _syscall(_CREATE_RULESET, packed, len(packed), 0)
+    except OSError as error:
+        raise _refused(error) from error
+    try:
+        for grant in grants(confinement):
+            _add(fd, grant, handled)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _add(ruleset_fd: int, grant: Grant, handled: int) -> None:
+    try:
+        fd = os.open(grant.path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # It vanished since it was listed, or this machine has no such device.
+    except OSError as error:
+        raise _refused(error) from error
+    try:
+        rights = grant.rights & handled
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= _ON_FILES
+        rule = struct.pack("=Qi", rights, fd)
+        _syscall(_ADD_RULE, ruleset_fd, _RULE_PATH_BENEATH, rule, 0)
+    except OSError as error:
+        raise _refused(error) from error
+    finally:
+        os.close(fd)
+
+
+def restricted(ruleset_fd: int, start: Callable[[], _T]) -> _T:
+    """Call ``start`` in a thread of its own that is held to the rules, as its children will be."""
+    outcome: list[_T] = []
+    failure: list[BaseException] = []
+
+    def thread() -> None:
+        try:
+            _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+            _syscall(_RESTRICT_SELF, ruleset_fd, 0)
+        except OSError as error:
+            failure.append(_refused(error))
+            return
+        try:
+            outcome.append(start())
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            failure.append(error)
+
+    worker = threading.Thread(target=thread, name="coilclaw-landlock")
+    # A finalizer of anybody's, run by the collector in that thread, would be held to the rules too.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        worker.start()
+        worker.join()
+    except RuntimeError as error:
+        raise EnvironmentFault(
+            f"No thread for Landlock could be started: {error}.", rule="sandbox.landlock"
+        ) from error
+    finally:
+        if collecting:
+            gc.enable()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def _refused(error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(f"Landlock could not be set up: {error}.", rule="sandbox.landlock")
+
+
+def _syscall(number: int, *arguments: int | bytes | None) -> int:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    converted = [
+        ctypes.c_long(value) if isinstance(value, int) else ctypes.c_char_p(value)
+        for value in arguments
+    ]
+    result: int = libc.syscall(ctypes.c_long(number), *converted)
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    zero = ctypes.c_ulong(0)
+    if libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))

@@ -1,0 +1,90 @@
+"""Choose the OS sandbox of a child: bubblewrap, Landlock, or none at all, loudly."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from coilclaw.errors import EnvironmentFault
+from coilclaw.workspace import bubblewrap, landlock
+from coilclaw.workspace.confinement import (
+    NO_SANDBOX,
+    SYSTEM_PATHS,
+    Confinement,
+    Enforced,
+    Kind,
+    Sandbox,
+    SandboxSupport,
+    resolve,
+)
+
+__all__ = [
+    "NO_SANDBOX",
+    "SYSTEM_PATHS",
+    "Choice",
+    "Enforced",
+    "Kind",
+    "Sandbox",
+    "SandboxSupport",
+    "choose",
+    "probe",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The sandbox that will be used, resolved on this machine."""
+
+    confinement: Confinement
+    support: SandboxSupport
+    enforced: Enforced
+
+
+def probe() -> SandboxSupport:
+    """See what works on this machine; it starts a process, so the caller may keep the answer."""
+    program, proc, reason = bubblewrap.probe()
+    abi = landlock.abi()
+    notes = [reason] if reason else []
+    if not abi:
+        notes.append("This kernel has no Landlock.")
+    return SandboxSupport(program, proc, abi, tuple(notes))
+
+
+def choose(sandbox: Sandbox, support: SandboxSupport) -> Choice:
+    """Pick what ``sandbox`` asks for, and refuse what ``support`` cannot give."""
+    if sandbox.kind == "none":
+        return Choice(Confinement(), support, Enforced())
+    confinement = resolve(sandbox)
+    if sandbox.kind != "landlock" and support.bubblewrap:
+        held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc)
+        return Choice(confinement, support, held)
+    if sandbox.kind != "bubblewrap" and support.landlock_abi:
+        held = landlock.enforced(confinement, support.landlock_abi)
+        _refuse_weaker(sandbox, held)
+        return Choice(confinement, support, held)
+    if sandbox.kind != "auto" or sandbox.required:
+        wanted = "A sandbox" if sandbox.kind == "auto" else f"The sandbox {sandbox.kind}"
+        raise EnvironmentFault(
+            f"{wanted} is required and this machine has none: {' '.join(support.notes)}",
+            rule="sandbox.unavailable",
+            hint="Install bubblewrap, or use a kernel with Landlock.",
+        )
+    note = "No sandbox is available: the process ran unconfined."
+    _log.warning("%s %s", note, " ".join(support.notes))
+    return Choice(confinement, support, replace(Enforced(), notes=(note, *support.notes)))
+
+
+def _refuse_weaker(sandbox: Sandbox, held: Enforced) -> None:
+    """An old Landlock may not stand in for what was asked by name, or required."""
+    weaker = not held.filesystem or (held.network == "open" and not sandbox.network)
+    if not weaker:
+        return
+    if sandbox.kind != "auto" or sandbox.required:
+        raise EnvironmentFault(
+            f"The sandbox asked for cannot be enforced here: {' '.join(held.notes)}",
+            rule="sandbox.unavailable",
+            hint="Install bubblewrap, or use a newer kernel.",
+        )
+    _log.warning("the sandbox is weaker than asked for: %s", " ".join(held.notes))

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coilclaw.changes import unified
+from coilclaw.changes.plan import FileChange, Plan
+from coilclaw.domain.files import RegularFile
+from coilclaw.domain.treepath import TreePath
+
+LINES = st.lists(st.sampled_from(["", "a", "b", "c\r", "+x", "-y", "@@", " z", "ä"]), max_size=30)
+TEXTS = st.tuples(LINES, st.booleans()).map(
+    lambda pair: "\n".join(pair[0]) + ("\n" if pair[0] and pair[1] else "")
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, TEXTS)
+def test_git_applies_what_we_show(old: str, new: str) -> None:
+    if old == new or not old:
+        return
+    change = FileChange(TreePath.parse("f"), RegularFile(old.encode()), RegularFile(new.encode()))
+    patch = "\n".join(unified.diff(Plan((change,)))) + "\n"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "f"
+        path.write_bytes(old.encode())
+        subprocess.run(
+            ["git", "apply", "--whitespace=nowarn", "-"],
+            cwd=folder,
+            input=patch.encode(),
+            check=True,
+            capture_output=True,
+        )
+        assert path.read_bytes() == new.encode()

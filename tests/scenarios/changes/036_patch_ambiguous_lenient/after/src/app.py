@@ -1,0 +1,10 @@
+import sys
+
+
+def start():
+    print('hello')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""What the machine that runs the tests offers, looked up once for each test module."""
+
+from __future__ import annotations
+
+import pytest
+
+from coilclaw.workspace.sandbox import SandboxSupport, probe
+
+
+def supported(kind: str) -> SandboxSupport:
+    """The support for ``kind``; the test is skipped where this machine has none."""
+    support = probe()
+    if kind == "bubblewrap" and support.bubblewrap is None:
+        pytest.skip(f"bubblewrap does not work here: {' '.join(support.notes)}")
+    if kind == "landlock" and support.landlock_abi < 4:
+        pytest.skip(f"Landlock of this kernel is {support.landlock_abi}; the tests want 4")
+    return support

@@ -1,0 +1,334 @@
+"""Cutting an answer into blocks: what is one, where it ends, and what is never looked into."""
+
+from __future__ import annotations
+
+import pytest
+
+from coilclaw.changes import segments
+from coilclaw.changes.operations import Format
+from coilclaw.errors import AnswerError
+
+BUNDLE = '{"root": ".", "files": [{"path": "a", "content": "x"}]}'
+PATCH = '{"patches": [{"path": "a", "replacements": [{"find": "x", "replace": "y"}]}]}'
+DIFF = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n"
+ENVELOPE = "*** Begin Patch\n*** Delete File: a\n*** End Patch\n"
+BLOCK = "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n"
+
+
+def cut(text: str, *wanted: Format) -> list[tuple[Format, str, int]]:
+    found = segments.split(text, frozenset(wanted) or segments.EVERY)
+    for segment in found:
+        assert text.count("\n", 0, segment.start) + 1 == segment.first_line
+    return [(segment.kind, segment.text, segment.first_line) for segment in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line"),
+    [
+        # code blocks that are cut off
+        (f"```json\n{BUNDLE}", "answer.unclosed", 2),
+        (f"```json\n{BUNDLE}\n\n", "answer.unclosed", 2),
+        (f"```\n{BUNDLE}\n", "answer.unclosed", 2),
+        ('a\n```json\n{"root": ".", "fil', "answer.unclosed", 3),
+        ('```json\n{"root": ".", "files": [', "json.syntax", 2),
+        (f"```patch\n{DIFF}", "answer.unclosed", 1),
+        (f"```patch\n{DIFF} ```\n", "answer.unclosed", 1),
+        (f"````diff\n{DIFF}```\n", "answer.unclosed", 1),
+        (f"~~~patch\n{DIFF}```\n", "answer.unclosed", 1),
+        (f"```\n{DIFF}", "answer.unclosed", 1),
+        # JSON that is no JSON, but meant
+        (f"```json\n// note\n{BUNDLE}\n```\n", "json.syntax", 2),
+        (f"```json\n[{BUNDLE}]\n```\n", "json.syntax", 2),
+        (f"```json\n{BUNDLE}\nx\n```\n", "json.trailing", 3),
+        (f"```json\n{BUNDLE} x\n```\n", "json.trailing", 2),
+        (f"```json\n{BUNDLE}\n{BUNDLE}\n```\n", "json.trailing", 3),
+        (f'```json\n{{"a": 1}}\n{BUNDLE}\n```\n', "json.trailing", 3),
+        (f"```json\n{BUNDLE[:-1]},}}\n```\n", "json.syntax", 2),
+        (f'```json\n{BUNDLE[:-1]}, "x": NaN}}\n```\n', "json.number", 2),
+        (f'```json\n{BUNDLE[:-1]}, "x": 1e999}}\n```\n', "json.number", 2),
+        (f'```json\n{BUNDLE[:-1]}, "root": "b"}}\n```\n', "json.duplicate", 2),
+        (f'```json\n{BUNDLE[:-1]}, "x": {"[" * 100}\n```\n', "json.depth", 2),
+        ('```json\n{"files": [{"path": "a", "content": "\\ud800"}]}\n```\n', "json.surrogate", 2),
+        ('```json\n{"files": [{"path": "a", "content": "x\ny"}]}\n```\n', "json.syntax", 2),
+        ('```json\n{\n "files": [ ... ] }\n```\n', "json.syntax", 3),
+        ("```json\n{'files': [{'path': 'a'}]}\n```\n", "json.syntax", 2),
+        ('```json\n{"x": 1, // c\n "patches": []}\n```\n', "json.syntax", 2),
+        # the same without a code block
+        (f"{BUNDLE} and more\n", "json.trailing", 1),
+        (f"text\n{BUNDLE[:-1]},\n", "json.syntax", 3),
+        ('{"root": ".",\n // c\n "files": []}', "json.syntax", 2),
+        ('Use:\n{ "root": ".", "files": [ ... ] }\n', "json.syntax", 2),
+        ('Use\n{ "root": ".", // c\n  "files": []}\n', "json.syntax", 2),
+        ('{ "root": ".",\n // c\n\n  "files": []}\n', "json.syntax", 2),
+        # other blocks that are cut off
+        ("*** Begin Patch\n*** Delete File: a\n", "envelope.end", 1),
+        (f"{ENVELOPE}*** End Patch\n", "envelope.end", 4),
+        ("a\n>>>>>>> REPLACE\n", "blocks.marker", 2),
+        ("a\n>>>>>> REPLACE\n", "blocks.marker", 2),
+    ],
+)
+def test_what_was_meant_as_a_delivery_and_is_broken_refuses(
+    text: str, rule: str, line: int
+) -> None:
+    with pytest.raises(AnswerError) as caught:
+        segments.split(text)
+    assert (caught.value.rule, caught.value.line) == (rule, line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Just prose.\n\n- with a list\n",
+        "```python\nprint('unclosed')\n",
+        "```\nunclosed prose\n",
+        "```json\n",
+        "```patch\n\n```\n",
+        '```json\n{"name": "x", "files": ["dist"]}\n```\n',
+        '```json\n{"name": "x", "files": ["dist"],}\n```\n',
+        '```jsonc\n{"files": ["a.ts"] // c\n}\n```\n',
+        '```json\n{"files": [{"name": "x"}]}\n```\n',
+        '```json\n{"files": []}\n```\n',
+        '```json\n{"files": {"a": 1}}\n```\n',
+        '```json\n{"root": true, "files": []}\n```\n',
+        '```json\n{"root": ".", "files": ["dist"]}\n```\n',
+        f'```json\n{{"result": {BUNDLE}}}\n```\n',
+        "```json\n[1, 2]\n```\n",
+        '```json\n{"a": NaN, "a": 1}\n```\n',
+        '```json\n"files"\n```\n',
+        f"```text\n{BUNDLE}\n```\n",
+        f"```js\nconst x =\n{BUNDLE}\n```\n",
+        f"The bundle {BUNDLE} is inline.\n",
+        f"```json {BUNDLE}```\n",
+        f"> {BUNDLE}\n",
+        '{"files": ["dist"]}\n',
+        "{\n  color: red;\n}\n",
+        '{"a": }\n',
+        f"Text first.\n{DIFF}",
+        f"```python\n{DIFF}```\n",
+        "--- a heading ---\n",
+        " *** Begin Patch\n",
+        " <<<<<<< SEARCH\n",
+        "<<<<<<< HEAD\nx\n=======\ny\n>>>>>>> branch\n",
+    ],
+)
+def test_prose_and_other_code_are_ignored(text: str) -> None:
+    assert segments.split(text) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{BUNDLE}\n```\n",
+        f"```json\n{BUNDLE}\n```",
+        f"```JSON\n{BUNDLE}\n```\n",
+        f"```jsonc\n{BUNDLE}\n```\n",
+        f'```json title="x"\n{BUNDLE}\n```\n',
+        f"``` json\n{BUNDLE}\n```\n",
+        f"```\n{BUNDLE}\n```\n",
+        f"~~~json\n{BUNDLE}\n~~~~\n",
+        f"`````json\n{BUNDLE}\n``````   \n",
+        f"   ```json\n   {BUNDLE}\n   ```\n",
+        f"   ```json\n{BUNDLE}\n```\n",
+        f"```json\r\n{BUNDLE}\r\n```\r\n",
+    ],
+)
+def test_json_in_a_code_block(text: str) -> None:
+    assert cut(text) == [(Format.BUNDLE, BUNDLE, 2)]
+
+
+def test_json_in_a_code_block_may_have_blank_lines_around_it() -> None:
+    assert cut(f"a\n```json\n\n {BUNDLE}\n \n```\nb\n") == [(Format.BUNDLE, BUNDLE, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (BUNDLE, 1),
+        (f"\n\n  {BUNDLE}  \n\n", 3),
+        (f"Here you go:\n{BUNDLE}\nThat was it.\n", 2),
+        (f"{{\n oops\n}}\n{BUNDLE}\n", 4),
+        (f'{{"a": [\n{BUNDLE.replace("files", "list")}, oops\n{BUNDLE}\n', 3),
+        (f'{{"a": <b>}} is prose.\n{BUNDLE}\n', 2),
+        (f'Text.\n{{"a": <b>}} is prose\nthat goes on.\n\n "files": too.\n{BUNDLE}\n', 6),
+    ],
+)
+def test_bare_json(text: str, line: int) -> None:
+    assert cut(text) == [(Format.BUNDLE, BUNDLE, line)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```text\nLayout\n```json\n{BUNDLE}\n```\n\n```patch\n{DIFF}```\n```\n",
+        f"````markdown\n```json\n{BUNDLE}\n```\nthen\n```diff\n{DIFF}```\n````\n",
+        f"```python\nunclosed\n\n```json\n{BUNDLE}\n```\n~~~patch\n{DIFF}~~~\n",
+        f"```\nprose\n```\n\n{BUNDLE}\n```\n{DIFF}```\n",
+    ],
+)
+def test_deliveries_are_found_whatever_is_wrapped_around_them(text: str) -> None:
+    assert [(kind, body) for kind, body, _ in cut(text)] == [
+        (Format.BUNDLE, BUNDLE),
+        (Format.GIT, DIFF),
+    ]
+
+
+def test_an_empty_list_with_a_root_is_a_delivery() -> None:
+    text = '{"root": ".", "files": []}'
+    assert cut(text) == [(Format.BUNDLE, text, 1)]
+
+
+def test_git_patches_in_code_blocks() -> None:
+    assert cut(f"a\n```patch\n{DIFF}```\n~~~diff x\n{DIFF}~~~") == [
+        (Format.GIT, DIFF, 3),
+        (Format.GIT, DIFF, 11),
+    ]
+
+
+def test_the_indentation_of_a_code_block_in_a_list_is_taken_away() -> None:
+    inner = "".join(f"  {line}\n" for line in DIFF.splitlines())
+    assert cut(f"- item\n  ```patch\n{inner}  ```\n") == [(Format.GIT, DIFF, 3)]
+    assert cut(f"- item\n  ```patch\n{DIFF}  ```\n") == [(Format.GIT, DIFF, 3)]
+
+
+def test_a_context_line_that_looks_like_a_fence_does_not_end_a_patch() -> None:
+    diff = "--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n ```\n-x\n+```\n ````\n"
+    assert cut(f"```diff\n{diff}```\n") == [(Format.GIT, diff, 2)]
+
+
+@pytest.mark.parametrize("head", ["diff --git a/a b/a\n", "", "\n\n"])
+def test_an_answer_that_is_nothing_but_a_diff(head: str) -> None:
+    text = head + DIFF[DIFF.index("---") :]
+    assert cut(text) == [(Format.GIT, text.lstrip("\n"), 1 + len(head) - len(head.lstrip("\n")))]
+
+
+def test_a_mail_from_git_is_a_diff() -> None:
+    mail = "From " + "0" * 40 + " Mon Sep 17 00:00:00 2001\nSubject: x\n\n" + DIFF
+    assert cut(mail) == [(Format.GIT, mail, 1)]
+
+
+@pytest.mark.parametrize("label", ["", "```\n", "```patch\n", "```diff\n", "```json\n", "```sh\n"])
+def test_an_envelope_may_stand_in_any_code_block(label: str) -> None:
+    text = f"{label}{ENVELOPE}{'```' if label else ''}\n"
+    assert cut(text) == [(Format.ENVELOPE, ENVELOPE, 2 if label else 1)]
+
+
+def test_what_looks_like_an_end_within_an_envelope_is_content() -> None:
+    envelope = "*** Begin Patch\n*** Add File: a\n+*** End Patch\n+```\n*** End Patch\n"
+    assert cut(f"```\n{envelope}```\n") == [(Format.ENVELOPE, envelope, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "begin"),
+    [
+        (f"a.py\n{BLOCK}", 0),
+        (f"text\n\na.py\n\n{BLOCK}", 6),
+        (f"`a.py`\n```python\n{BLOCK}```\n", 0),
+        (f"**a.py**:\n\n```diff\n{BLOCK}```\n", 0),
+        (f"```diff\na.py\n{BLOCK}```\n", 8),
+        (f"```json\na.py\n{BLOCK}```\n", 8),
+        (f"````md\na.py\n```py\n{BLOCK}```\n````\n", 7),
+        (BLOCK, 0),
+    ],
+)
+def test_a_block_starts_with_its_path_line(text: str, begin: int) -> None:
+    end = text.index("REPLACE\n") + len("REPLACE\n")
+    line = text.count("\n", 0, begin) + 1
+    assert cut(text) == [(Format.BLOCKS, text[begin:end], line)]
+
+
+def test_blocks_with_nothing_between_them_go_together() -> None:
+    together = f"a.py\n```\n{BLOCK}\n{BLOCK}```\n\n```\n{BLOCK}"
+    apart = f"b.py\n{BLOCK}"
+    assert cut(f"{together}```\nand\n{apart}") == [
+        (Format.BLOCKS, together, 1),
+        (Format.BLOCKS, apart, 24),
+    ]
+
+
+def test_a_block_that_is_not_closed_is_left_to_its_format() -> None:
+    text = "a\n<<<<<<< SEARCH\nx\n"
+    assert cut(text) == [(Format.BLOCKS, text, 1)]
+
+
+def test_a_block_after_another_format_does_not_take_its_last_line_for_a_path() -> None:
+    fence = "^^^a\nx\n^^^end\n"
+    assert cut(f"{fence}{BLOCK}") == [(Format.FENCE, fence, 1), (Format.BLOCKS, BLOCK, 4)]
+
+
+FENCED = "^^^f\n{}^^^end\n"
+ADDED = "*** Begin Patch\n*** Add File: a\n{}*** End Patch\n"
+SEARCHED = "p\n<<<<<<< SEARCH\n{}=======\n>>>>>>> REPLACE\n"
+
+
+@pytest.mark.parametrize("inner", [f"```json\n{BUNDLE}\n```\n", f"{BUNDLE}\n", ENVELOPE, BLOCK])
+def test_a_fence_is_not_looked_into(inner: str) -> None:
+    text = FENCED.format(inner)
+    assert cut(text) == [(Format.FENCE, text, 1)]
+
+
+@pytest.mark.parametrize("inner", [f"```json\n{BUNDLE}\n```\n", f"{BUNDLE}\n", "^^^a\n^^^end\n"])
+def test_an_envelope_and_a_search_block_are_not_looked_into(inner: str) -> None:
+    text = ADDED.format(inner)
+    assert cut(text) == [(Format.ENVELOPE, text, 1)]
+    text = SEARCHED.format(inner)
+    assert cut(text) == [(Format.BLOCKS, text, 1)]
+
+
+def test_a_git_patch_is_not_looked_into() -> None:
+    diff = f"{DIFF}^^^a\n*** Begin Patch\n{BUNDLE}\n"
+    assert cut(f"```patch\n{diff}```\n") == [(Format.GIT, diff, 2)]
+
+
+def test_a_json_string_is_not_looked_into() -> None:
+    text = '{"files": [{"path": "a", "content": "\\n```\\n^^^b\\n*** Begin Patch\\n"}]}'
+    assert cut(f"```json\n{text}\n```\n") == [(Format.BUNDLE, text, 2)]
+
+
+MIXED = (
+    f"^^^f\nx\n^^^end\n```json\n{BUNDLE}\n```\n{PATCH}\n```patch\n{DIFF}```\n{ENVELOPE}p\n{BLOCK}"
+)
+
+
+def test_all_formats_in_one_answer_stay_in_order() -> None:
+    assert cut(MIXED) == [
+        (Format.FENCE, "^^^f\nx\n^^^end\n", 1),
+        (Format.BUNDLE, BUNDLE, 5),
+        (Format.PATCH, PATCH, 7),
+        (Format.GIT, DIFF, 9),
+        (Format.ENVELOPE, ENVELOPE, 16),
+        (Format.BLOCKS, f"p\n{BLOCK}", 19),
+    ]
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_with_one_format_wanted_all_others_are_prose(form: Format) -> None:
+    assert [kind for kind, _, _ in cut(MIXED, form)] == [form]
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (Format.BUNDLE, f"^^^\n*** End Patch\n>>>>>>> REPLACE\n```patch\n{BUNDLE}"),
+        (Format.FENCE, f'```json\n{{"files": [oops\n```\n*** Begin Patch\n{BUNDLE} x'),
+        (Format.PATCH, '```json\n{"files": [oops]}\n```\n'),
+        (Format.BUNDLE, '```json\n{"patches": [oops]}\n```\n'),
+    ],
+)
+def test_what_is_wrong_in_other_formats_does_not_matter_then(form: Format, text: str) -> None:
+    assert cut(text, form) == []
+
+
+def test_the_number_of_blocks_is_bounded() -> None:
+    text = "^^^a\n^^^end\n" * 3
+    assert len(segments.split(text, most=3)) == 3
+    with pytest.raises(AnswerError) as caught:
+        segments.split(text, most=2)
+    assert (caught.value.rule, caught.value.line) == ("answer.bounds", 5)
+
+
+def test_the_number_of_broken_json_texts_is_bounded() -> None:
+    assert segments.split('{"a": x\n' * 10_000) == ()
+    with pytest.raises(AnswerError) as caught:
+        segments.split('{"a": x\n' * 10_001)
+    assert caught.value.rule == "answer.bounds"

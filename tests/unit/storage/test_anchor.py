@@ -1,0 +1,104 @@
+"""The anchor: every changed byte shows, and its signature is HMAC-SHA256."""
+
+from __future__ import annotations
+
+import hmac
+import json
+
+import pytest
+
+from coilclaw.domain.canonical import encode
+from coilclaw.storage.anchor import ANCHOR_BYTES, FORMAT, Signer, Statement, parse
+from coilclaw.storage.chain import Head
+
+HEAD = Head(17, 5321, "ab" * 32)
+KEY = bytes(range(32))
+
+
+def test_no_changed_byte_is_believed() -> None:
+    signer = Signer(KEY)
+    raw = signer.render(HEAD)
+    for place in range(ANCHOR_BYTES):
+        for value in range(256):
+            if value != raw[place]:
+                statement = parse(raw[:place] + bytes([value]) + raw[place + 1 :])
+                believed = (
+                    statement is not None
+                    and statement.key_id == signer.key_id
+                    and signer.made(statement)
+                )
+                assert not believed, (place, value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"count": 18},
+        {"count": -1},
+        {"count": True},
+        {"count": "17"},
+        {"count": 2**60},
+        {"bytes": 5320},
+        {"last_hash": "cd" * 32},
+        {"last_hash": None},
+        {"last_hash": 'x"'},
+        {"mac": "ef" * 32},
+        {"mac": "ß"},
+        {"key_id": 5},
+        {"format": "coilclaw.journal.anchor.v2"},
+        {"more": 1},
+    ],
+)
+def test_no_other_statement_is_believed(change: dict[str, object]) -> None:
+    signer = Signer(KEY)
+    record = json.loads(signer.render(HEAD)) | change
+    raw = json.dumps(record, sort_keys=True, separators=(",", ":")).encode().ljust(511) + b"\n"
+    statement = parse(raw)
+    assert statement is None or not signer.made(statement)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\n", b"{}".ljust(511) + b"\n", b"[" * 512, b"\xff" * 512, b"null".ljust(511) + b"\n"],
+)
+def test_what_is_no_anchor_is_not_read(raw: bytes) -> None:
+    assert parse(raw) is None
+
+
+def test_one_byte_more_or_less_is_no_anchor() -> None:
+    raw = Signer(KEY).render(HEAD)
+    assert parse(raw[:-1]) is None
+    assert parse(raw + b"\n") is None
+    assert parse(raw) is not None
+
+
+def test_another_key_does_not_sign_alike() -> None:
+    statement = parse(Signer(KEY).render(HEAD))
+    assert statement is not None
+    assert not Signer(b"another").made(statement)
+    assert Signer(KEY).made(statement)
+
+
+@pytest.mark.parametrize("key", [b"", b"k", KEY, b"k" * 64, b"k" * 65, b"k" * 1000])
+def test_an_anchor_is_canonical_json_signed_with_hmac_sha256(key: bytes) -> None:
+    signer = Signer(key)
+    raw = signer.render(HEAD)
+    body: dict[str, object] = {
+        "bytes": 5321,
+        "count": 17,
+        "format": FORMAT,
+        "key_id": signer.key_id,
+        "last_hash": "ab" * 32,
+    }
+    mac = hmac.digest(key, encode(body), "sha256").hex()
+    assert raw == encode({**body, "mac": mac}).ljust(511) + b"\n"
+    assert parse(raw) == Statement(HEAD, signer.key_id, mac)
+
+
+def test_the_largest_journal_still_fits() -> None:
+    head = Head(2**53 - 1, 2**53 - 1, "f" * 64)
+    raw = Signer(KEY).render(head)
+    assert len(raw) == ANCHOR_BYTES
+    statement = parse(raw)
+    assert statement is not None
+    assert statement.head == head

@@ -1,0 +1,120 @@
+"""A run is stopped from another thread, at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from coilclaw.errors import DeniedError
+from coilclaw.workspace import process
+from coilclaw.workspace.cancel import Cancellation, Waker
+from coilclaw.workspace.process import ProcessResult
+from tests.support.children import PATIENCE_S, marker, open_fds, running, wait_for, zombies
+
+SOON_S = 5.0
+"""Far below every time limit used here; nothing that polls or waits for one would keep to it."""
+
+
+def test_the_first_reason_stands() -> None:
+    cancel = Cancellation()
+    assert (cancel.cancelled, cancel.reason) == (False, None)
+    cancel.cancel("first")
+    cancel.cancel("second")
+    assert (cancel.cancelled, cancel.reason) == (True, "first")
+
+
+def test_a_waiting_run_is_woken_at_once(tmp_path: Path) -> None:
+    cancel, mark, before = Cancellation(), marker(), open_fds()
+
+    def run() -> ProcessResult:
+        text = f"setsid sleep {mark} & echo $$ > up; sleep {mark}"
+        return process.run(["sh", "-c", text], cwd=tmp_path, timeout_s=600, cancel=cancel)
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run)
+        wait_for(tmp_path / "up")
+        began = time.monotonic()
+        cancel.cancel("enough")
+        result = future.result(PATIENCE_S)
+        assert time.monotonic() - began < SOON_S
+    assert (result.outcome, result.exit_code, result.signal) == ("cancelled", None, 15)
+    assert not result.ok
+    assert (running(mark), zombies(), open_fds()) == ([], [], before)
+
+
+def test_one_cancellation_stops_every_run_that_waits_with_it(tmp_path: Path) -> None:
+    cancel = Cancellation()
+
+    def run(number: int) -> str:
+        text = f"echo $$ > up{number}; exec sleep 1000"
+        argv = ["sh", "-c", text]
+        return process.run(argv, cwd=tmp_path, timeout_s=600, cancel=cancel).outcome
+
+    with ThreadPoolExecutor(8) as pool:
+        futures = [pool.submit(run, number) for number in range(8)]
+        for number in range(8):
+            wait_for(tmp_path / f"up{number}")
+        cancel.cancel("enough")
+        assert [future.result(PATIENCE_S) for future in futures] == ["cancelled"] * 8
+
+
+def test_a_run_cancelled_before_it_starts_does_not_start(tmp_path: Path) -> None:
+    cancel = Cancellation()
+    cancel.cancel("too late")
+    result = process.run(["touch", "started"], cwd=tmp_path, timeout_s=5, cancel=cancel)
+    assert (result.outcome, result.exit_code, result.signal) == ("cancelled", None, None)
+    with pytest.raises(DeniedError) as caught:
+        process.open(["touch", "started"], cwd=tmp_path, timeout_s=5, cancel=cancel)
+    assert caught.value.rule == "process.cancelled"
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_run_that_is_not_cancelled_ends_as_it_does(tmp_path: Path) -> None:
+    cancel = Cancellation()
+    assert process.run(["true"], cwd=tmp_path, timeout_s=30, cancel=cancel).ok
+    cancel.cancel("nobody waits")
+    assert not process.run(["true"], cwd=tmp_path, timeout_s=30, cancel=cancel).ok
+
+
+def test_a_signal_handler_may_cancel(tmp_path: Path) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signal handlers run in the main thread, and this is another one")
+    cancel = Cancellation()
+    old = signal.signal(signal.SIGALRM, lambda _number, _frame: cancel.cancel("alarm"))
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        began = time.monotonic()
+        result = process.run(["sleep", "1000"], cwd=tmp_path, timeout_s=600, cancel=cancel)
+        assert time.monotonic() - began < SOON_S
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert (result.outcome, cancel.reason) == ("cancelled", "alarm")
+
+
+def test_cancelling_while_runs_come_and_go_breaks_nothing(tmp_path: Path) -> None:
+    before = open_fds()
+    for _ in range(20):
+        cancel = Cancellation()
+        thread = threading.Thread(target=cancel.cancel, args=("race",))
+        thread.start()
+        result = process.run(["true"], cwd=tmp_path, timeout_s=30, cancel=cancel)
+        thread.join()
+        assert result.outcome in {"exited", "cancelled"}
+    assert open_fds() == before
+
+
+def test_a_closed_waker_is_not_woken() -> None:
+    before = open_fds()
+    waker = Waker()
+    for _ in range(100_000):
+        waker.wake()
+    waker.close()
+    waker.close()
+    waker.wake()
+    assert open_fds() == before
