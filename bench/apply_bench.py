@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from bench.floor import write_files
 from bench.measurement import Measurement
 from coilclaw.changes import answer
 from coilclaw.workspace.delivery import Delivered, Terms, deliver
@@ -31,15 +32,7 @@ def _contents() -> dict[str, str]:
 def _floor(root: Path, contents: dict[str, str]) -> float:
     root.mkdir()
     start = time.perf_counter()
-    for name, text in contents.items():
-        path = root / name
-        path.parent.mkdir(exist_ok=True)
-        temporary = f"{path}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
+    write_files(root, contents)
     return time.perf_counter() - start
 
 

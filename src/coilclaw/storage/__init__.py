@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "verify")
+PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "verify", "view")

@@ -51,7 +51,7 @@ class Signer:
     def render(self, head: Head) -> bytes:
         """Return the exact bytes of the anchor for a head."""
         body = _body(head, self.key_id)
-        return _pad(body, self._mac(body))
+        return _signed(body, self._mac(body))
 
     def made(self, statement: Statement) -> bool:
         """Whether this key signed a statement."""
@@ -82,7 +82,15 @@ def parse(raw: bytes) -> Statement | None:
     if any(type(text) is not str or not text.isascii() or not text.isalnum() for text in texts):
         return None
     head = Head(count, size, last_hash)
-    return Statement(head, name, mac) if _pad(_body(head, name), mac) == raw else None
+    return Statement(head, name, mac) if _signed(_body(head, name), mac) == raw else None
+
+
+def covers_records(raw: bytes | None) -> bool:
+    """Whether there is an anchor for records, or one that cannot be read."""
+    if raw is None:
+        return False
+    statement = parse(raw)
+    return statement is None or statement.head.count > 0
 
 
 def _body(head: Head, name: str) -> str:
@@ -94,6 +102,6 @@ def _body(head: Head, name: str) -> str:
     )
 
 
-def _pad(body: str, mac: str) -> bytes:
+def _signed(body: str, mac: str) -> bytes:
     """Return the signed text with its signature as the last member, as long as a sector."""
     return f'{body[:-1]},"mac":"{mac}"}}'.ljust(ANCHOR_BYTES - 1).encode("ascii") + b"\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,9 @@ def read_private(path: Path) -> bytes | None:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise EnvironmentFault(f"{path} is not a regular file", rule="file.io")
         with open(descriptor, "rb") as file:
             data = file.read(MAX_PRIVATE_BYTES + 1)
     if len(data) > MAX_PRIVATE_BYTES:

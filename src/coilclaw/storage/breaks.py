@@ -64,7 +64,7 @@ class _Traces:
     next_break: int = 0
     """The first line between the suspect's next and the anchored one that does not follow."""
     anchored: int = 0
-    """The line with the anchored hash."""
+    """The first line with the anchored hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class Scene:
         if traces.twin:
             return self._inserted(number, f"it repeats line {traces.twin}")
         if traces.predecessor > number:
-            if traces.rival:
-                return self._inserted(
-                    number, f"it claims the place of line {traces.rival} after {traces.predecessor}"
-                )
+            shifted = self.anchored is not None and traces.anchored > self.anchored.count
+            if traces.rival or shifted:
+                why = f"it says that it follows line {traces.predecessor}, which is behind it"
+                return self._inserted(number, why)
             return self._break(
                 number,
                 "reordered",
@@ -104,6 +104,12 @@ class Scene:
             first = traces.predecessor + 1
             return self._inserted(first, f"line {number} goes on from before it")
         return self._missing(suspect, traces)
+
+    def holds_anchored(self) -> bool:
+        """Whether the anchored record stands anywhere in the file."""
+        last = self.anchored.last_hash if self.anchored else None
+        links = (self.form.check(line) for line in lines(self.file, 0, self.size))
+        return any(isinstance(link, Link) and link.own == last for link in links)
 
     def _missing(self, suspect: Suspect, traces: _Traces) -> Break:
         """The suspect follows a record that is not there: it is gone, or was given a new hash."""
@@ -139,7 +145,7 @@ class Scene:
             if isinstance(link, Flaw):
                 continue
             if link.own == last:
-                traces.anchored = number
+                traces.anchored = traces.anchored or number
             if number == suspect.number:
                 continue
             if link.own == own:

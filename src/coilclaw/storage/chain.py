@@ -75,9 +75,10 @@ class Form:
     hash_field: str
     id_field: str | None = None
     _mark: str = field(
-        init=False, repr=False, compare=False, default_factory=lambda: os.urandom(16).hex()
+        init=False, repr=False, compare=False, default_factory=lambda: os.urandom(32).hex()
     )
     """Stands for both hashes while a record is encoded; random, so that no record can hold it."""
+    _member: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in (self.hash_field, self.id_field):
@@ -85,42 +86,37 @@ class Form:
                 raise UsageError(f"{name!r} cannot name a journal's field", rule="journal.field")
         if self.hash_field == self.id_field:
             raise UsageError("a journal's hash and id need two fields", rule="journal.field")
+        shape = '"%s":"%%b",' if self.hash_field < PREVIOUS else ',"%s":"%%b"'
+        object.__setattr__(self, "_member", (shape % self.hash_field).encode("ascii"))
 
     def draft(self, record: Mapping[str, object]) -> Draft:
         """Check and encode a record; ``UsageError`` says what a journal does not take."""
-        for name in (PREVIOUS, self.hash_field):
-            if name in record:
-                raise UsageError(
-                    f"record has a field {name!r}, which the journal adds", rule="journal.reserved"
-                )
-        marked = encode({**record, PREVIOUS: self._mark, self.hash_field: self._mark})
-        before, between, after = marked.split(f'"{self._mark}"'.encode("ascii"))
-        label = len(self.hash_field) + 3
-        if self.hash_field < PREVIOUS:
-            opening = before[:-label] + between[1:] + b'"'
-            draft = Draft(opening, b'"' + after, len(before) - label)
-        else:
-            opening, between = before + b'"', b'"' + between[: -label - 1]
-            cut = len(opening) + len(FIRST_HASH) + len(between)
-            draft = Draft(opening, between + after, cut)
-        size = len(draft.opening) + len(draft.closing) + len(self.member(FIRST_HASH)) + 65
-        if size > MAX_LINE_BYTES:
+        if PREVIOUS in record or self.hash_field in record:
+            name = PREVIOUS if PREVIOUS in record else self.hash_field
             raise UsageError(
-                f"record takes {size} bytes; a journal's line holds {MAX_LINE_BYTES}",
+                f"record has a field {name!r}, which the journal adds", rule="journal.reserved"
+            )
+        marked = encode({**record, PREVIOUS: self._mark, self.hash_field: self._mark})
+        # A mark is as long as the hash that takes its place; the newline comes on top.
+        if len(marked) >= MAX_LINE_BYTES:
+            raise UsageError(
+                f"record takes {len(marked) + 1} bytes; a journal's line holds {MAX_LINE_BYTES}",
                 rule="journal.long",
             )
-        return draft
+        before, between, after = marked.split(self._mark.encode("ascii"))
+        # What is cut off each time is the rest of the hash member: its name, quotes and comma.
+        rest = len(self.hash_field) + 4
+        if self.hash_field < PREVIOUS:
+            return Draft(before[:-rest] + between[2:], after, len(before) - rest)
+        cut = len(before) + len(FIRST_HASH) + len(between) - rest - 1
+        return Draft(before, between[: -rest - 1] + after[1:], cut)
 
     def seal(self, draft: Draft, previous: str) -> tuple[bytes, str]:
         """Return the line of a draft that follows ``previous``, and its hash."""
         body = draft.opening + previous.encode("ascii") + draft.closing
         own = sha256(body).hexdigest()
-        return b"%b%b%b\n" % (body[: draft.cut], self.member(own), body[draft.cut :]), own
-
-    def member(self, own: str) -> bytes:
-        """Return the bytes that stand between the two halves of what is hashed."""
-        text = f'"{self.hash_field}":"{own}"'
-        return (f"{text}," if self.hash_field < PREVIOUS else f",{text}").encode("ascii")
+        member = self._member % own.encode("ascii")
+        return b"%b%b%b\n" % (body[: draft.cut], member, body[draft.cut :]), own
 
     def check(self, line: bytes, *, strict: bool = False) -> Link | Flaw:
         """Check a line by itself; ``strict`` also proves that all of it is canonical.
@@ -134,7 +130,7 @@ class Form:
         if type(previous) is not str or type(own) is not str:
             name = self.hash_field if type(own) is not str else PREVIOUS
             return Flaw("edited", f"it has no {name}", None, record)
-        before, found, after = line.partition(self.member(own) if own.isascii() else b"\n\n")
+        before, found, after = line.partition(self._member % own.encode("utf-8", "replace"))
         body = sha256(before)
         body.update(memoryview(after)[:-1])
         # The keys' order matters for the hash member alone: all else is under the hash.

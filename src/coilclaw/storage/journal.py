@@ -1,7 +1,7 @@
 """``Journal``: append-only records, chained by hash, synced, and shared by threads and processes.
 
-Beside the journal ``NAME`` stand ``NAME.anchor`` (where it ends, under a key), ``NAME.lock``, and
-``NAME.torn-1``… (what crashes left after the last whole record).
+Beside the journal ``NAME`` stand ``NAME.anchor`` (where it ends, under a key) and, after crashes,
+``NAME.torn-1``… (what they left after the last whole record).
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Self
 from coilclaw.errors import EnvironmentFault
 from coilclaw.storage import anchor as anchors
 from coilclaw.storage.chain import Flaw, Form, Head, lines, parse_line
+from coilclaw.storage.descriptor import this_process
 from coilclaw.storage.group import GroupCommit
-from coilclaw.storage.lock import FileLock, this_process
 from coilclaw.storage.tail import UNSYNCED, Tail, damaged
-from coilclaw.storage.view import View, lock_path, open_view
+from coilclaw.storage.torn import Recovered
+from coilclaw.storage.view import View, open_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from coilclaw.storage.chain import Draft
-    from coilclaw.storage.torn import Recovered
+
+__all__ = ["Journal", "Recovered"]
 
 
 class Journal:
@@ -32,12 +34,18 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, *, hash_field: str, id_field: str | None = None, key_path: Path
+        self,
+        path: Path,
+        *,
+        hash_field: str,
+        id_field: str | None = None,
+        key_path: Path,
+        timeout_s: float = 60.0,
     ) -> None:
         self.path = path.absolute()  # the process may change its directory
         self._form = Form(hash_field, id_field)
-        self._key_path = key_path
-        self._lock = FileLock(lock_path(self.path))
+        self._key_path = key_path.absolute()
+        self._timeout_s = timeout_s
         self._writers: dict[object, _Writer] = {}
         self._poison: str | None = None
         self._recovered: tuple[Recovered, ...] = ()
@@ -61,12 +69,12 @@ class Journal:
         """Let go of the files; a later append opens them again."""
         writer = self._writer()
         if writer.tail is not None:
-            with self._lock:
-                writer.drop()
+            writer.group.submit(None)
 
     def append(self, record: Mapping[str, object]) -> str:
         """Add one record and return its hash; it is on the disk when this returns."""
-        return self._writer().group.submit((self._form.draft(record),))[0]
+        writer = self._writers.get(this_process()) or self._writer()
+        return writer.group.submit((self._form.draft(record),))[0]
 
     def append_all(self, records: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
         """Add records in one write and one sync; a crash may leave the first few of them."""
@@ -79,11 +87,11 @@ class Journal:
         Nothing is verified, except that what a crash left at the end does not show.
         """
         with open_view(self.path) as view:
-            anchored = _anchored_size(view)
             if view.file is None:
-                if anchored:
-                    raise damaged(self.path, "it is gone, and its anchor says that it had records")
+                if anchors.covers_records(view.anchor):
+                    raise damaged(self.path, "it is gone, and its anchor is still there")
                 return
+            anchored = _anchored_size(view)
             offset = 0
             previous: object = None
             for number, line in enumerate(lines(view.file, 0, view.size)):
@@ -105,7 +113,7 @@ class Journal:
 
     def _chained(self, line: bytes, previous: object) -> dict[str, object] | None:
         link = self._form.check(line, strict=True)
-        if isinstance(link, Flaw) or previous not in {None, link.previous}:
+        if isinstance(link, Flaw) or (previous is not None and previous != link.previous):
             return None
         return link.record
 
@@ -122,46 +130,61 @@ class Journal:
             writer = self._writers.setdefault(process, _Writer(self._commit))
         return writer
 
-    def _commit(self, writer: _Writer, batch: Sequence[tuple[Draft, ...]]) -> list[tuple[str, ...]]:
-        with self._lock:
-            if self._poison is not None:
-                raise EnvironmentFault(
-                    f"this process may not append to {self.path} any more: {self._poison}",
-                    rule="journal.poisoned",
-                    hint="what is on the disk is unknown; start again, and verify the journal",
-                )
-            try:
-                return self._extend(*self._tail(writer), batch)
-            except OSError as problem:
-                writer.drop()
-                raise EnvironmentFault(
-                    f"cannot append to {self.path}: {problem.strerror or problem}",
-                    rule="journal.io",
-                ) from problem
-            except BaseException as error:
-                # Whatever happened, the next append looks at the files afresh.
-                writer.drop()
-                if isinstance(error, EnvironmentFault) and error.rule == UNSYNCED:
-                    self._poison = error.message
-                raise
+    def _commit(
+        self, writer: _Writer, batch: Sequence[tuple[Draft, ...] | None]
+    ) -> list[tuple[str, ...]]:
+        closing = None in batch
+        if closing and not any(batch):
+            writer.drop()
+            return [()] * len(batch)
+        if self._poison is not None:
+            raise EnvironmentFault(
+                f"this process may not append to {self.path} any more: {self._poison}",
+                rule="journal.poisoned",
+                hint="what is on the disk is unknown; start again, and verify the journal",
+            )
+        try:
+            tail, head = self._begin(writer)
+            results = self._extend(tail, head, batch)
+            tail.end()
+        except OSError as problem:
+            writer.drop()
+            raise EnvironmentFault(
+                f"cannot append to {self.path}: {problem.strerror or problem}", rule="journal.io"
+            ) from problem
+        except BaseException as error:
+            # Whatever happened, the lock is let go, and the next append looks at the files afresh.
+            writer.drop()
+            if isinstance(error, EnvironmentFault) and error.rule == UNSYNCED:
+                self._poison = error.message
+            raise
+        if closing:
+            writer.drop()
+        return results
 
-    def _tail(self, writer: _Writer) -> tuple[Tail, Head]:
-        head = None if writer.tail is None else writer.tail.catch_up()
+    def _begin(self, writer: _Writer) -> tuple[Tail, Head]:
+        head = None if writer.tail is None else writer.tail.begin()
         if writer.tail is None or head is None:
             writer.drop()
-            writer.tail = Tail(self.path, self._form, self._key_path, self._report)
+            writer.tail = Tail(
+                self.path,
+                self._form,
+                self._key_path,
+                timeout_s=self._timeout_s,
+                report=self._report,
+            )
             head = writer.tail.head
         return writer.tail, head
 
     def _extend(
-        self, tail: Tail, head: Head, batch: Sequence[tuple[Draft, ...]]
+        self, tail: Tail, head: Head, batch: Sequence[tuple[Draft, ...] | None]
     ) -> list[tuple[str, ...]]:
         previous = head.last_hash
         sealed: list[bytes] = []
         results: list[tuple[str, ...]] = []
         for drafts in batch:
             hashes: list[str] = []
-            for draft in drafts:
+            for draft in drafts or ():
                 line, previous = self._form.seal(draft, previous)
                 sealed.append(line)
                 hashes.append(previous)
@@ -180,9 +203,9 @@ class _Writer:
 
     def __init__(
         self,
-        commit: Callable[[_Writer, Sequence[tuple[Draft, ...]]], list[tuple[str, ...]]],
+        commit: Callable[[_Writer, Sequence[tuple[Draft, ...] | None]], list[tuple[str, ...]]],
     ) -> None:
-        self.group: GroupCommit[tuple[Draft, ...], tuple[str, ...]] = GroupCommit(
+        self.group: GroupCommit[tuple[Draft, ...] | None, tuple[str, ...]] = GroupCommit(
             partial(commit, self)
         )
         self.tail: Tail | None = None

@@ -1,4 +1,4 @@
-"""The end of a journal that is open for appending. The caller holds the journal's lock throughout.
+"""The end of a journal that is open for appending, and its lock.
 
 What is trusted is the anchor, and what this process has seen itself. Records after the anchor are
 what a crash leaves when it comes between a record's sync and the anchor's rewrite: they are taken
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import EnvironmentFault, JournalDamaged
@@ -23,6 +24,13 @@ from coilclaw.storage.atomic import (
     write_atomic,
 )
 from coilclaw.storage.chain import MAX_LINE_BYTES, Flaw, Form, Head, lines
+from coilclaw.storage.descriptor import (
+    close_unshared,
+    lock,
+    open_unshared,
+    this_process,
+    unlock,
+)
 from coilclaw.storage.torn import Recovered, set_aside
 from coilclaw.storage.view import anchor_path, read_anchor
 
@@ -34,7 +42,7 @@ UNSYNCED: Final = "journal.sync"
 """The rule of a fault after which nobody knows what is on the disk."""
 
 _LOG: Final = logging.getLogger(__name__)
-_APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
 _LOOK_BACK_BYTES: Final = 4096
 
 
@@ -50,37 +58,53 @@ def damaged(path: Path, what: str) -> JournalDamaged:
 
 
 class Tail:
-    """Descriptors of a journal and its anchor, and the head both agreed on."""
+    """Descriptors of a journal and its anchor, and the head both agreed on.
+
+    The lock is on the journal itself: it is taken by making the object and by ``begin``, and let go
+    by ``end`` and ``close``. Another process belongs to it only with an object of its own.
+    """
 
     def __init__(
-        self, path: Path, form: Form, key_path: Path, report: Callable[[Recovered], None]
+        self,
+        path: Path,
+        form: Form,
+        key_path: Path,
+        *,
+        timeout_s: float,
+        report: Callable[[Recovered], None],
     ) -> None:
         self._path = path
         self._anchor_path = anchor_path(path)
         self._name, self._anchor_name = os.fspath(path), os.fspath(self._anchor_path)
         self._form = form
-        self._data = self._anchor = -1
+        self._timeout_s = timeout_s
         self._report = report
+        self._data = self._anchor = -1
+        self._process = this_process()
         try:
-            self._open(key_path)
+            self._open_locked()
+            self._open_anchored(key_path)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        for descriptor in (self._data, self._anchor):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._data = self._anchor = -1
+        """Let go of everything; what was open when this process was forked is closed already."""
+        descriptors, self._data, self._anchor = (self._data, self._anchor), -1, -1
+        if self._process is this_process():
+            for descriptor in descriptors:
+                if descriptor >= 0:
+                    close_unshared(descriptor)
 
     def __del__(self) -> None:
         self.close()
 
-    def catch_up(self) -> Head | None:
-        """Learn what others appended since, and put right what a crash left; return the head.
+    def begin(self) -> Head | None:
+        """Take the lock, learn what others did since, put right what a crash left.
 
         ``None`` means that the names stand for other files now, which are to be opened instead.
         """
+        lock(self._data, self._path, timeout_s=self._timeout_s)
         try:
             data, anchor = os.stat(self._name), os.stat(self._anchor_name)
         except FileNotFoundError:
@@ -88,21 +112,12 @@ class Tail:
         if (data.st_ino, data.st_dev, anchor.st_ino, anchor.st_dev) != self._identity:
             return None
         raw = os.pread(self._anchor, anchors.ANCHOR_BYTES + 1, 0)
-        if data.st_size == self.head.size and raw == self._raw:
-            return self.head
-        if data.st_size < self.head.size:
-            raise damaged(
-                self._path,
-                f"it has {data.st_size} bytes, and had {self.head.size} when this process wrote",
-            )
-        anchored = self._trusted(raw)
-        if anchored.count <= self.head.count and anchored != self.head:
-            raise damaged(
-                self._path,
-                f"its anchor says {anchored.count} records, and said {self.head.count} before",
-            )
-        self._advance(anchored, data.st_size)
+        if data.st_size != self.head.size or raw != self._raw:
+            self._catch_up(raw, data.st_size)
         return self.head
+
+    def end(self) -> None:
+        unlock(self._data)
 
     def extend(self, data: bytes, head: Head) -> None:
         """Write and sync lines that lead to ``head``, then the anchor, or leave all as it was.
@@ -111,7 +126,9 @@ class Tail:
         """
         raw = self._signer.render(head)
         try:
-            write_all(self._data, data)
+            written = os.write(self._data, data)
+            if written < len(data):
+                write_all(self._data, data[written:])
         except OSError as problem:
             self._take_back()
             raise self._fault("write to", problem) from problem
@@ -126,9 +143,43 @@ class Tail:
             self._take_back()
             raise self._fault("rewrite the anchor of", problem) from problem
 
-    def _open(self, key_path: Path) -> None:
+    def _open_locked(self) -> None:
+        """Open the journal that has the name once the lock is ours; create it where none was."""
+        while True:
+            try:
+                self._data = open_unshared(self._path, _APPEND)
+            except FileNotFoundError:
+                if self._create_locked():
+                    return
+                continue
+            if not stat.S_ISREG(os.fstat(self._data).st_mode):
+                raise EnvironmentFault(f"{self._path} is not a regular file", rule="journal.io")
+            lock(self._data, self._path, timeout_s=self._timeout_s)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._data), os.lstat(self._path)):
+                    return
+            self.close()  # somebody moved it aside while we waited
+
+    def _create_locked(self) -> bool:
+        """Create the journal, unless somebody else does; nobody sees it before it is locked."""
+        if anchors.covers_records(read_anchor(self._anchor_path)):
+            raise damaged(self._path, f"it is gone, and {self._anchor_path.name} is still there")
+        temporary = self._path.with_name(f".coilclaw-{os.urandom(8).hex()}.tmp")
+        self._data = open_unshared(temporary, _APPEND | os.O_CREAT | os.O_EXCL)
+        try:
+            lock(self._data, temporary)
+            os.link(temporary, self._path, follow_symlinks=False)
+        except FileExistsError:
+            self.close()
+            return False
+        finally:
+            os.unlink(temporary)
+        sync_directory(self._path.parent)
+        return True
+
+    def _open_anchored(self, key_path: Path) -> None:
         raw = read_anchor(self._anchor_path)
-        size = self._size()
+        size = os.fstat(self._data).st_size
         if raw is None:
             if size:
                 raise damaged(self._path, f"it has records but no anchor {self._anchor_path.name}")
@@ -138,26 +189,12 @@ class Tail:
         else:
             self._signer = anchors.Signer(self._read_key(key_path))
         anchored = self._trusted(raw)
-        if size is None and anchored.count:
-            raise damaged(self._path, f"it is gone, and its anchor says {anchored.count} records")
-        self._anchor = os.open(self._anchor_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self._data = os.open(self._path, _APPEND | os.O_CREAT, 0o600)
-        if size is None:
-            sync_directory(self._path.parent)
+        self._anchor = open_unshared(self._anchor_path, os.O_RDWR)
         data, anchor = os.fstat(self._data), os.fstat(self._anchor)
         self._identity = (data.st_ino, data.st_dev, anchor.st_ino, anchor.st_dev)
         self.head, self._raw = anchored, raw
-        self._check_anchored(anchored, size or 0)
-        self._advance(anchored, size or 0)
-
-    def _size(self) -> int | None:
-        try:
-            status = os.stat(self._path, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            raise EnvironmentFault(f"{self._path} is not a regular file", rule="journal.io")
-        return status.st_size
+        self._check_anchored(anchored, size)
+        self._advance(anchored, size)
 
     def _read_key(self, key_path: Path) -> bytes:
         key = read_private(key_path)
@@ -202,6 +239,20 @@ class Tail:
             if newline >= 0 or start == 0 or reach > MAX_LINE_BYTES:
                 return piece[newline + 1 :]
             reach *= 2
+
+    def _catch_up(self, raw: bytes, size: int) -> None:
+        if size < self.head.size:
+            raise damaged(
+                self._path,
+                f"it has {size} bytes, and had {self.head.size} when this process wrote",
+            )
+        anchored = self._trusted(raw)
+        if anchored.count <= self.head.count and anchored != self.head:
+            raise damaged(
+                self._path,
+                f"its anchor says {anchored.count} records, and said {self.head.count} before",
+            )
+        self._advance(anchored, size)
 
     def _advance(self, anchored: Head, size: int) -> None:
         """Walk from the known head to the end of the file; set aside what is no record."""

@@ -8,7 +8,7 @@ bad: whoever can write the file can add records after the anchor, and the report
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.errors import VerificationFailed
@@ -98,7 +98,6 @@ def _read_anchor(view: View, key_path: Path) -> tuple[AnchorState, Head | None]:
 
 def _walk(scene: Scene) -> tuple[Head, Suspect | None]:
     """Follow the chain; return how far it holds, and the first line where it does not."""
-    assert scene.file is not None
     count, offset, last = 0, 0, FIRST_HASH
     limit = -1 if scene.anchored is None else scene.anchored.count
     check = scene.form.check
@@ -129,14 +128,25 @@ def _judge(scene: Scene, head: Head, suspect: Suspect | None) -> Break | None:
         if suspect.cut and scene.size < anchored.size:
             return _truncated(suspect.number, anchored)
     elif line.previous == suspect.expected:
-        return Break(
-            suspect.number,
-            scene.form.identify(line.record),
-            "edited",
-            f"line {suspect.number} is not the record that was anchored: "
-            "it, or lines before it, were rewritten and given new hashes",
-        )
+        return _other_than_anchored(scene, suspect)
     return scene.explain(suspect)
+
+
+def _other_than_anchored(scene: Scene, suspect: Suspect) -> Break:
+    """The chain holds, but leads to another record than the anchored one."""
+    if scene.holds_anchored():
+        # That one comes later, so that lines were put in before it: find where the chain breaks.
+        freely = replace(scene, anchored=None)
+        _, broken = _walk(freely)
+        if broken is not None:
+            return freely.explain(broken)
+    return Break(
+        suspect.number,
+        scene.form.identify(suspect.line.record),
+        "edited",
+        f"line {suspect.number} is not the record that was anchored: "
+        "it, or lines before it, were rewritten and given new hashes",
+    )
 
 
 def _truncated(number: int, anchored: Head) -> Break:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from coilclaw.errors import EnvironmentFault
 from coilclaw.storage.anchor import ANCHOR_BYTES
-from coilclaw.storage.lock import FileLock
+from coilclaw.storage.descriptor import lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,6 @@ def anchor_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.anchor")
 
 
-def lock_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.lock")
-
-
 def torn_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.torn-{number}")
 
@@ -43,22 +39,21 @@ def torn_path(path: Path, number: int) -> Path:
 @contextmanager
 def open_view(path: Path) -> Iterator[View]:
     """Open a journal for reading; its lock is held only while the view is taken."""
-    lock = lock_path(path)
     try:
-        # Without a lock file nobody has ever appended here: a copy, or nothing at all.
-        with FileLock(lock, shared=True) if lock.exists() else nullcontext():
-            anchor = read_anchor(anchor_path(path))
-            file = open_regular(path)
-            size = 0 if file is None else os.fstat(file.fileno()).st_size
+        file = open_regular(path)
+        if file is None:
+            view = View(None, 0, read_anchor(anchor_path(path)))
+        else:
+            view = _locked_view(path, file)
     except OSError as problem:
         raise EnvironmentFault(
             f"cannot read {path}: {problem.strerror or problem}", rule="journal.io"
         ) from problem
-    if file is None:
-        yield View(None, 0, anchor)
+    if view.file is None:
+        yield view
     else:
-        with file:
-            yield View(file, size, anchor)
+        with view.file:
+            yield view
 
 
 def read_anchor(path: Path) -> bytes | None:
@@ -80,3 +75,14 @@ def open_regular(path: Path) -> BinaryIO | None:
         os.close(descriptor)
         raise EnvironmentFault(f"{path} is not a regular file", rule="journal.io")
     return open(descriptor, "rb")
+
+
+def _locked_view(path: Path, file: BinaryIO) -> View:
+    try:
+        lock(file.fileno(), path, shared=True)
+        view = View(file, os.fstat(file.fileno()).st_size, read_anchor(anchor_path(path)))
+        unlock(file.fileno())
+    except BaseException:
+        file.close()
+        raise
+    return view

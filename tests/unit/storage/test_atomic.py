@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,17 @@ def test_a_private_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key").symlink_to("elsewhere")
     with pytest.raises(EnvironmentFault, match=r"cannot read or write .*key"):
         create_private(tmp_path / "key", b"mine")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directory", "fifo"])
+def test_a_private_file_that_is_none_is_refused(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "key")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(EnvironmentFault, match="key is not a regular file"):
+        create_private(tmp_path / "key", b"mine")
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_private_file_has_a_bound(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from coilclaw.errors import EnvironmentFault, LockTimeout
-from coilclaw.storage.lock import FileLock, this_process
+from coilclaw.storage.descriptor import this_process
+from coilclaw.storage.lock import FileLock
 from tests.unit.storage.worlds import fork, reap
 
 

@@ -27,14 +27,18 @@ def _until(condition: Callable[[], bool]) -> None:
 class Rounds:
     """A commit that records its batches; the first one waits until it is told to go on."""
 
-    def __init__(self, failures: Sequence[BaseException | None] = ()) -> None:
+    def __init__(
+        self, failures: Sequence[BaseException | None] = (), *, gather_s: float = 500e-6
+    ) -> None:
         self.batches: list[list[int]] = []
+        self.leaders: list[int] = []
         self.go = threading.Event()
         self.failures = list(failures)
-        self.group: GroupCommit[int, int] = GroupCommit(self.commit)
+        self.group: GroupCommit[int, int] = GroupCommit(self.commit, gather_s=gather_s)
 
     def commit(self, batch: Sequence[int]) -> list[int]:
         self.batches.append(list(batch))
+        self.leaders.append(threading.get_ident())
         if len(self.batches) == 1:
             assert self.go.wait(PATIENCE_S)
         failure = self.failures.pop(0) if self.failures else None
@@ -114,6 +118,28 @@ def test_a_leader_does_not_wait_for_company_that_does_not_come() -> None:
     assert rounds.batches[2:] == [[item] for item in range(20)]
 
 
+def test_whoever_completes_the_company_leads_it() -> None:
+    rounds = Rounds(gather_s=PATIENCE_S)
+    rounds.first_and_others(3)
+    results: dict[int, int] = {}
+
+    def work(item: int) -> None:
+        results[item] = rounds.group.submit(item)
+
+    threads = [threading.Thread(target=work, args=(item,)) for item in (4, 5, 6)]
+    began = time.monotonic()
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        if number < 3:
+            rounds.wait_for_line(number)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert rounds.batches == [[0], [1, 2, 3], [4, 5, 6]]
+    assert results == {4: 40, 5: 50, 6: 60}
+    assert rounds.leaders[-1] == threads[2].ident
+
+
 def test_many_threads_get_their_own_results() -> None:
     group: GroupCommit[int, int] = GroupCommit(lambda batch: [item * 10 for item in batch])
     results: dict[int, int] = {}
@@ -161,5 +187,33 @@ def test_an_interrupted_waiter_leaves_the_line(waiting_behind: int) -> None:
         items = [0, *range(2, 2 + waiting_behind)]
         assert results == {item: item * 10 for item in items}
         assert rounds.group.submit(9) == 90
+
+    assert reap(fork(work)) == 0
+
+
+def test_an_interrupted_leader_that_gathers_leaves_the_lead_to_others() -> None:
+    def work() -> None:
+        rounds = Rounds(gather_s=PATIENCE_S)
+        rounds.first_and_others(2)
+
+        def interrupt() -> None:
+            _until(lambda: rounds.group._gathering is not None)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            rounds.group.submit(7)
+        results: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: results.append(rounds.group.submit(8)), daemon=True)
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S / 2)
+        assert results == [80, 80]
+        assert rounds.batches == [[0], [1, 2], [8, 8]]
 
     assert reap(fork(work)) == 0

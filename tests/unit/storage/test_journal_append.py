@@ -19,7 +19,7 @@ from coilclaw.storage.journal import Journal
 from coilclaw.storage.lock import FileLock
 from tests.unit.storage.worlds import HASH_FIELD, World, fork, reap, record, sound
 
-EVERYTHING = {"key", "receipts.jsonl", "receipts.jsonl.anchor", "receipts.jsonl.lock"}
+EVERYTHING = {"key", "receipts.jsonl", "receipts.jsonl.anchor"}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_field_names_are_checked_when_the_object_is_made(world: World) -> None:
 
 def test_a_missing_directory_is_a_fault(world: World) -> None:
     nowhere = World(world.directory / "no")
-    with pytest.raises(EnvironmentFault, match=f"{nowhere.path}.lock: No such file"):
+    with pytest.raises(EnvironmentFault, match=f"cannot append to {nowhere.path}: No such file"):
         nowhere.journal().append(record(1))
 
 
@@ -75,14 +75,20 @@ def test_a_link_is_a_fault(world: World, name: str) -> None:
 
 
 def test_a_lock_that_stays_taken_is_a_fault_and_nothing_is_written(world: World) -> None:
-    journal = world.fill(1).journal()
-    journal._lock.timeout_s = 0.05
-    lock = FileLock(world.directory / "receipts.jsonl.lock", shared=True)
-    with lock, pytest.raises(LockTimeout, match=r"receipts\.jsonl\.lock was not free"):
-        journal.append(record(2))
+    world.fill(1)
+    journals = [
+        Journal(world.path, hash_field=HASH_FIELD, key_path=world.key, timeout_s=0.05)
+        for _ in range(2)
+    ]
+    journals[1].open()  # whether it is open already or not
+    for journal in journals:
+        lock = FileLock(world.path, shared=True)
+        with lock, pytest.raises(LockTimeout, match=r"receipts\.jsonl was not free"):
+            journal.append(record(2))
     assert world.verify() == sound(1)
-    journal.append(record(2))
-    assert world.verify() == sound(2)
+    for journal in journals:
+        journal.append(record(2))
+    assert world.verify() == sound(3)
 
 
 def test_a_full_disk_leaves_the_journal_as_it_was(world: World) -> None:
@@ -242,6 +248,14 @@ def test_a_closed_journal_opens_again(world: World) -> None:
     journal.close()
     journal.append(record(2))
     assert world.verify() == sound(2)
+
+
+def test_closing_a_damaged_journal_is_no_fault(world: World) -> None:
+    journal = world.journal()
+    journal.append(record(1))
+    world.anchor.unlink()
+    journal.close()
+    assert world.names() == {"key", "receipts.jsonl"}
 
 
 def test_nothing_stays_open(world: World) -> None:

@@ -40,7 +40,7 @@ DAMAGES: list[tuple[Callable[[World], object], str]] = [
     (lambda world: _cut(world, 1), "bytes, and its anchor says 5 records in"),
     (lambda world: world.put(world.lines()[:-1]), "bytes, and its anchor says 5 records in"),
     (lambda world: world.put([]), "it has 0 bytes, and its anchor says 5 records in"),
-    (lambda world: world.path.unlink(), "it is gone, and its anchor says 5 records"),
+    (lambda world: world.path.unlink(), "it is gone, and receipts.jsonl.anchor is still there"),
     (lambda world: world.anchor.unlink(), "it has records but no anchor receipts.jsonl.anchor"),
     (_edit_anchor, "receipts.jsonl.anchor was edited"),
     (lambda world: world.anchor.write_bytes(b""), "receipts.jsonl.anchor is not an anchor"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tracemalloc
 from collections import deque
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +22,26 @@ def test_a_journal_that_is_gone_is_not_an_empty_one(world: World) -> None:
     world.path.unlink()
     with pytest.raises(JournalDamaged, match="it is gone"):
         list(world.journal().read())
+    world.anchor.write_bytes(b"nonsense")
+    with pytest.raises(JournalDamaged, match="it is gone"):
+        list(world.journal().read())
+
+
+def test_a_journal_without_records_may_be_gone(world: World) -> None:
+    world.journal().open()
+    world.path.unlink()
+    assert list(world.journal().read()) == []
+
+
+def test_an_edited_hash_is_no_trouble_for_reading(world: World) -> None:
+    world.fill(1)
+    anchor = world.anchor.read_bytes()
+    world.fill(1, start=2)
+    world.anchor.write_bytes(anchor)
+    lines = world.lines()
+    odd = b'{"number":0,"receipt_hash":["x"]}'.ljust(len(lines[0]) - 1) + b"\n"
+    world.put([odd, lines[1]])
+    assert _numbers(world) == [0]
 
 
 def test_a_line_that_cannot_be_read_is_named(world: World) -> None:
@@ -100,7 +119,7 @@ def test_reading_needs_the_lock_only_to_begin(world: World) -> None:
     world.fill(3)
     reader = world.journal().read()
     next(reader)
-    with FileLock(Path(f"{world.path}.lock")):
+    with FileLock(world.path):
         assert [entry["number"] for entry in reader] == [2, 3]
 
 

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from coilclaw.errors import EnvironmentFault
-from coilclaw.storage.torn import Recovered
+from coilclaw.storage.journal import Recovered
 from tests.unit.storage.worlds import World, record, sound
 
 
