@@ -39,6 +39,9 @@ FRAGMENTS = st.sampled_from(
         "-x", "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "diff --git a/a b/a", "--- a/a",
         "+++ b/a", "@@ -1 +1 @@", "a", "`a`:", "", " ", "\r", "\u2028", "\ufeff", "\0",
         "A patch cannot be safely generated with", "the information provided.", "> **Unable",
+        "  ^^^a", "  x", "  ^^^end", " <<<<<<< SEARCH", " =======", " >>>>>>> REPLACE",
+        "\t*** Begin Patch", "````markdown", "```md", "```js", "```python:a", "  --- a/a",
+        "  +++ b/a", "  @@ -1 +1 @@", "@@ -1,3 +1,2 @@", "GIT binary patch", "File: a", "- `a`",
     ]
 )  # fmt: skip
 LINES = st.lists(FRAGMENTS | st.text(max_size=4), max_size=14)
@@ -56,7 +59,9 @@ def attempt(text: str, form: Format | None = None) -> Answer | AnswerError | Pat
 @settings(max_examples=scaled(full=5000, default=500), deadline=None)
 def test_any_text_is_read_or_refused(text: str, form: Format | None) -> None:
     found = attempt(text, form)
-    if isinstance(found, AnswerError):
+    if isinstance(found, PathRefused):
+        assert found.line is not None
+    if isinstance(found, AnswerError | PathRefused):
         assert found.line is None or 1 <= found.line <= text.count("\n") + 1
         assert found.rule.partition(".")[2]
     if isinstance(found, ChangeSet):
@@ -79,36 +84,56 @@ def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
 PATHS = st.sampled_from(["a", "b/c.py", "d-e", "é"]).map(TreePath.parse)
 TEXTS = st.lists(FRAGMENTS.filter(lambda text: "\0" not in text), max_size=5)
 CONTENTS = TEXTS.map(lambda lines: "".join(f"{line}\n" for line in lines).encode())
-HUNK_LINES = st.builds(
-    HunkLine, st.sampled_from([CONTEXT, REMOVED, ADDED]), st.sampled_from([b"x", b"```", b"{", b""])
-)
+ROWS = st.lists(st.sampled_from([b"x", b"y", b"```", b"{", b"", b"^^^a"]), min_size=1, max_size=3)
 
 
-def hunk(lines: list[HunkLine], start: int | None) -> Hunk:
-    return Hunk(tuple(lines), old_start=start, new_start=start)
-
-
-HUNKS = st.builds(hunk, st.lists(HUNK_LINES, min_size=1, max_size=4), st.sampled_from([None, 1, 7]))
-OPERATIONS: st.SearchStrategy[Operation] = (
-    st.builds(WriteFile, PATHS, CONTENTS, st.booleans())
-    | st.builds(DeleteFile, PATHS)
-    | st.builds(
-        EditText,
-        PATHS,
-        st.tuples(st.builds(Replacement, st.text(min_size=1, max_size=4), st.text(max_size=4))),
+def swap(context: list[bytes], old: list[bytes], new: list[bytes], start: int | None) -> Hunk:
+    lines = (
+        *(HunkLine(CONTEXT, row) for row in context),
+        *(HunkLine(REMOVED, row) for row in old),
+        *(HunkLine(ADDED, row) for row in new),
     )
-    | st.builds(PatchFile, PATHS, st.lists(HUNKS, min_size=1, max_size=2).map(tuple))
+    return Hunk(lines, old_start=start, new_start=start)
+
+
+def patches(
+    context: st.SearchStrategy[list[bytes]], start: int | None
+) -> st.SearchStrategy[Operation]:
+    hunks = st.builds(swap, context, ROWS, ROWS, st.just(start))
+    return st.builds(PatchFile, PATHS, st.tuples(hunks))
+
+
+WRITES = st.builds(WriteFile, PATHS, CONTENTS)
+CREATIONS = st.builds(WriteFile, PATHS, CONTENTS, st.just(value=True))
+DELETIONS = st.builds(DeleteFile, PATHS)
+EDITS = st.builds(
+    EditText,
+    PATHS,
+    st.tuples(st.builds(Replacement, st.text(min_size=1, max_size=4), st.text(max_size=4))),
+)
+NONE: st.SearchStrategy[list[bytes]] = st.just([])
+OPERATIONS: dict[Format, st.SearchStrategy[Operation]] = {
+    Format.FENCE: WRITES | DELETIONS,
+    Format.BUNDLE: WRITES | CREATIONS | DELETIONS | EDITS | patches(ROWS, 3),
+    Format.PATCH: EDITS,
+    Format.GIT: CREATIONS | patches(ROWS, 3),
+    Format.ENVELOPE: CREATIONS | DELETIONS | patches(ROWS, None),
+    Format.BLOCKS: CREATIONS | patches(NONE, None),
+}
+CASES = st.sampled_from(list(Format)).flatmap(
+    lambda form: st.tuples(
+        st.just(form),
+        st.lists(OPERATIONS[form], min_size=1, max_size=3, unique_by=lambda found: found.path),
+    )
 )
 
 
-@given(
-    st.lists(OPERATIONS, min_size=1, max_size=3, unique_by=lambda operation: operation.path),
-    st.sampled_from(list(Format)),
-)
+@given(CASES)
 @settings(max_examples=scaled(full=5000, default=600), deadline=None)
 def test_what_a_format_can_say_reads_back_wherever_it_stands(
-    operations: list[Operation], form: Format
+    case: tuple[Format, list[Operation]],
 ) -> None:
+    form, operations = case
     wanted = ChangeSet(tuple(operations))
     try:
         text = render(wanted, form)
@@ -120,6 +145,9 @@ def test_what_a_format_can_say_reads_back_wherever_it_stands(
     assert answer.parse(text, format=form) == wanted
     assert answer.parse(f"Hello,\nhere it is:\n\n{text}\nThat was all.\n") == wanted
     assert answer.parse(f"````markdown\n{text}````\n") == wanted
+    if form is Format.GIT:
+        bare = text[text.index("\n") + 1 : text.rindex("\n", 0, -1) + 1]
+        assert answer.parse(f"Hello.\n\n{bare}\nThat was all.\n") == wanted
     assert answer.parse(answer.decode(b"\xef\xbb\xbf" + text.encode())) == wanted
     crlf = text.replace("\n", "\r\n")
     assert answer.parse(crlf) == wanted
@@ -140,15 +168,18 @@ SECONDS = 20
         "<<<<<<< SEARCH", "p\n<<<<<<< SEARCH\n>>>>>>> REPLACE",
         "p\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE", ">>>>>>> REPLACE", "", " " * 1000,
         "`" * 1000, "> " * 1000, "--- a", "diff --git a/a b/a",
-        "A patch cannot be safely generated with the information",
+        "A patch cannot be safely generated with the information", " ^^^a", " ^^^a\n ^^^end",
+        " *** Begin Patch", " <<<<<<< SEARCH", "````md", "````md\n```json\n```\n````", "~~~text",
+        "diff --git a/a b/a\nx", "--- a\n+++ b\n@@", "--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\nx",
+        "A patch", '"A patch cannot be safely generated with the information provided" is',
     ],
 )  # fmt: skip
 def test_hostile_lines_are_read_or_refused_in_time(line: str) -> None:
     line += "\n"
     text = (line * (SIZE // len(line) + 1))[:SIZE]
-    started = time.monotonic()
+    started = time.process_time()
     attempt(text)
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 @pytest.mark.parametrize(
@@ -168,6 +199,6 @@ def test_hostile_lines_are_read_or_refused_in_time(line: str) -> None:
     ids=lambda text: text[:12],
 )
 def test_one_hostile_text_is_read_or_refused_in_time(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     attempt(text)
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS

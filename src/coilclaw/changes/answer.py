@@ -15,6 +15,7 @@ from coilclaw.changes import (
     segments,
     structured,
 )
+from coilclaw.changes.cursor import MAX_LINES
 from coilclaw.changes.fault import malformed
 from coilclaw.changes.operations import (
     Answer,
@@ -25,6 +26,7 @@ from coilclaw.changes.operations import (
     NoChanges,
     Operation,
     Options,
+    PatchBinary,
     PatchFile,
 )
 from coilclaw.errors import AnswerError
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _STRICT: Final = Options()
 _LIMITS: Final = Limits()
+_BY_LINES: Final = frozenset({Format.GIT, Format.ENVELOPE, Format.BLOCKS})
 _BOM: Final = "\ufeff"
 
 
@@ -64,10 +67,25 @@ def parse(
     if declined:
         return declined
     operations: list[Operation] = []
-    size = 0
+    size = inflated = lines = 0
     for segment in found:
+        if segment.kind in _BY_LINES:
+            lines += segment.text.count("\n")
+        if lines > MAX_LINES:
+            raise malformed(
+                segment.first_line,
+                "answer.bounds",
+                f"the patches of the answer have more than {MAX_LINES:,} lines",
+            )
         read = _operations(segment, options)
         size += sum(_size(operation) for operation in read)
+        inflated += sum(len(item.data) for item in read if isinstance(item, PatchBinary))
+        if inflated > limits.total_bytes:
+            raise malformed(
+                segment.first_line,
+                "answer.bounds",
+                f"the answer's binary patches hold more than {limits.total_bytes:,} bytes",
+            )
         if size > limits.operations:
             raise malformed(
                 segment.first_line,
@@ -110,7 +128,7 @@ def _operations(segment: Segment, options: Options) -> tuple[Operation, ...]:
         case Format.FENCE:
             return fence.parse(text, first_line=line)
         case Format.GIT:
-            return gitpatch.parse(text, first_line=line, options=options)
+            return _git(segment, options)
         case Format.ENVELOPE:
             return envelope.parse(text, first_line=line, options=options)
         case Format.BLOCKS:
@@ -125,6 +143,17 @@ def _operations(segment: Segment, options: Options) -> tuple[Operation, ...]:
                 *(bundle.parse(document, options=options) if files else ()),
                 *(structured.parse(document) if patches else ()),
             )
+
+
+def _git(segment: Segment, options: Options) -> tuple[Operation, ...]:
+    if options.lenient and segment.more_line is not None:
+        raise malformed(
+            segment.more_line,
+            "git.corrupt",
+            "what looks like more of the patch follows the end of its code block",
+            hint="a line of ``` in a patch needs its mark: a blank, a plus or a minus",
+        )
+    return gitpatch.parse(segment.text, first_line=segment.first_line, options=options, whole=False)
 
 
 def _size(operation: Operation) -> int:

@@ -7,12 +7,13 @@
     lines to put in their place
     >>>>>>> REPLACE
 
-The path is the line before; it may be in backticks or bold, be a heading or end in a colon, and
-empty lines and the opening of a code fence may stand between it and the block. A path with spaces
-needs backticks, so that no sentence is taken for one. A block right after another, with only empty
-lines and fences between them, belongs to the same file. All blocks of a file become one operation.
-A block that searches for nothing makes a new file and must be the only one of its file; one that
-puts nothing takes lines away.
+The path is the line before; it may be in backticks or bold, be a heading, follow "File:", end in a
+colon, or, in backticks or bold, be an item of a list. Empty lines and the opening of a code fence
+may stand between it and the block, and a fence such as ``python:path`` names the path itself. A
+path with spaces needs backticks, so that no sentence is taken for one. A block right after another,
+with only empty lines and fences between them, belongs to the same file. All blocks of a file become
+one operation. A block that searches for nothing makes a new file and must be the only one of its
+file; one that puts nothing takes lines away.
 """
 
 from __future__ import annotations
@@ -51,9 +52,17 @@ MAX_BLOCKS: Final = 10_000
 
 _NOUN: Final = "a search-and-replace block"
 _MAX_LAYERS: Final = 8
+_BLANKS: Final = " \t"
 _MARKERS: Final = (SEARCH, DIVIDER, REPLACE)
 _NEARLY: Final = re.compile(r"(?:<{5,9}\s*SEARCH|>{5,9}\s*REPLACE)\s*")
 _HEADING: Final = re.compile(r"#{1,6} +")
+_WORD: Final = r"(?:file(?:name)?|path)"
+_LABEL: Final = re.compile(
+    rf"(?:{_WORD}:|\*\*{_WORD}(?::\*\*|\*\*:))[ \t]*(?=[^\s*:])", re.IGNORECASE
+)
+# Without a dress, an item of a list is a sentence rather than a path.
+_ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,3}[.)])[ \t]+(?=`|\*\*|file:)", re.IGNORECASE)
+_FENCE_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+#.-]*:(?!//)(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +109,26 @@ def _next_block(cursor: Cursor, path: TreePath | None) -> TreePath | None:
     named: int | None = None
     text = ""
     while (line := cursor.peek()) is not None:
-        if line == SEARCH:
+        marker = line.rstrip(_BLANKS)
+        if marker == SEARCH:
             if named is not None:
                 return _path(cursor, text, named)
             if path is None:
                 raise cursor.failure("path", "the block has no path on the line before it")
             return path
-        if line in _MARKERS:
-            raise cursor.failure("marker", f"'{line}' stands outside a block")
+        if marker in _MARKERS:
+            raise cursor.failure("marker", f"'{marker}' stands outside a block")
         _refuse_nearly(cursor, line.lstrip())
-        if line.strip() and codefence.at(line, 0) is None:
+        if line.strip() and names_file(line):
             text, named = line, cursor.number
         cursor.take()
     return None
+
+
+def names_file(line: str) -> bool:
+    """Say whether a line that is not blank can only be the path of the block below it."""
+    opener = codefence.at(line, 0)
+    return opener is None or _FENCE_PATH.fullmatch(opener.info) is not None
 
 
 def _path(cursor: Cursor, text: str, line: int) -> TreePath:
@@ -131,10 +147,13 @@ def _path(cursor: Cursor, text: str, line: int) -> TreePath:
 def _undressed(text: str) -> tuple[str, bool]:
     """Take off what models put around a path; what is in backticks is taken as it stands."""
     text = text.strip()
+    opener = codefence.at(text, 0)
+    if opener is not None and (named := _FENCE_PATH.fullmatch(opener.info)):
+        return named[1], False
     for _ in range(_MAX_LAYERS):
-        heading = _HEADING.match(text)
-        if heading:
-            text = text[heading.end() :]
+        mark = _HEADING.match(text) or _ITEM.match(text) or _LABEL.match(text)
+        if mark:
+            text = text[mark.end() :]
         elif text.endswith(":"):
             text = text[:-1].rstrip()
         elif text.startswith("**") and text.endswith("**"):
@@ -165,7 +184,11 @@ def _block(cursor: Cursor, path: TreePath) -> _Block:
 
 def _lines_until(cursor: Cursor, marker: str, path: TreePath, start: int) -> tuple[bytes, ...]:
     lines = []
-    while (line := cursor.peek()) != marker:
+    while True:
+        line = cursor.peek()
+        found = line.rstrip(_BLANKS) if line is not None else None
+        if found == marker:
+            break
         if line is None:
             raise cursor.failure(
                 "unclosed",
@@ -173,10 +196,10 @@ def _lines_until(cursor: Cursor, marker: str, path: TreePath, start: int) -> tup
                 line=start,
                 path=str(path),
             )
-        if line in _MARKERS:
+        if found in _MARKERS:
             raise cursor.failure(
                 "marker",
-                f"'{line}' stands where '{marker}' must come first, in the block of line {start}",
+                f"'{found}' stands where '{marker}' must come first, in the block of line {start}",
                 path=str(path),
                 hint="lines that look like markers cannot be changed in this format",
             )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes import gitpatch, jsonblock, structured
-from coilclaw.changes.fault import inexpressible, malformed
+from coilclaw.changes.fault import inexpressible, malformed, path_at
 from coilclaw.changes.operations import (
     DeleteFile,
     EditText,
@@ -38,7 +38,7 @@ def parse(document: JsonObject, *, options: Options) -> tuple[Operation, ...]:
     root = jsonblock.root(document)
     operations = []
     for index, entry in enumerate(jsonblock.entries(document, KEY)):
-        path = jsonblock.path(entry, KEY, index)
+        path = jsonblock.path(entry, KEY, index, root)
         jsonblock.closed(entry, _KNOWN, str(path))
         source = Source(Format.BUNDLE, entry.line, index)
         operations.append(_operation(entry, path, root, source, options))
@@ -93,7 +93,8 @@ def _git_patch(
 ) -> Operation:
     content = _content(entry, path)
     try:
-        found = gitpatch.parse(content, first_line=1, options=options)
+        with path_at(entry.line):
+            found = gitpatch.parse(content, first_line=1, options=options)
     except AnswerError as problem:
         # The lines of the diff are not lines of the answer: the string stands on one.
         raise malformed(

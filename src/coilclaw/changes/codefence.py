@@ -8,6 +8,10 @@ from typing import Final
 
 _LINE: Final = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
 _ANY: Final = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_BARE: Final = {
+    "`": re.compile(r"^([ \t]*)(`{3,})\s*?$", re.MULTILINE),
+    "~": re.compile(r"^([ \t]*)(~{3,})\s*?$", re.MULTILINE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,12 @@ class CodeFence:
             and line.indent <= self.indent
         )
 
+    def needs_more_than(self, other: CodeFence) -> bool:
+        """Say whether every line that closes this one would close the other."""
+        return (
+            self.char == other.char and self.length >= other.length and self.indent <= other.indent
+        )
+
 
 def at(text: str, start: int) -> CodeFence | None:
     """Return the fence that the line starting at an offset is, if it is one."""
@@ -51,15 +61,10 @@ def next_line(text: str, start: int) -> int:
     return match.start() if match else len(text)
 
 
-def closing_line(fence: CodeFence, text: str, start: int) -> int | None:
+def closing_line(fence: CodeFence, text: str, start: int, stop: int | None = None) -> int | None:
     """Return where the line begins that closes a fence whose content starts at an offset."""
-    place = next_line(text, start)
-    while place < len(text):
-        line = at(text, place)
-        if line is not None and fence.closed_by(line):
-            return place
-        end = text.find("\n", place)
-        if end < 0:
-            break
-        place = next_line(text, end + 1)
+    stop = len(text) if stop is None else stop
+    for match in _BARE[fence.char].finditer(text, start, stop):
+        if len(match[1]) <= fence.indent and len(match[2]) >= fence.length:
+            return match.start()
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.fault import malformed
+from coilclaw.changes.fault import malformed, path_at
 from coilclaw.domain.treepath import TreePath
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class Cursor:
         """Check a path that the answer names."""
         if len(text) > MAX_NAME_CHARS:
             raise self.failure("path", "a file name is far too long to be one", line=line)
-        return TreePath.parse(text)
+        with path_at(line):
+            return TreePath.parse(text)
 
     def failure(
         self,

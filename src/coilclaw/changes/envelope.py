@@ -11,8 +11,8 @@
 
 The text after ``@@`` names a line that stands above the chunk; several such lines one under the
 other (a class, then its method) are looked for one after the other, and a ``Hunk`` holds them in
-its heading, separated by newlines. Nothing may stand outside the envelope but empty lines, and
-inside it nothing but this.
+its heading, separated by newlines. A heading may be closed with another ``@@``. Nothing may stand
+outside the envelope but empty lines, and inside it nothing but this.
 """
 
 from __future__ import annotations
@@ -204,6 +204,7 @@ def _headings(cursor: Cursor) -> bytes:
                 hint="an envelope has no line numbers",
             )
         cursor.take()
+        text = _opened(text)
         if text.strip():
             headings.append(text)
         elif not headings:
@@ -211,6 +212,14 @@ def _headings(cursor: Cursor) -> bytes:
         else:
             raise cursor.failure("chunk", "a bare '@@' follows a heading", line=cursor.number - 1)
     return to_bytes("\n".join(headings))
+
+
+def _opened(heading: str) -> str:
+    """Take off the ``@@`` that a heading may be closed with, as git closes its numbers."""
+    bare = heading.rstrip(" \t")
+    if bare == "@@" or bare.endswith((" @@", "\t@@")):
+        return bare[:-2].rstrip(" \t")
+    return heading
 
 
 def _composed(operation: Operation) -> list[str]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from coilclaw.errors import AnswerError, UsageError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from coilclaw.errors import AnswerError, PathRefused, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def malformed(
@@ -10,6 +16,16 @@ def malformed(
 ) -> AnswerError:
     """Return the error for a line of the answer, which the message names too."""
     return AnswerError(f"line {line}: {message}", rule=rule, line=line, path=path, hint=hint)
+
+
+@contextmanager
+def path_at(line: int) -> Iterator[None]:
+    """Give the line of the answer to the refusal of a path that is checked within."""
+    try:
+        yield
+    except PathRefused as problem:
+        problem.line = line
+        raise
 
 
 def inexpressible(message: str) -> UsageError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.fault import inexpressible, malformed
+from coilclaw.changes.fault import inexpressible, malformed, path_at
 from coilclaw.changes.operations import DeleteFile, Format, Operation, Source, WriteFile
 from coilclaw.domain.treepath import TreePath, shown
 
@@ -29,7 +29,8 @@ def parse(text: str, *, first_line: int) -> tuple[Operation, ...]:
     opener, _, rest = text.partition("\n")
     name = _name(opener, first_line)
     source = Source(Format.FENCE, first_line)
-    path = TreePath.parse(name)
+    with path_at(first_line):
+        path = TreePath.parse(name)
     # The next marker begins the rest, or follows one of its newlines.
     at = 0 if rest.startswith(MARKER) else rest.find("\n" + MARKER) + 1
     if at == 0 and not rest.startswith(MARKER):

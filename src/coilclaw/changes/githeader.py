@@ -26,7 +26,7 @@ LINK: Final = "120000"
 SUBMODULE: Final = "160000"
 MODES: Final = (PLAIN, EXECUTABLE, LINK, SUBMODULE)
 
-_FIELDS: Final = (
+FIELDS: Final = (
     "old mode ",
     "new mode ",
     "new file mode ",
@@ -157,7 +157,7 @@ class _GitHeader:
     def _read_fields(self) -> None:
         cursor = self._cursor
         while (line := cursor.peek()) is not None:
-            key = next((field for field in _FIELDS if line.startswith(field)), None)
+            key = next((field for field in FIELDS if line.startswith(field)), None)
             if key is None:
                 return
             if key in self._fields:

@@ -58,13 +58,13 @@ class _Counts:
         return f"{self.old} old and {self.new} new lines"
 
 
-def parse(cursor: Cursor, options: Options) -> tuple[Hunk, ...]:
-    """Read all hunks of one file."""
+def parse(cursor: Cursor, options: Options, *, whole: bool) -> tuple[Hunk, ...]:
+    """Read all hunks of one file; unless it is ``whole``, the text may have been cut off."""
     hunks: list[Hunk] = []
     while (line := cursor.peek()) is not None and line.startswith("@@"):
         if len(hunks) == MAX_HUNKS:
             raise cursor.failure("long", f"the file has more than {MAX_HUNKS:,} hunks")
-        hunks.append(_hunk(cursor, len(hunks), options))
+        hunks.append(_hunk(cursor, len(hunks), options, whole=whole))
     return tuple(hunks)
 
 
@@ -80,7 +80,7 @@ def starts_signature(cursor: Cursor, ahead: int = 0) -> bool:
     return cursor.peek(ahead) is None
 
 
-def _hunk(cursor: Cursor, index: int, options: Options) -> Hunk:
+def _hunk(cursor: Cursor, index: int, options: Options, *, whole: bool) -> Hunk:
     number = cursor.number
     line = cursor.take()
     header = _HEADER.fullmatch(line)
@@ -94,12 +94,16 @@ def _hunk(cursor: Cursor, index: int, options: Options) -> Hunk:
     lines = _stated(cursor, stated)
     if lines is None:
         lines, actual = _recounted(cursor)
-        if not options.lenient or not lines:
+        is_short = actual.old < stated.old and actual.new < stated.new
+        # What is missing at the end may be lost: a line that closes a code block ends a patch.
+        is_cut = is_short and not whole and cursor.peek(len(lines)) is None
+        if not options.lenient or not lines or is_cut:
             raise cursor.failure(
                 "corrupt",
-                f"the hunk header announces {stated}, but {actual} follow",
+                f"the hunk header announces {stated}, but {actual} follow"
+                + (" before the patch ends" if is_cut else ""),
                 line=number,
-                hint="count context lines on both sides" if lines else None,
+                hint=_hint(lines, is_cut=is_cut),
             )
         cursor.position += len(lines)
         lines = lines[: _trimmed(lines)]
@@ -111,6 +115,14 @@ def _hunk(cursor: Cursor, index: int, options: Options) -> Hunk:
         heading=to_bytes(header[5]),
         source=Source(Format.GIT, number, index),
     )
+
+
+def _hint(lines: list[str], *, is_cut: bool) -> str | None:
+    if is_cut:
+        return "see that the patch is complete, then correct the counts in its last '@@' line"
+    if lines:
+        return "count context lines on both sides, or let --lenient count them anew"
+    return None
 
 
 def _stated(cursor: Cursor, counts: _Counts) -> list[str] | None:

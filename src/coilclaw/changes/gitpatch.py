@@ -50,8 +50,13 @@ _FULL_ID: Final = re.compile("[0-9a-f]{40}")
 _STRAY: Final = ("@@ -", "+++ ", gitbinary.START, "diff --cc ", "diff --combined ")
 
 
-def parse(text: str, *, first_line: int, options: Options) -> tuple[Operation, ...]:
-    """Read a patch; its first line is line ``first_line`` of the answer."""
+def parse(
+    text: str, *, first_line: int, options: Options, whole: bool = True
+) -> tuple[Operation, ...]:
+    """Read a patch; its first line is line ``first_line`` of the answer.
+
+    Where its end is not certain (it is not ``whole``), its last hunk is never counted down.
+    """
     cursor = Cursor(text, first_line=first_line, form=Format.GIT)
     _skip_preamble(cursor)
     operations: list[Operation] = []
@@ -63,7 +68,7 @@ def parse(text: str, *, first_line: int, options: Options) -> tuple[Operation, .
             raise _garbage(cursor)
         if len(operations) == _LIMITS.operations:
             raise cursor.failure("long", f"the patch has more than {_LIMITS.operations:,} files")
-        operation = _section(cursor, len(operations), options)
+        operation = _section(cursor, len(operations), options, whole=whole)
         if isinstance(operation, PatchBinary):
             inflated += len(operation.data)
             if inflated > _LIMITS.total_bytes:
@@ -110,7 +115,7 @@ def _garbage(cursor: Cursor) -> AnswerError:
     return cursor.failure("garbage", f"{shown(line)} is not part of a patch")
 
 
-def _section(cursor: Cursor, index: int, options: Options) -> Operation:
+def _section(cursor: Cursor, index: int, options: Options, *, whole: bool) -> Operation:
     header = githeader.parse(cursor)
     source = Source(Format.GIT, header.line, index)
     _refuse_kinds(cursor, header, options)
@@ -124,7 +129,7 @@ def _section(cursor: Cursor, index: int, options: Options) -> Operation:
         )
     if line == gitbinary.START:
         return _binary(cursor, header, source, options)
-    hunks = githunk.parse(cursor, options)
+    hunks = githunk.parse(cursor, options, whole=whole)
     if bool(hunks) != header.named:
         raise cursor.failure(
             "header",

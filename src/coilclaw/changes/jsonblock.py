@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.fault import inexpressible, malformed
+from coilclaw.changes.fault import inexpressible, malformed, path_at
 from coilclaw.changes.strictjson import JsonArray, JsonObject, JsonValue, kind
 from coilclaw.domain.treepath import TreePath, shown
 
@@ -38,7 +38,8 @@ def root(document: JsonObject) -> tuple[str, ...]:
     value = document.members.get("root", ".")
     if not isinstance(value, str):
         raise malformed(document.line, "json.root", f"the root is {kind(value)}, not a string")
-    return TreePath.parse_directory(value)
+    with path_at(document.line):
+        return TreePath.parse_directory(value)
 
 
 def entries(document: JsonObject, key: str) -> tuple[JsonObject, ...]:
@@ -58,12 +59,15 @@ def entries(document: JsonObject, key: str) -> tuple[JsonObject, ...]:
     return tuple(found)
 
 
-def path(entry: JsonObject, key: str, index: int) -> TreePath:
-    """Return the path of an entry, relative to the root."""
+def path(entry: JsonObject, key: str, index: int, root: tuple[str, ...]) -> TreePath:
+    """Return the path of an entry, relative to the root, below which it must be a path too."""
     value = entry.members.get("path")
     if not isinstance(value, str):
         raise malformed(entry.line, "json.entries", f"entry {index + 1} of '{key}' has no path")
-    return TreePath.parse(value)
+    with path_at(entry.line):
+        found = TreePath.parse(value)
+        found.under(root)
+    return found
 
 
 def closed(entry: JsonObject, known: frozenset[str], where: str) -> None:

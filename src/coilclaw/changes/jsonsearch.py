@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD: Final = 4096
 """Characters after a flaw in bare JSON that are searched for the keys of a delivery."""
-MAX_FLAWS: Final = 10_000
-"""Texts that begin as JSON and break off, after which an answer is not searched any further."""
+MAX_VALUES: Final = 2_000_000
+"""Values that all JSON of an answer may have together."""
+MAX_STRAYS: Final = 10_000
+"""JSON texts that are no deliveries, whole or broken, which an answer may have."""
+
+LABELS: Final = frozenset({"json", "jsonc", "json5", "aptix"})
+"""Code blocks that say they are JSON: what is broken in one was meant."""
+CODE_LABELS: Final = frozenset({"", "js", "javascript"})
+"""Code blocks that hold JSON if they begin like it."""
 
 # The keys of a delivery, but not the list of strings that package files have under the same name.
 _MENTION: Final = re.compile(r"""["'](files|patches)["']\s*:(?!\s*\[\s*["'])""")
@@ -53,32 +60,43 @@ class JsonSearch:
         self._places = places
         self._text = places.text
         self._keys = keys
-        self._flaws = 0
+        self._strays = 0
+        self._values = 0
         self._mentions: list[int] | None = None
+
+    def _read(self, first: int) -> Document | Flaw:
+        line = self._places.line(first)
+        read = strictjson.read(self._text, first, line)
+        self._values += read.count
+        if self._values > MAX_VALUES:
+            raise malformed(
+                line, "answer.bounds", f"the JSON of the answer has more than {MAX_VALUES:,} values"
+            )
+        return read
 
     def in_code_block(self, opener: CodeFence, body: int, *, is_other: bool) -> Found:
         """Look at the content of a code block; ``is_other`` says it begins with another format."""
         first = self._places.skip_space(body)
         if not self._text.startswith("{", first):
-            if opener.label and not is_other:
+            if opener.label in LABELS and not is_other:
                 line = self._places.line(first)
                 flaw = Flaw("does not begin with '{'", "json.syntax", first, line)
                 self._pass(flaw, body, codefence.next_line(self._text, body))
             return Found(body, is_prose=True)
-        read = strictjson.read(self._text, first, self._places.line(first))
+        read = self._read(first)
         if isinstance(read, Document):
             return self._tail(opener, first, read)
         line_start = self._places.line_start(read.at, body)
         end = codefence.next_line(self._text, line_start)
         self._pass(read, first, end)
-        if opener.label and end == self._places.end:
+        if opener.label in LABELS and end == self._places.end:
             raise _unclosed(read.line)
         return Found(line_start, is_prose=True)
 
     def on_line(self, start: int) -> Found:
         """Look at a line that begins with a brace."""
         first = self._places.skip_space(start)
-        read = strictjson.read(self._text, first, self._places.line(first))
+        read = self._read(first)
         if isinstance(read, Document):
             after = self._places.after(read.end)
             if self._is_delivery(read) and self._text[read.end : after].strip():
@@ -121,6 +139,7 @@ class JsonSearch:
 
     def _found(self, resume: int, first: int, read: Document) -> Found:
         if not self._is_delivery(read):
+            self._count_stray(read.line)
             return Found(resume)
         assert isinstance(read.value, JsonObject)
         return Found(resume, first, read.end, read.value)
@@ -131,13 +150,19 @@ class JsonSearch:
         assert isinstance(read.value, JsonObject)
         return not self._keys.isdisjoint(read.value.members)
 
+    def _count_stray(self, line: int) -> None:
+        self._strays += 1
+        if self._strays > MAX_STRAYS:
+            raise malformed(
+                line,
+                "answer.bounds",
+                f"the answer holds more than the bound of {MAX_STRAYS:,} JSON texts that are no "
+                "deliveries",
+            )
+
     def _pass(self, flaw: Flaw, start: int, end: int) -> None:
         """Pass over a text that cannot be read, unless it was probably meant to be a delivery."""
-        self._flaws += 1
-        if self._flaws > MAX_FLAWS:
-            raise malformed(
-                flaw.line, "answer.bounds", f"more than {MAX_FLAWS:,} texts begin as JSON and break"
-            )
+        self._count_stray(flaw.line)
         if self._mentions is None:
             self._mentions = [
                 match.start() for match in _MENTION.finditer(self._text) if match[1] in self._keys

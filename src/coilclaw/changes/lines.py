@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.operations import ADDED, CONTEXT
+from coilclaw.changes.work import Work
 from coilclaw.domain.treepath import shown
 from coilclaw.errors import PlanRefused
 
@@ -38,11 +39,24 @@ MAX_COUNTED: Final = 20
 
 _BOM: Final = b"\xef\xbb\xbf"
 _STRIDE: Final = 4096
+_HIT_COST: Final = 1000
+"""What it costs to look at one line for a heading, as bytes of a search."""
 
 
-def apply(content: bytes, hunks: Sequence[Hunk], *, path: str, options: Options) -> bytes:
-    """Return the content with all hunks put in; ``options`` make nothing looser here."""
+def apply(
+    content: bytes,
+    hunks: Sequence[Hunk],
+    *,
+    path: str,
+    options: Options,
+    work: Work | None = None,
+) -> bytes:
+    """Return the content with all hunks put in; ``options`` make nothing looser here.
+
+    ``work`` is shared by all edits of a plan, and counts what they search through.
+    """
     del options
+    work = work or Work()
     breaks = content.count(b"\n")
     if (
         breaks
@@ -50,9 +64,9 @@ def apply(content: bytes, hunks: Sequence[Hunk], *, path: str, options: Options)
         and not any(line.text.endswith(b"\r") for hunk in hunks for line in hunk.lines)
     ):
         # Lossless: every newline of this file is a CRLF, and every one will be again.
-        plain = _apply(content.replace(b"\r\n", b"\n"), hunks, path)
+        plain = _apply(content.replace(b"\r\n", b"\n"), hunks, path, work)
         return plain.replace(b"\n", b"\r\n")
-    return _apply(content, hunks, path)
+    return _apply(content, hunks, path, work)
 
 
 def joined(lines: Iterable[HunkLine]) -> bytes:
@@ -60,11 +74,11 @@ def joined(lines: Iterable[HunkLine]) -> bytes:
     return b"".join(line.text + b"\n" if line.newline else line.text for line in lines)
 
 
-def _apply(content: bytes, hunks: Sequence[Hunk], path: str) -> bytes:
+def _apply(content: bytes, hunks: Sequence[Hunk], path: str, work: Work) -> bytes:
     _check(hunks, path)
     numbered = all(hunk.old_start is not None for hunk in hunks)
     unended = not numbered and content != b"" and not content.endswith(b"\n")
-    edit = _Edit(content + b"\n" if unended else content, path)
+    edit = _Edit(content + b"\n" if unended else content, path, work)
     for index, hunk in enumerate(hunks, 1):
         edit.put(index, hunk)
     result = edit.finish()
@@ -99,9 +113,10 @@ def _check(hunks: Sequence[Hunk], path: str) -> None:
 class _Edit:
     """A text while hunks are put into it."""
 
-    def __init__(self, text: bytes, path: str) -> None:
+    def __init__(self, text: bytes, path: str, work: Work) -> None:
         self._text = text
         self._path = path
+        self._work = work
         self._out: list[bytes] = []
         self._at = 0
         """Where the rest of the text starts: everything before it is settled."""
@@ -128,7 +143,11 @@ class _Edit:
     def finish(self) -> bytes:
         return b"".join((*self._out, self._text[self._at :]))
 
+    def _spend(self, amount: int) -> None:
+        self._work.spend(amount, path=self._path)
+
     def _flush(self) -> None:
+        self._spend(len(self._text))
         self._text = self.finish()
         self._out.clear()
         self._at = 0
@@ -201,6 +220,7 @@ class _Edit:
         while found >= 0 and len(places) <= MAX_COUNTED:
             places.append(found + 1)
             found = text.find(needle, found + 1)
+        self._spend((len(text) if found < 0 else found) - floor)
         return places
 
     def _only(self, index: int, hunk: Hunk, places: list[int], hint: str | None = None) -> int:
@@ -246,6 +266,7 @@ class _Edit:
         at = floor
         while len(ends) <= MAX_COUNTED:
             hit = text.find(heading, at)
+            self._spend((len(text) if hit < 0 else hit) - at + _HIT_COST)
             if hit < 0:
                 break
             start = max(text.rfind(b"\n", floor, hit) + 1, floor)
@@ -278,7 +299,9 @@ class _Edit:
             missing -= inside
             at += _STRIDE
             if at >= len(text):
+                self._spend(at - self._at)
                 return None
+        self._spend(at - self._at)
         for _ in range(missing):
             at = text.index(b"\n", at) + 1
         return at

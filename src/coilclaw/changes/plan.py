@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ class FileChange:
     path: TreePath
     before: FileState
     after: FileState
+    like: TreePath | None = field(default=None, compare=False)
+    """A file whose permission bits a new one takes over: what it was moved or copied from."""
 
 
 @dataclass(frozen=True, slots=True)

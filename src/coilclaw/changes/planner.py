@@ -14,7 +14,7 @@ Rules, each refusing the whole set:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from coilclaw.changes import gitbinary, lines, textedit
 from coilclaw.changes.operations import (
@@ -41,17 +41,19 @@ if TYPE_CHECKING:
     from coilclaw.changes.sighting import Sighting
 
 
-Outcome: TypeAlias = tuple[TreePath, FileState, FileState]
-
-
 def paths_of(change_set: ChangeSet) -> tuple[TreePath, ...]:
     """Return every path an answer names, in its order, each once."""
-    named: dict[TreePath, None] = {}
+    return tuple(lines_of(change_set))
+
+
+def lines_of(change_set: ChangeSet) -> dict[TreePath, int | None]:
+    """Return every path an answer names, with the line that names it first."""
+    named: dict[TreePath, int | None] = {}
     for operation in change_set.operations:
-        named[operation.path] = None
+        named.setdefault(operation.path, _line(operation))
         if isinstance(operation, PatchFile | PatchBinary) and operation.target is not None:
-            named[operation.target] = None
-    return tuple(named)
+            named.setdefault(operation.target, _line(operation))
+    return named
 
 
 def plan(
@@ -73,7 +75,7 @@ class _Planner:
         self._seen = seen
         self._options = options
         self._limits = limits
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[FileChange] = []
         self._touched: dict[TreePath, Operation] = {}
         self._written: dict[tuple[str, ...], TreePath] = {}
         self._identities: dict[tuple[int, int], TreePath] = {}
@@ -97,11 +99,7 @@ class _Planner:
 
     def finish(self) -> Plan:
         self._refuse_nesting()
-        changes = [
-            FileChange(path, before, after)
-            for path, before, after in self._outcomes
-            if before != after
-        ]
+        changes = [change for change in self._outcomes if change.before != change.after]
         changes.sort(key=lambda change: change.path)
         return Plan(tuple(changes), tuple(self._warnings))
 
@@ -196,7 +194,7 @@ class _Planner:
             self._record(sighting.own, before, None)
         goal = self._seen[operation.target]
         there = self._target(operation, goal, new=True)
-        self._put(operation, goal, there, after)
+        self._put(operation, goal, there, after, like=sighting.real)
 
     # What may stand at a path.
 
@@ -230,7 +228,13 @@ class _Planner:
     # Keeping account.
 
     def _put(
-        self, operation: Operation, sighting: Sighting, before: FileState, after: RegularFile
+        self,
+        operation: Operation,
+        sighting: Sighting,
+        before: FileState,
+        after: RegularFile,
+        *,
+        like: TreePath | None = None,
     ) -> None:
         path = sighting.real
         size = len(after.content)
@@ -256,7 +260,7 @@ class _Planner:
                 path=str(path),
                 line=_line(operation),
             )
-        self._record(path, before, after)
+        self._record(path, before, after, like)
 
     def _claim(
         self, operation: Operation, path: TreePath, identity: tuple[int, int] | None
@@ -282,15 +286,23 @@ class _Planner:
                 )
         self._touched[path] = operation
 
-    def _record(self, path: TreePath, before: FileState, after: FileState) -> None:
-        self._outcomes.append((path, before, after))
+    def _record(
+        self,
+        path: TreePath,
+        before: FileState,
+        after: FileState,
+        like: TreePath | None = None,
+    ) -> None:
+        self._outcomes.append(FileChange(path, before, after, like))
 
     def _refuse_nesting(self) -> None:
         """A path that one operation treats as a file may not be a directory of another."""
+        files = {path.folded: path for path in self._touched}
         for path, operation in self._touched.items():
-            for depth in range(1, len(path.parts)):
-                parent = TreePath(path.parts[:depth])
-                if parent in self._touched:
+            folded = path.folded
+            for depth in range(1, len(folded)):
+                parent = files.get(folded[:depth])
+                if parent is not None:
                     raise PlanRefused(
                         f"'{parent}' is a file for one operation and a directory for '{path}'",
                         rule="plan.overlap",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeAlias
 
 from coilclaw.domain.treepath import shown
@@ -53,6 +53,8 @@ class Document:
     end: int
     line: int
     """The line the value ends on."""
+    count: int = field(default=0, compare=False)
+    """How many values were read, with all that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Flaw:
     rule: str
     at: int
     line: int
+    count: int = field(default=0, compare=False)
+    """How many values were read before."""
 
 
 def read(text: str, at: int, line: int) -> Document | Flaw:
@@ -73,7 +77,7 @@ def read(text: str, at: int, line: int) -> Document | Flaw:
         value = reader.value()
     except _Stop as stop:
         return stop.flaw
-    return Document(value, reader.at, reader.line)
+    return Document(value, reader.at, reader.line, reader.count)
 
 
 def kind(value: JsonValue) -> str:
@@ -130,7 +134,7 @@ class _Reader:
         self.at = at
         self.line = line
         self._stack: list[_Open] = []
-        self._count = 0
+        self.count = 0
 
     def value(self) -> JsonValue:
         while True:
@@ -150,8 +154,8 @@ class _Reader:
     def _begin(self) -> JsonValue | _Open:
         """Read a scalar or an empty container, or open one that holds something."""
         self._space()
-        self._count += 1
-        if self._count > MAX_VALUES:
+        self.count += 1
+        if self.count > MAX_VALUES:
             self._stop(f"holds more than {MAX_VALUES:,} values", "json.size")
         char = self._char()
         if char == '"':
@@ -269,7 +273,7 @@ class _Reader:
         return shown(char) if char else "its end"
 
     def _stop(self, reason: str, rule: str = "json.syntax") -> NoReturn:
-        raise _Stop(Flaw(reason, rule, self.at, self.line))
+        raise _Stop(Flaw(reason, rule, self.at, self.line, self.count))
 
 
 def _is_unicode(value: str) -> bool:

@@ -26,7 +26,7 @@ def parse(document: JsonObject) -> tuple[Operation, ...]:
     root = jsonblock.root(document)
     operations: list[Operation] = []
     for index, entry in enumerate(jsonblock.entries(document, KEY)):
-        path = jsonblock.path(entry, KEY, index)
+        path = jsonblock.path(entry, KEY, index, root)
         jsonblock.closed(entry, _ENTRY, str(path))
         found = replacements(entry, str(path))
         source = Source(Format.PATCH, entry.line, index)

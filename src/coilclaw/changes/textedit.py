@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.operations import Limits
+from coilclaw.changes.work import Work
 from coilclaw.domain.treepath import shown
 from coilclaw.errors import PlanRefused
 
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 MAX_COUNTED: Final = 1000
 """Matches counted before counting stops: a refusal need not know more."""
 
+_FOLD_COST: Final = 80
+"""What it costs to fold a line break where not all are CRLF, in bytes of a pass over the text."""
+_SWAP_COST: Final = 10
+"""What it costs to replace one of many matches, in such bytes,"""
+_MATCH_COST: Final = 1000
+"""and to do so where a line ending must be chosen for it."""
 _BOM: Final = "\ufeff"
 _LIMITS: Final = Limits()
 
@@ -34,14 +41,21 @@ def apply(
     path: str,
     options: Options,
     limits: Limits = _LIMITS,
+    work: Work | None = None,
 ) -> tuple[bytes, tuple[str, ...]]:
-    """Return the content with all replacements made in order, and what was skipped (lenient)."""
+    """Return the content with all replacements made in order, and what was skipped (lenient).
+
+    ``work`` is shared by all edits of a plan; each replacement goes through the whole text.
+    """
+    work = work or Work()
     text = _decoded(content, path)
     mark = _BOM if text.startswith(_BOM) else ""
     text = text.removeprefix(mark)
     warnings: list[str] = []
     for number, replacement in enumerate(replacements, start=1):
+        work.spend(len(text), path=path)
         edit = _Edit(text, replacement, has_mark=bool(mark))
+        work.spend(edit.labour, path=path)
         wrong = "missing" if edit.count == 0 else "ambiguous" if edit.count > 1 else None
         if wrong == "ambiguous" and replacement.limit == "all":
             wrong = None
@@ -77,13 +91,31 @@ class _Edit:
         self._plain = text
         """The text that is searched."""
         self._breaks: list[int] = []
-        """Where it has a LF that is a CRLF in the text."""
+        """Where it has a LF that is a CRLF in the text, if not all of them are."""
+        self._known: tuple[int, int] | None = None
+        """If all are: a place in it, and how many LF are before that."""
         if ("\n" in find or "\r" in find) and ("\r\n" in find or "\r\n" in text):
             self._fold_unless_literal()
         self.count = self._counted()
         self._near = -1
         """The first line break after the last match, once it was looked for."""
         self._last = text.rfind("\n")
+
+    @property
+    def labour(self) -> int:
+        """What the replacement costs beyond one pass over the text, in bytes of such a pass."""
+        folds = _FOLD_COST * len(self._breaks)
+        if self._known is not None:
+            folds = len(self._text)  # three quick passes more
+        if not self._all:
+            return folds
+        at_once = self._is_plain or self._known is not None
+        return folds + self.count * (_SWAP_COST if at_once else _MATCH_COST)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Say whether no line ending has to be chosen for any match."""
+        return "\r\n" not in self._text or ("\n" not in self._put and not self._is_folded)
 
     @property
     def size(self) -> int:
@@ -93,8 +125,10 @@ class _Edit:
 
     def made(self) -> str:
         """Return the text with its matches replaced: all of them, or the first."""
-        if self._all and "\r\n" not in self._text:
+        if self._all and self._is_plain:
             return self._text.replace(self._find, self._put)
+        if self._all and self._known is not None:
+            return self._plain.replace(self._find, self._put).replace("\n", "\r\n")
         head, tail = self._kept()
         inner = self._put[head : len(self._put) - tail]
         out: list[str] = []
@@ -119,12 +153,20 @@ class _Edit:
         if literal:
             return
         self._find = self._find.replace("\r\n", "\n")
+        if self._text.count("\r\n") == self._text.count("\n"):
+            self._plain = self._text.replace("\r\n", "\n")
+            self._known = (0, 0)
+            return
         pieces = self._text.split("\r\n")
         place = -1
         for piece in pieces[:-1]:
             place += len(piece) + 1
             self._breaks.append(place)
         self._plain = "\n".join(pieces)
+
+    @property
+    def _is_folded(self) -> bool:
+        return self._known is not None or bool(self._breaks)
 
     def _splits(self, place: int) -> bool:
         end = place + len(self._find)
@@ -146,6 +188,14 @@ class _Edit:
 
     def _offset(self, place: int) -> int:
         """Return the offset in the text of one in the searched text."""
+        if self._known is not None:
+            known, breaks = self._known
+            if place >= known:
+                breaks += self._plain.count("\n", known, place)
+            else:
+                breaks -= self._plain.count("\n", place, known)
+            self._known = (place, breaks)
+            return place + breaks
         return place + bisect_left(self._breaks, place)
 
     def _ending(self, start: int, end: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from coilclaw.changes import answer, refusal
@@ -16,6 +18,7 @@ from coilclaw.changes.operations import (
     HunkLine,
     Limits,
     NoChanges,
+    Options,
     PatchFile,
     Refusal,
     Replacement,
@@ -92,6 +95,16 @@ def test_more_operations_than_their_bound_refuse(text: str) -> None:
         answer.parse(text, limits=Limits(operations=1))
     assert caught.value.rule == "answer.bounds"
     assert "bound of 1 " in caught.value.message
+
+
+def test_the_lines_of_all_patches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "MAX_LINES", 9)
+    envelope = "*** Begin Patch\n*** Delete File: {}\n*** End Patch\n"
+    text = "".join(envelope.format(name) for name in "abc")
+    assert isinstance(answer.parse(text), ChangeSet)
+    with pytest.raises(AnswerError) as caught:
+        answer.parse(text + envelope.format("d"))
+    assert (caught.value.rule, caught.value.line) == ("answer.bounds", 10)
 
 
 # Refusals.
@@ -171,6 +184,85 @@ def test_one_bad_block_refuses_the_whole_answer(bad: str) -> None:
 def test_a_bad_path_refuses_the_whole_answer() -> None:
     with pytest.raises(PathRefused):
         answer.parse(BUNDLE + "^^^../b\nx\n^^^end\n")
+
+
+DEEP = "d/" * 100 + "d"
+CLIMBS = {
+    "path": "b",
+    "operation": "gitPatch",
+    "content": "--- a/../b\n+++ b/../b\n@@ -1 +1 @@\n-x\n+y\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a\n^^^../b\nx\n^^^end\n", 2),
+        ('a\n{"files": [\n{"path": "../b", "content": ""}]}\n', 3),
+        ('a\n{"root": "../b",\n"files": [{"path": "b", "content": ""}]}\n', 2),
+        (
+            'a\n{"files": [\n' + json.dumps(CLIMBS) + "]}\n",
+            3,
+        ),
+        ('a\n{"patches": [\n{"path": "../b", "replacements": []}]}\n', 3),
+        ('a\n{"root": "/", "patches": [\n{"path": "b", "replacements": []}]}\n', 2),
+        (
+            f'a\n{{"root": "{DEEP}", "patches": [\n{{"path": "{DEEP}", "replacements": []}}]}}\n',
+            3,
+        ),
+        ("a\n\n--- a/../b\n+++ b/../b\n@@ -1 +1 @@\n-x\n+y\n", 3),
+        ("```diff\ndiff --git a/c b/../b\nrename from c\nrename to ../b\n```\n", 2),
+        ("*** Begin Patch\n*** Add File: a\n*** Delete File: ../b\n*** End Patch\n", 3),
+        (f"Hello\n`../b`\n\n{BLOCK}", 2),
+    ],
+)
+def test_a_bad_path_is_refused_with_its_line(text: str, line: int) -> None:
+    with pytest.raises(PathRefused) as caught:
+        answer.parse(text)
+    assert caught.value.line == line
+
+
+# Patches that may be cut off.
+
+SHORT = "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n-x\n+y\n"
+LENIENT = Options(lenient=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"```diff\n{SHORT}```\n", 4),
+        (f"```diff\n{SHORT}```\n+z\n```\n", 8),
+        (f"```diff\n{SHORT.replace(',3', '')}```\n+z\n```\n", 8),
+        (f"```diff\n{SHORT.replace('+1,3', '+1,2')}```\n\n+z\n```\n", 9),
+        (f"{SHORT}z\n+w\n", 3),
+    ],
+)
+def test_a_patch_that_may_be_cut_off_is_not_counted_anew(text: str, line: int) -> None:
+    with pytest.raises(AnswerError) as caught:
+        answer.parse(text, options=LENIENT)
+    assert (caught.value.rule, caught.value.line) == ("git.corrupt", line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```diff\n{SHORT}@@ -9 +9 @@\n-x\n+y\n```\n",
+        f"```diff\n{SHORT.replace('+1,3', '+1,1').replace('-1,3', '-1,2')}```\n\n- done\n",
+        f"```diff\n{SHORT.replace(',3', ',0')}```\nDone.\n",
+    ],
+)
+def test_other_wrong_counts_are_when_lenient(text: str) -> None:
+    assert isinstance(answer.parse(text, options=LENIENT), ChangeSet)
+    with pytest.raises(AnswerError) as caught:
+        answer.parse(text)
+    assert caught.value.rule == "git.corrupt"
+    assert "--lenient" in (caught.value.hint or "")
+
+
+def test_what_follows_a_patch_does_not_matter_when_its_counts_are_right() -> None:
+    text = f"```diff\n{SHORT.replace(',3', '')}```\n- done\n"
+    assert isinstance(answer.parse(text), ChangeSet)
 
 
 def test_blocks_of_all_formats_are_one_change_set_in_order() -> None:

@@ -80,12 +80,17 @@ X_TO_Y = swap(("x",), ("y",))
         (("f", "<<<<<< SEARCH", "x", DIVIDER, "y", REPLACE), "blocks.marker", 2),
         (("f", "<<<<<<<< SEARCH", "x", DIVIDER, "y", REPLACE), "blocks.marker", 2),
         (("f", " <<<<<<< SEARCH", "x", DIVIDER, "y", REPLACE), "blocks.marker", 2),
-        (("f", "<<<<<<< SEARCH ", "x", DIVIDER, "y", REPLACE), "blocks.marker", 2),
+        (("f", "<<<<<<< SEARCH x", "x", DIVIDER, "y", REPLACE), "blocks.marker", 4),
         (("f", "<<<<<<<SEARCH", "x", DIVIDER, "y", REPLACE), "blocks.marker", 2),
         (("f", SEARCH, "x", "======", "y", REPLACE), "blocks.marker", 6),
         (("f", SEARCH, "x", "========", "y", REPLACE), "blocks.marker", 6),
         (("f", SEARCH, "x", DIVIDER, "y", ">>>>>> REPLACE"), "blocks.marker", 6),
-        (("f", SEARCH, "x", DIVIDER, "y", ">>>>>>> REPLACE "), "blocks.marker", 6),
+        (("f", SEARCH, "x", DIVIDER, "y", ">>>>>>> REPLACE x"), "blocks.unclosed", 2),
+        (("f", SEARCH, "x", "======= ", "y", "=======\t", REPLACE), "blocks.marker", 6),
+        (("- f", *BLOCK), "blocks.path", 1),
+        (("1. Change f", *BLOCK), "blocks.path", 1),
+        (("```python:", *BLOCK), "blocks.path", 2),
+        (("```https://x", *BLOCK), "blocks.path", 2),
         (("f", SEARCH, "x", DIVIDER, "y\ud800", REPLACE), "blocks.encoding", 5),
         (("f", SEARCH, DIVIDER, "y", REPLACE, *BLOCK), "blocks.empty_search", 2),
         (("f", *BLOCK, SEARCH, DIVIDER, "y", REPLACE), "blocks.empty_search", 7),
@@ -123,6 +128,16 @@ def test_paths_are_refused_however_they_are_dressed(name: str) -> None:
         "### `src/f.py`",
         "###### src/f.py:",
         "./src/f.py",
+        "File: src/f.py",
+        "**File: `src/f.py`**",
+        "**File:** `src/f.py`",
+        "### File: src/f.py:",
+        "path: `src/f.py`",
+        "1. `src/f.py`",
+        "12) **src/f.py**:",
+        "- `src/f.py`",
+        "* File: src/f.py",
+        "```python:src/f.py",
     ],
 )
 def test_paths_are_read_however_they_are_dressed(dressed: str) -> None:
@@ -132,6 +147,15 @@ def test_paths_are_read_however_they_are_dressed(dressed: str) -> None:
     assert (
         parse("Some prose.", "", dressed, "", "~~~", *BLOCK, "~~~", "", "More prose.") == expected
     )
+
+
+def test_blanks_after_markers_do_not_matter() -> None:
+    found = parse("f", SEARCH + "  ", "x", DIVIDER + "\t", "y", REPLACE + " \t")
+    assert found == (PatchFile(path("f"), (X_TO_Y,)),)
+
+
+def test_the_path_of_a_code_fence_is_nearer_than_the_line_before_it() -> None:
+    assert parse("Change this:", "```python:f", *BLOCK, "```") == (PatchFile(path("f"), (X_TO_Y,)),)
 
 
 def test_a_path_with_spaces_needs_backticks() -> None:
@@ -163,7 +187,7 @@ def test_an_empty_search_makes_a_new_file() -> None:
 
 
 def test_content_is_taken_as_it_stands() -> None:
-    rows = ("```", "  <<<<<<< SEARCH", "====", "======= ", ">>>>>>> HEAD", "", "\tä \r")
+    rows = ("```", "  <<<<<<< SEARCH", "====", "======= x", ">>>>>>> HEAD", "", "\tä \r")
     found = parse("f", SEARCH, *rows, DIVIDER, *rows[::-1], REPLACE)
     assert found == (PatchFile(path("f"), (swap(rows, rows[::-1]),)),)
 

@@ -258,3 +258,11 @@ def test_everything_else_round_trips() -> None:
         PatchFile(path("i"), (), target=path("j")),
     )
     assert parse(envelope.render(operations)) == operations
+
+
+@pytest.mark.parametrize("heading", ["@@ def f(): @@", "@@ def f():  @@ ", "@@ def f():"])
+def test_a_heading_may_be_closed(heading: str) -> None:
+    found = parse(inside("*** Update File: f", heading, "-x", "+y"))
+    assert found == (PatchFile(path("f"), (hunk("-x", "+y", heading=b"def f():"),)),)
+    bare = parse(inside("*** Update File: f", "@@ @@", "-x", "+y"))
+    assert bare == (PatchFile(path("f"), (hunk("-x", "+y"),)),)

@@ -108,7 +108,7 @@ def test_prose_and_code_fences_around_blocks_are_ignored() -> None:
 
 
 def test_without_blocks_there_are_no_changes() -> None:
-    assert parse("nothing ^^^a\n ^^^b\n") == NoChanges()
+    assert parse("nothing ^^^a\n ^^^^^ here\n ^^^end, or so\n") == NoChanges()
 
 
 def test_the_source_says_where_the_block_stands() -> None:

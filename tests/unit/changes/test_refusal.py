@@ -54,7 +54,11 @@ def test_case_and_blanks_do_not_matter(sentence: str) -> None:
     [
         "",
         "I cannot do that.",
-        f"I could say: {refusal.NO_PATCH}",
+        f'I would say "{refusal.NO_PATCH}" if I had to.',
+        f"I could say: `{refusal.NO_PATCH}`, but I need not.",
+        f"The words “{refusal.NO_GIT}” mean no.",
+        f'REFUSAL = "{refusal.NO_PATCH}"',
+        "Da patch cannot be safely generated with the information provided.",
         "A patch can be safely generated with the information provided.",
         "A patch cannot be safely generated",
         "A patch cannot be safely generated with the information providedness",
@@ -64,6 +68,15 @@ def test_case_and_blanks_do_not_matter(sentence: str) -> None:
 )
 def test_other_text_is_no_refusal(text: str) -> None:
     assert refusal.find(text) is None
+
+
+@pytest.mark.parametrize("sentence", refusal.SENTENCES)
+@pytest.mark.parametrize(
+    "lead_in", ["I'm sorry, but {}", "Sorry. {}", 'I looked. "{}"', "So: `{}`", "So **{}**"]
+)
+def test_a_lead_in_does_not_hide_a_sentence(sentence: str, lead_in: str) -> None:
+    said = sentence[0].lower() + sentence[1:]
+    assert refusal.find(f"Hello.\n\n{lead_in.format(said)}\n") == Refusal(sentence, 3)
 
 
 def test_emphasis_on_the_first_sentence_alone_still_gives_the_longer_one() -> None:

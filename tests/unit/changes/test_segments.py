@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import segments
+from coilclaw.changes import jsonsearch, segments
 from coilclaw.changes.operations import Format
 from coilclaw.errors import AnswerError
 
@@ -65,6 +65,16 @@ def cut(text: str, *wanted: Format) -> list[tuple[Format, str, int]]:
         (f"{ENVELOPE}*** End Patch\n", "envelope.end", 4),
         ("a\n>>>>>>> REPLACE\n", "blocks.marker", 2),
         ("a\n>>>>>> REPLACE\n", "blocks.marker", 2),
+        # the same, indented
+        ("- a\n  *** Begin Patch\n*** End Patch\n", "envelope.end", 2),
+        ("- a\n  ^^^a\nx\n^^^end\n", "fence.unclosed", 2),
+        ("- a\n  ^^^a\n  x\ny\n  ^^^end\n", "answer.indent", 4),
+        ("- a\n  <<<<<<< SEARCH\n  x\n=======\n>>>>>>> REPLACE\n", "blocks.unclosed", 2),
+        ("- a\n  <<<<<<< SEARCH\nx\n  =======\n  >>>>>>> REPLACE\n", "answer.indent", 3),
+        # a hunk that lost its file
+        (f"{DIFF}\nand\n@@ -5 +5 @@\n-x\n+y\n", "git.header", 9),
+        (f"```json5\n{BUNDLE[:-1]},}}\n```\n", "json.syntax", 2),
+        (f"```js\n{BUNDLE[:-1]},}}\n```\n", "json.syntax", 2),
     ],
 )
 def test_what_was_meant_as_a_delivery_and_is_broken_refuses(
@@ -96,7 +106,7 @@ def test_what_was_meant_as_a_delivery_and_is_broken_refuses(
         "```json\n[1, 2]\n```\n",
         '```json\n{"a": NaN, "a": 1}\n```\n',
         '```json\n"files"\n```\n',
-        f"```text\n{BUNDLE}\n```\n",
+        f"```text\n{BUNDLE}\n```\nThat is it.\n",
         f"```js\nconst x =\n{BUNDLE}\n```\n",
         f"The bundle {BUNDLE} is inline.\n",
         f"```json {BUNDLE}```\n",
@@ -104,11 +114,14 @@ def test_what_was_meant_as_a_delivery_and_is_broken_refuses(
         '{"files": ["dist"]}\n',
         "{\n  color: red;\n}\n",
         '{"a": }\n',
-        f"Text first.\n{DIFF}",
         f"```python\n{DIFF}```\n",
         "--- a heading ---\n",
-        " *** Begin Patch\n",
-        " <<<<<<< SEARCH\n",
+        "Use *** Begin Patch\n",
+        "Use <<<<<<< SEARCH\n",
+        "  x = 1\n  ^^^^^\n  ^^^ here\n ^^^^^\n",
+        "diff --git is a command\n",
+        "--- a\n+++ b\n",
+        f"```python\n{DIFF}@@ -1 +1 @@\n```\n",
         "<<<<<<< HEAD\nx\n=======\ny\n>>>>>>> branch\n",
     ],
 )
@@ -123,6 +136,11 @@ def test_prose_and_other_code_are_ignored(text: str) -> None:
         f"```json\n{BUNDLE}\n```",
         f"```JSON\n{BUNDLE}\n```\n",
         f"```jsonc\n{BUNDLE}\n```\n",
+        f"```json5\n{BUNDLE}\n```\n",
+        f"```aptix\n{BUNDLE}\n```\n",
+        f"```javascript\n{BUNDLE}\n```\n",
+        f"```js\n{BUNDLE}\n```\n",
+        f"```text\n{BUNDLE}\n```\n",
         f'```json title="x"\n{BUNDLE}\n```\n',
         f"``` json\n{BUNDLE}\n```\n",
         f"```\n{BUNDLE}\n```\n",
@@ -173,6 +191,43 @@ def test_deliveries_are_found_whatever_is_wrapped_around_them(text: str) -> None
     ]
 
 
+WRAPPED = f"^^^a\n^^^end\n\n{BUNDLE}\n\n{DIFF}\n```json\n{PATCH}\n```\n"
+
+
+@pytest.mark.parametrize("label", ["markdown", "md", "text"])
+@pytest.mark.parametrize("fence", ["```", "````", "~~~"])
+@pytest.mark.parametrize("lead_in", ["", "\n\n", "Here it is:\n\n"])
+def test_a_code_block_around_the_whole_answer_does_not_count(
+    label: str, fence: str, lead_in: str
+) -> None:
+    found = [kind for kind, _, _ in cut(f"{lead_in}{fence}{label}\n{WRAPPED}{fence}\n\n")]
+    assert found == [Format.FENCE, Format.BUNDLE, Format.GIT, Format.PATCH]
+
+
+@pytest.mark.parametrize(
+    ("opener", "closer"),
+    [
+        ("````markdown\nHello\n", "````\n"),
+        ("````md\n", "````\n"),
+        ("`````text\n", "`````\n"),
+        ("~~~markdown\n", "~~~\n"),
+        ("````\n", "````\n"),
+    ],
+)
+@pytest.mark.parametrize("inner", [f"```json\n{BUNDLE}\n```\n", f"```diff\n{DIFF}```\n"])
+def test_code_blocks_in_a_longer_one_of_text_are_an_example(
+    opener: str, closer: str, inner: str
+) -> None:
+    example = f"Answer like this:\n{opener}{inner}\n```py\nx\n```\n{closer}\n"
+    assert cut(f"{example}That is how.\n") == []
+    (found,) = cut(f"{example}Now:\n{inner}")
+    assert found[2] == example.count("\n") + 3
+
+
+def test_a_code_block_of_text_that_is_not_closed_is_no_example() -> None:
+    assert cut(f"Hello\n````md\nHi\n```json\n{BUNDLE}\n```\n") == [(Format.BUNDLE, BUNDLE, 5)]
+
+
 def test_an_empty_list_with_a_root_is_a_delivery() -> None:
     text = '{"root": ".", "files": []}'
     assert cut(text) == [(Format.BUNDLE, text, 1)]
@@ -183,6 +238,69 @@ def test_git_patches_in_code_blocks() -> None:
         (Format.GIT, DIFF, 3),
         (Format.GIT, DIFF, 11),
     ]
+
+
+PLAIN = DIFF[DIFF.index("---") :]
+
+
+@pytest.mark.parametrize("label", ["", "git", "udiff", "unified", "unidiff"])
+@pytest.mark.parametrize("diff", [DIFF, PLAIN])
+def test_a_patch_is_known_by_its_first_lines(label: str, diff: str) -> None:
+    assert cut(f"Text\n```{label}\n{diff}```\n") == [(Format.GIT, diff, 3)]
+    assert cut(f"```{label}\nnone\n```\n") == []
+
+
+@pytest.mark.parametrize("diff", [DIFF, PLAIN, f"{DIFF}{PLAIN}", f"{PLAIN}\n\n{DIFF}"])
+@pytest.mark.parametrize(
+    "after",
+    ["", "\n\n", "Done.\n", "\n- I changed a\n", "\n---\n", "-- \n2.39.5\n\n", "```\nx\n```\n"],
+)
+def test_a_bare_patch_in_prose_ends_where_its_hunks_do(diff: str, after: str) -> None:
+    assert cut(f"^^^b\n^^^end\nAnd:\n\n{diff}{after}") == [
+        (Format.FENCE, "^^^b\n^^^end\n", 1),
+        (Format.GIT, diff, 5),
+    ]
+    assert cut(diff + after) == [(Format.GIT, diff, 1)]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n",
+        "diff --git a/a b/a\nold mode 100644\nnew mode 100755\n",
+        "diff --git a/a b/a\nnew file mode 100644\nGIT binary patch\nliteral 1\nIcmZ\n\n",
+        "diff --git a/a b/a\nBinary files a/a and b/a differ\n",
+        "diff --git a a\n--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y\n",
+        "--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n\n--- x\n+++ y\n \n\\ No newline at end of file\n",
+        # Counts that are wrong are for the format to refuse.
+        f"{DIFF} z\n+w\n",
+        "--- a/a\n+++ b/a\n@@ -1,7 +1,7 @@\n-x\n+y\n",
+        "--- a/a\n+++ b/a\n@@ ... @@\n-x\n+y\n",
+    ],
+)
+def test_a_bare_patch_is_taken_with_all_that_belongs_to_it(section: str) -> None:
+    assert cut(f"Text.\n{section}Text.\n") == [(Format.GIT, section, 2)]
+    assert cut(f"{section}{DIFF}Text.\n") == [(Format.GIT, section + DIFF, 1)]
+
+
+@pytest.mark.parametrize("more", ["+w\n", "-w\n", " w\n+v\n"])
+def test_what_looks_like_more_of_a_bare_patch_is_taken_after_blank_lines(more: str) -> None:
+    assert cut(f"{DIFF}\n\n{more}Text.\n") == [(Format.GIT, f"{DIFF}\n\n{more}", 1)]
+
+
+def indented(text: str, by: str = "   ") -> str:
+    return "".join(f"{by}{line}\n" if line else "\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("by", [" ", "  ", "\t", "     "])
+def test_indented_blocks_are_read_without_their_indentation(by: str) -> None:
+    fence = "^^^f\nx\n\n  y\n^^^end\n"
+    block = "<<<<<<< SEARCH\nx\n\n=======\n  y\n>>>>>>> REPLACE\n"
+    assert cut(f"- so\n{indented(fence, by)}") == [(Format.FENCE, fence, 2)]
+    assert cut(f"- so\n{by}```\n{indented(fence, by)}{by}```\n") == [(Format.FENCE, fence, 3)]
+    assert cut(f"- so\n{indented(ENVELOPE, by)}") == [(Format.ENVELOPE, ENVELOPE, 2)]
+    assert cut(f"- so\n{indented(DIFF, by)}") == [(Format.GIT, DIFF, 2)]
+    assert cut(f"a\n{block}{indented(block, by)}{block}") == [(Format.BLOCKS, f"a\n{block * 3}", 1)]
 
 
 def test_the_indentation_of_a_code_block_in_a_list_is_taken_away() -> None:
@@ -327,8 +445,25 @@ def test_the_number_of_blocks_is_bounded() -> None:
     assert (caught.value.rule, caught.value.line) == ("answer.bounds", 5)
 
 
-def test_the_number_of_broken_json_texts_is_bounded() -> None:
-    assert segments.split('{"a": x\n' * 10_000) == ()
+@pytest.mark.parametrize("stray", ['{"a": x\n', '{"a": 1}\n', "```json\n{}\n```\n"])
+def test_the_number_of_json_texts_that_are_no_deliveries_is_bounded(stray: str) -> None:
+    assert segments.split(stray * 10_000) == ()
     with pytest.raises(AnswerError) as caught:
-        segments.split('{"a": x\n' * 10_001)
+        segments.split(stray * 10_001)
     assert caught.value.rule == "answer.bounds"
+
+
+def test_the_number_of_lines_that_could_begin_a_block_is_bounded() -> None:
+    assert segments.split("```\n" * 250_000) == ()
+    with pytest.raises(AnswerError) as caught:
+        segments.split("```\n" * 250_001)
+    assert (caught.value.rule, caught.value.line) == ("answer.bounds", 250_001)
+
+
+def test_the_values_of_all_json_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonsearch, "MAX_VALUES", 6)
+    stray = '{"a": [1]}\n'
+    assert segments.split(stray * 2) == ()
+    with pytest.raises(AnswerError) as caught:
+        segments.split(stray * 3)
+    assert (caught.value.rule, caught.value.line) == ("answer.bounds", 3)
