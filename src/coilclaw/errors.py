@@ -6,7 +6,8 @@
     ├── DeniedError            a rule says no, or somebody stopped it
     │   ├── PathRefused        a path that no change may name
     │   ├── PlanRefused        an answer that does not fit the tree as it is
-    │   └── UndoRefused        a change that cannot be taken back as things are
+    │   ├── UndoRefused        a change that cannot be taken back as things are
+    │   └── Stopped            somebody stopped it
     ├── VerificationFailed     evidence that does not hold
     ├── ProviderError          a model could not be asked, or answered nothing that can be used
     │   ├── ProviderNetwork    no connection, or it broke
@@ -81,10 +82,17 @@ class PathRefused(DeniedError):
     rule = "path"
 
     def __init__(
-        self, message: str, *, path: str, rule: str | None = None, hint: str | None = None
+        self,
+        message: str,
+        *,
+        path: str,
+        rule: str | None = None,
+        line: int | None = None,
+        hint: str | None = None,
     ) -> None:
         super().__init__(message, rule=rule, hint=hint)
         self.path = path
+        self.line = line
 
 
 class PlanRefused(DeniedError):
@@ -121,6 +129,12 @@ class UndoRefused(DeniedError):
     ) -> None:
         super().__init__(message, rule=rule, hint=hint)
         self.paths = paths
+
+
+class Stopped(DeniedError):
+    """Somebody stopped it, and it left nothing half done."""
+
+    rule = "stopped"
 
 
 class VerificationFailed(CoilClawError):

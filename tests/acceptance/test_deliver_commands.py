@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -297,3 +298,132 @@ def test_output_into_a_closed_pipe_is_no_error(coilclaw: Command, tree: Path) ->
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def shell(coilclaw: Command, text: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run ``$CC`` in a shell, for redirections that only a shell can make."""
+    command = f"{sys.executable} -m coilclaw"
+    return subprocess.run(
+        ["bash", "-c", text.replace("$CC", command)],
+        env=coilclaw.env() | environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("$CC apply --root TREE <&-", 2),
+        ("$CC apply ANSWER --root TREE >&-", 0),
+        ("$CC undo --root TREE 2>&-", 2),
+        ("$CC doctor >&-", 0),
+        ("$CC --version >&-", 0),
+        ("$CC apply ANSWER --root TREE >/dev/full", 5),
+        ("$CC changes list --root TREE --json >/dev/full", 5),
+        ("ln -s loop TREE/loop; $CC apply ANSWER --root TREE/loop", 5),
+        ("$CC undo '' --root TREE", 2),
+        ("$CC changes show '' --root TREE", 2),
+    ],
+)
+def test_odd_streams_and_arguments_never_give_a_traceback(
+    coilclaw: Command, tree: Path, text: str, code: int
+) -> None:
+    answer = tree.parent / "answer.txt"
+    answer.write_bytes(ANSWER)
+    done = shell(coilclaw, text.replace("TREE", str(tree)).replace("ANSWER", str(answer)))
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_refusal_names_file_line_and_rule(coilclaw: Command, tree: Path) -> None:
+    os.symlink("/tmp", tree / "out")
+    for body, rule in (
+        (b"^^^../x\na\n^^^end\n", b"path.parent"),
+        (b"^^^out/x\na\n^^^end\n", b"path.symlink"),
+        (b"^^^.coilclaw/x\na\n^^^end\n", b"protected.state"),
+        (b"^^^b.txt/x\na\n^^^end\n", b"path.directory"),
+        (b"^^^none\n^^^delete\n", b"plan.missing"),
+        (b"^^^x\n", b"fence.unclosed"),
+    ):
+        answer = tree.parent / "answer.md"
+        answer.write_bytes(b"Hello\n\n\n" + body)
+        said = coilclaw("apply", str(answer), "--root", str(tree)).stderr.splitlines()[0]
+        assert said.startswith(b"coilclaw: %s: line 4: " % os.fsencode(answer)), said
+        assert said.endswith(b"[%s]" % rule), said
+
+
+def test_names_are_utf_8_whatever_the_locale(coilclaw: Command, tree: Path) -> None:
+    answer = tree.parent / "answer.txt"
+    answer.write_bytes("^^^d\u00e9j\u00e0/\u20ac.txt\nx\n^^^end\n".encode())
+    latin = {"LC_ALL": "en_US.ISO-8859-1", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    text = f"$CC apply '{answer}' --root '{tree}'"
+    done = shell(coilclaw, text, **latin)
+    assert done.returncode == 0, done.stderr
+    names = [os.fsencode(name) for name in picture(tree)]
+    assert "d\u00e9j\u00e0/\u20ac.txt".encode() in names
+
+
+def test_changes_verify_finds_tampering(coilclaw: Command, tree: Path) -> None:
+    assert coilclaw("changes", "verify", "--root", str(tree)).returncode == 0
+    coilclaw("apply", "--root", str(tree), stdin=ANSWER)
+    good = coilclaw("changes", "verify", "--json", "--root", str(tree))
+    assert (good.returncode, json.loads(good.stdout)["records"]) == (0, 1)
+    (contents,) = coilclaw.home.glob("trees/*/changes/*/contents")
+    (journal,) = coilclaw.home.glob("trees/*/changes.jsonl")
+    for victim in (contents, journal):
+        whole = victim.read_bytes()
+        victim.write_bytes(whole[:-3] + b"x" + whole[-2:])
+        bad = coilclaw("changes", "verify", "--root", str(tree))
+        assert bad.returncode == 1, victim
+        assert b"[changes.tampered]" in bad.stderr
+        victim.write_bytes(whole)
+    assert coilclaw("changes", "verify", "--root", str(tree)).returncode == 0
+
+
+def test_a_fifo_called_gitignore_is_refused_at_once(coilclaw: Command, tree: Path) -> None:
+    os.mkfifo(tree / ".gitignore")
+    done = coilclaw("apply", "--policy", "code-commit", "--root", str(tree), stdin=ANSWER)
+    assert done.returncode == 5
+    assert b".gitignore" in done.stderr
+
+
+def test_a_link_may_not_leave_by_way_of_another(coilclaw: Command, tree: Path) -> None:
+    os.symlink("/tmp", tree / "ext")
+    patch = (
+        "diff --git a/m b/m\nnew file mode 120000\n--- /dev/null\n+++ b/m\n"
+        "@@ -0,0 +1 @@\n+TARGET\n\\ No newline at end of file\n"
+    )
+    for target, code in (("ext/red", 3), ("b.txt", 0)):
+        answer = patch.replace("TARGET", target).encode()
+        done = coilclaw("apply", "--links", "--root", str(tree), stdin=answer)
+        assert done.returncode == code, done.stderr
+    assert os.readlink(tree / "m") == "b.txt"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_takes_the_whole_change_back(
+    coilclaw: Command, tree: Path, number: signal.Signals
+) -> None:
+    files = {f"f{n:04}": b"old\n" for n in range(1500)}
+    make(tree, dict(files))
+    before = picture(tree)
+    answer = tree.parent / "answer.txt"
+    answer.write_text("".join(f"^^^{name}\nnew\n^^^end\n" for name in files))
+    inode = (tree / "f0000").stat().st_ino
+    child = subprocess.Popen(
+        [sys.executable, "-m", "coilclaw", "apply", str(answer), "--root", str(tree)],
+        env=coilclaw.env(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    while (tree / "f0000").stat().st_ino == inode and child.poll() is None:
+        pass
+    child.send_signal(number)
+    _, said = child.communicate(timeout=60)
+    if child.returncode == 0:
+        pytest.skip("the change was quicker than the signal")
+    assert child.returncode == 3
+    assert b"stopped; the tree is as it was [stopped]" in said
+    assert picture(tree) == before

@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.repository import ROOT, modules
 
-# Where processes are started. Both are kept inside `workspace`; everybody else asks its `process`.
+# Where processes are started; everybody else asks `workspace.process`.
 PROCESS_MODULES = frozenset(
     {
         "coilclaw.workspace.launch",  # does the work of `process`
+        "coilclaw.cli.main",  # replaces itself, once, to have file names in UTF-8
         "coilclaw.workspace.bubblewrap",  # asks bwrap whether it works here, before `process` can
     }
 )

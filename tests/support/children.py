@@ -11,8 +11,8 @@ from pathlib import Path
 PATIENCE_S = 30.0
 """Upper bound of a wait for something that ought to happen soon, on a busy machine too."""
 
-# The interpreter itself, not the virtual environment: a checkout may lie below /tmp, which a sandbox
-# covers.
+# The interpreter itself, not the virtual environment: a checkout may lie below /tmp, which a
+# sandbox covers.
 PYTHON = [os.path.realpath(sys.executable), "-I", "-S", "-c"]
 
 

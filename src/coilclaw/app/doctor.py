@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace.sandbox import SandboxSupport
 
 OLDEST_PYTHON: Final = (3, 11)
-OLDEST_GIT: Final = (2, 30)
+OLDEST_GIT: Final = (2, 32)
 
 
 @dataclass(frozen=True, slots=True)

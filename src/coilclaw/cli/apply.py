@@ -90,7 +90,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if isinstance(outcome, NoChanges):
         return _nothing(console)
     if isinstance(outcome, Denied):
-        return _denied(console, outcome)
+        return _denied(console, outcome, args.file)
     return _delivered(console, outcome, terms)
 
 
@@ -102,7 +102,7 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except (AnswerError, PathRefused, PlanRefused) as problem:
-        problem.where = "standard input" if name == "-" else name
+        problem.where = _shown(name)
         raise
 
 
@@ -155,21 +155,35 @@ def _nothing(console: Console) -> int:
     return USAGE
 
 
-def _denied(console: Console, outcome: Denied) -> int:
+def _denied(console: Console, outcome: Denied, name: str) -> int:
     from coilclaw.cli.dispatch import DENIED
 
-    for verdict in outcome.verdicts:
-        console.error(f"denied: {verdict.reason}; nothing was changed", rule=verdict.rule)
+    for denial in outcome.denials:
+        line = "" if denial.line is None else f"line {denial.line}: "
+        console.error(
+            f"{_shown(name)}: {line}denied: {denial.verdict.reason}; nothing was changed",
+            rule=denial.verdict.rule,
+        )
     if console.as_json:
         console.data(
             {
                 "outcome": "denied",
                 "verdicts": [
-                    {"rule": verdict.rule, "reason": verdict.reason} for verdict in outcome.verdicts
+                    {
+                        "path": denial.path,
+                        "line": denial.line,
+                        "rule": denial.verdict.rule,
+                        "reason": denial.verdict.reason,
+                    }
+                    for denial in outcome.denials
                 ],
             }
         )
     return DENIED
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == "-" else name
 
 
 def _delivered(console: Console, outcome: Delivered, terms: Terms) -> int:

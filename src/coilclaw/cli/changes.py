@@ -25,6 +25,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("id", nargs="?", metavar="ID", help="default: the last one that stands")
     add_root(showing)
     add_json(showing)
+    checking = actions.add_parser(
+        "verify", help="check that nothing recorded was tampered with", allow_abbrev=False
+    )
+    add_root(checking)
+    add_json(checking)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -33,7 +38,33 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.tree import open_tree
 
     with open_tree(Path(args.root), home()) as tree:
+        if args.action == "verify":
+            return _verify(tree, console)
         return _list(tree, console) if args.action == "list" else _show(tree, args.id, console)
+
+
+def _verify(tree: Tree, console: Console) -> int:
+    from coilclaw.cli.dispatch import DONE, FAILED
+    from coilclaw.errors import CoilClawError
+
+    problems: list[str] = []
+    report = tree.changelog.verify()
+    if report is not None and report.break_ is not None:
+        problems.append(report.break_.sentence)
+    else:
+        for entry in tree.changelog.entries():
+            try:
+                tree.changelog.plan(tree.changelog.load(entry))
+            except CoilClawError as problem:
+                problems.append(problem.message)
+    records = report.records if report else 0
+    if console.as_json:
+        console.data({"ok": not problems, "records": records, "problems": problems})
+    for sentence in problems:
+        console.error(sentence, rule="changes.tampered")
+    if not problems:
+        console.note(f"{records} changes verified: the chain, the anchor and all kept contents")
+    return FAILED if problems else DONE
 
 
 def _list(tree: Tree, console: Console) -> int:
@@ -62,8 +93,8 @@ def _show(tree: Tree, change_id: str | None, console: Console) -> int:
     from coilclaw.cli.dispatch import DONE
     from coilclaw.cli.report import counted, plan_record
 
-    entry = tree.changelog.find(change_id) if change_id else tree.changelog.last()
-    plan = tree.changelog.plan(tree.changelog.load(entry.id))
+    entry = tree.changelog.last() if change_id is None else tree.changelog.find(change_id)
+    plan = tree.changelog.plan(tree.changelog.load(entry))
     if console.as_json:
         console.data({**_record(entry), **plan_record(plan)})
         return DONE

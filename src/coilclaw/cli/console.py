@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
@@ -60,7 +59,7 @@ class Console:
 
     def error(self, message: str, *, rule: str, hint: str | None = None) -> None:
         """Say what went wrong in one sentence, by which rule, and what to do."""
-        sys.stdout.flush()
+        self.out.flush()
         self.note(f"coilclaw: {message} [{rule}]", "red")
         if hint:
             self.note(f"  hint: {hint}")

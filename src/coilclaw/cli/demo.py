@@ -109,7 +109,9 @@ def _show(tree: Tree, root: Path, before: dict[str, bytes], console: Console) ->
     console.print(f"took back {taken.undoes[0]}: {len(taken.files)} files", "green")
     console.print(f"the tree is byte for byte what it was: {_picture(root) == before}", "green")
     console.print()
-    console.print("Try it on a tree of yours:  coilclaw apply ANSWER.md --root DIR --dry-run")
+    console.print(
+        "Try it on a tree of yours:  ./scripts/run.sh apply ANSWER.md --root DIR --dry-run"
+    )
     return after != before and _picture(root) == before
 
 

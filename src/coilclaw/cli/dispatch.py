@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +22,9 @@ from coilclaw.errors import (
 )
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
+    from types import FrameType
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -47,26 +51,47 @@ def dispatch(arguments: Sequence[str]) -> int:
     if args.command is None:
         parser.print_help(sys.stderr)
         return USAGE
+    return perform(args)
+
+
+def perform(args: argparse.Namespace) -> int:
+    """Run a command whose arguments are parsed, and return the exit code."""
     console = Console.of(sys.stdout, sys.stderr, os.environ, as_json=getattr(args, "json", False))
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="coilclaw: warning: %(message)s"
     )
-    module = import_module(f"coilclaw.cli.{args.module}")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
+        module = import_module(f"coilclaw.cli.{args.module}")
         code = int(module.run(args, console))
-        sys.stdout.flush()
+        console.out.flush()
     except BrokenPipeError:
         # The reader went away, as in `… | head`: nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return DONE
     except KeyboardInterrupt:
-        console.error("stopped", rule="interrupted")
+        console.error("stopped", rule="stopped")
         return DENIED
     except CoilClawError as problem:
         return _explain(console, problem)
     except OSError as problem:
         return _fault(console, problem)
+    except Exception as problem:  # noqa: BLE001 - whatever we did not think of is still one sentence
+        return _surprise(console, problem)
     return code
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's shape
+    """Let SIGTERM be what Ctrl-C is, so that whatever is under way is taken back."""
+    raise KeyboardInterrupt
+
+
+def _forget_output() -> None:
+    """Give the rest of the output to nobody, so that the interpreter's last flush succeeds."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _explain(console: Console, problem: CoilClawError) -> int:
@@ -100,7 +125,22 @@ def exit_code(problem: CoilClawError) -> int:
 def _fault(console: Console, problem: OSError) -> int:
     where = f" ({problem.filename})" if problem.filename else ""
     message = f"{problem.strerror or problem}{where}"
-    console.error(message, rule="environment")
-    if console.as_json:
-        console.data({"outcome": "error", "rule": "environment", "message": message})
+    try:
+        console.error(message, rule="environment")
+        if console.as_json:
+            console.data({"outcome": "error", "rule": "environment", "message": message})
+        console.out.flush()
+    except OSError:
+        _forget_output()  # it is the output itself that cannot be written
+    return FAULT
+
+
+def _surprise(console: Console, problem: Exception) -> int:
+    if os.environ.get("COILCLAW_DEBUG"):
+        raise problem
+    console.error(
+        f"this should not happen: {type(problem).__name__}: {problem}",
+        rule="internal",
+        hint="set COILCLAW_DEBUG=1 to see where, and report it",
+    )
     return FAULT

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence  # noqa: TC003 - ``typing`` would cost more than this does
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if argv is None:
+        make_ready()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments in (["--version"], ["-V"]):
         from coilclaw import __version__
@@ -20,3 +20,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     from coilclaw.cli.dispatch import dispatch
 
     return dispatch(arguments)
+
+
+def make_ready() -> None:
+    """Have three streams and file names in UTF-8, whatever we were started with."""
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        # Names are bytes; in another locale the same name would become another file.
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - for good

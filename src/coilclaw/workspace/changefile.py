@@ -73,21 +73,32 @@ class Change:
     files: tuple[StoredFile, ...]
     directories: tuple[tuple[str, ...], ...]
     """Directories the change makes, outermost first."""
-    emptied: tuple[tuple[str, ...], ...]
-    """Directories the change empties and therefore removes, outermost first."""
+    emptied: tuple[tuple[tuple[str, ...], int], ...]
+    """Directories the change removes, outermost first, each with its permission bits."""
+
+    @property
+    def directory_modes(self) -> dict[tuple[str, ...], int]:
+        """The bits of the directories that come back when the change is taken back."""
+        return dict(self.emptied)
 
 
-def write(folder: Path, change: Change, plan: Plan, modes: Mapping[TreePath, int]) -> Change:
-    """Keep a change; ``modes`` are the permission bits of the files that are there."""
+def write(
+    folder: Path,
+    change: Change,
+    plan: Plan,
+    old_modes: Mapping[TreePath, int],
+    new_modes: Mapping[TreePath, int],
+) -> Change:
+    """Keep a change, with the bits of the files that are there, and of new ones where known."""
     folder.mkdir(mode=0o700)
     files: list[StoredFile] = []
     offset = 0
     with (folder / "contents").open("xb") as out:
         for item in plan.changes:
-            before, data = _store(item.before, offset, modes.get(item.path))
+            before, data = _store(item.before, offset, old_modes.get(item.path))
             out.write(data)
             offset += len(data)
-            after, data = _store(item.after, offset, None)
+            after, data = _store(item.after, offset, new_modes.get(item.path))
             out.write(data)
             offset += len(data)
             files.append(StoredFile(item.path, before, after))
@@ -123,7 +134,7 @@ def read(folder: Path) -> Change:
                 rule="change.format",
             )
         return _decode(record)
-    except (ValueError, KeyError, TypeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise EnvironmentFault(
             f"the record of change {folder.name} is damaged: {problem}", rule="change.damaged"
         ) from problem
@@ -139,8 +150,9 @@ def content(folder: Path, stored: StoredState | None) -> FileState:
     if stored is None:
         return None
     with (folder / "contents").open("rb") as file:
+        rest = os.fstat(file.fileno()).st_size - stored.offset
         file.seek(stored.offset)
-        data = file.read(stored.size)
+        data = file.read(stored.size) if 0 <= stored.size <= rest else b""
     if sha256(data).hexdigest() != stored.sha256:
         raise EnvironmentFault(
             f"the kept contents of change {folder.name} are damaged", rule="change.damaged"
@@ -177,7 +189,7 @@ def _encode(change: Change) -> bytes:
         "group": change.group,
         "undoes": list(change.undoes),
         "directories": [list(parts) for parts in change.directories],
-        "emptied": [list(parts) for parts in change.emptied],
+        "emptied": [[list(parts), mode] for parts, mode in change.emptied],
         "files": [
             {
                 "path": list(item.path.parts),
@@ -221,15 +233,26 @@ def _decode(record: dict[str, object]) -> Change:
         undoes=tuple(str(item) for item in undoes),
         files=tuple(
             StoredFile(
-                TreePath(tuple(item["path"])),
+                TreePath(_parts(item["path"])),
                 _decode_state(item["before"]),
                 _decode_state(item["after"]),
             )
             for item in files
         ),
-        directories=tuple(tuple(parts) for parts in directories),
-        emptied=tuple(tuple(parts) for parts in emptied),
+        directories=tuple(_parts(parts) for parts in directories),
+        emptied=tuple((_parts(parts), int(mode)) for parts, mode in emptied),
     )
+
+
+def _parts(value: object) -> tuple[str, ...]:
+    """Names of a path as a file system may have them, but none that leads elsewhere."""
+    if not isinstance(value, list) or not value:
+        raise TypeError("a path must be a list of names")
+    for name in value:
+        if not isinstance(name, str) or name in {"", ".", ".."} or "/" in name or "\0" in name:
+            raise ValueError(f"{name!r} is no name in a path")
+        os.fsencode(name)
+    return tuple(value)
 
 
 def _decode_state(record: dict[str, object] | None) -> StoredState | None:
@@ -237,8 +260,10 @@ def _decode_state(record: dict[str, object] | None) -> StoredState | None:
         return None
     size, offset, mode = record["size"], record["offset"], record["mode"]
     kind = record["kind"]
-    if not isinstance(size, int) or not isinstance(offset, int) or kind not in {"file", "link"}:
-        raise TypeError("a state needs a kind, a size and an offset")
+    if not isinstance(size, int) or not isinstance(offset, int) or offset < 0:
+        raise TypeError("a state needs a size and an offset")
+    if kind not in {"file", "link"}:
+        raise TypeError("a state is a file or a link")
     return StoredState(
         kind="link" if kind == "link" else "file",
         sha256=str(record["sha256"]),

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import UsageError
+from coilclaw.errors import EnvironmentFault, JournalDamaged, UsageError
 from coilclaw.storage.journal import Journal
+from coilclaw.storage.verify import verify
+from coilclaw.storage.view import anchor_path
 from coilclaw.workspace import changefile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from coilclaw.changes.plan import Plan
+    from coilclaw.storage.verify import JournalReport
     from coilclaw.workspace.changefile import Change
     from coilclaw.workspace.state import TreeState
+
+ID: Final = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{1,32}")
+"""What the id of a change looks like; it also names a folder."""
 
 HASH_FIELD: Final = "change_hash"
 ID_FIELD: Final = "id"
@@ -31,6 +38,7 @@ class Entry:
     group: str
     undoes: tuple[str, ...]
     files: int
+    record_sha256: str = ""
     undone_by: str = ""
 
 
@@ -67,20 +75,14 @@ class Changelog:
         """Return all changes, oldest first, each knowing whether it was taken back."""
         found: dict[str, Entry] = {}
         for record in self._records():
-            entry = Entry(
-                str(record["id"]),
-                str(record["time"]),
-                str(record["origin"]),
-                str(record["group"]),
-                _ids(record["undoes"]),
-                int(str(record["files"])),
-            )
+            entry = self._entry(record)
             found[entry.id] = entry
-            _follow_undo(found, entry)
+            for undone in entry.undoes:
+                _let_stand(found, undone, stands=False, by=entry.id)
         return tuple(found.values())
 
     def holds(self, change_id: str) -> bool:
-        return any(record["id"] == change_id for record in self._records())
+        return any(record.get("id") == change_id for record in self._records())
 
     def find(self, prefix: str) -> Entry:
         """Return the change whose id is, or uniquely begins with, the given text."""
@@ -119,15 +121,55 @@ class Changelog:
             if entry.group == name and not entry.undone_by and not entry.undoes
         )
 
-    def load(self, change_id: str) -> Change:
-        return changefile.read(self.folder(change_id))
+    def load(self, entry: Entry) -> Change:
+        """Return a change as it was kept; one that is not what was recorded is damaged."""
+        folder = self.folder(entry.id)
+        change = changefile.read(folder)
+        if changefile.digest(folder) != entry.record_sha256:
+            raise EnvironmentFault(
+                f"the record of change {entry.id} is not the one that was kept",
+                rule="change.damaged",
+                hint=f"'coilclaw changes verify' says more; it is kept in {folder}",
+            )
+        return change
 
     def plan(self, change: Change) -> Plan:
         return changefile.plan_of(self.folder(change.id), change)
 
+    def verify(self) -> JournalReport | None:
+        """Check the journal against its chain and its anchor; ``None`` if nothing was ever done."""
+        journal = self._state.journal
+        if not journal.exists() and not anchor_path(journal).exists():
+            return None
+        return verify(journal, hash_field=HASH_FIELD, id_field=ID_FIELD, key_path=self._state.key)
+
     def _records(self) -> Iterator[dict[str, object]]:
-        if self._state.journal.exists():
-            yield from self._journal().read()
+        """Read the journal, but never one that was tampered with."""
+        report = self.verify()
+        if report is None:
+            return
+        if report.break_ is not None:
+            raise JournalDamaged(
+                f"{self._state.journal} is damaged: {report.break_.sentence}",
+                hint="'coilclaw changes verify' says more; keep the file as evidence",
+            )
+        yield from self._journal().read()
+
+    def _entry(self, record: Mapping[str, object]) -> Entry:
+        try:
+            return Entry(
+                str(record["id"]),
+                str(record["time"]),
+                str(record["origin"]),
+                str(record["group"]),
+                _ids(record["undoes"]),
+                int(str(record["files"])),
+                str(record["record_sha256"]),
+            )
+        except (KeyError, ValueError) as problem:
+            raise JournalDamaged(
+                f"{self._state.journal} holds a record that is none of a change: {problem}"
+            ) from problem
 
     def _journal(self) -> Journal:
         return Journal(
@@ -142,13 +184,11 @@ def _ids(value: object) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 
-def _follow_undo(found: dict[str, Entry], entry: Entry) -> None:
-    """An undo marks its changes as taken back; an undo of an undo makes them stand again."""
+def _let_stand(found: dict[str, Entry], change_id: str, *, stands: bool, by: str) -> None:
+    """A change that no longer stands has no effect, so what it took back stands again."""
+    entry = found.get(change_id)
+    if entry is None:
+        return
+    found[change_id] = replace(entry, undone_by="" if stands else by)
     for undone in entry.undoes:
-        target = found.get(undone)
-        if target is None:
-            continue
-        found[undone] = replace(target, undone_by=entry.id)
-        for restored in target.undoes:
-            if restored in found:
-                found[restored] = replace(found[restored], undone_by="")
+        _let_stand(found, undone, stands=not stands, by=change_id)

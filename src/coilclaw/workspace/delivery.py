@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coilclaw.changes import planner
 from coilclaw.changes.operations import Answer, ChangeSet, Limits, NoChanges, Options, Refusal
+from coilclaw.domain.files import Symlink
+from coilclaw.domain.treepath import TreePath
+from coilclaw.errors import PathRefused, PlanRefused
 from coilclaw.security.globs import literal
 from coilclaw.security.protected import DEFAULT_POLICY, ProtectedPolicy, ProtectedRule
 from coilclaw.workspace import recovery
 from coilclaw.workspace.writer import Purpose, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from coilclaw.changes.plan import Plan
     from coilclaw.changes.sighting import Sighting
-    from coilclaw.domain.treepath import TreePath
     from coilclaw.domain.verdict import Verdict
     from coilclaw.workspace.changefile import Change
     from coilclaw.workspace.resolve import Root
@@ -36,10 +38,19 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Denial:
+    """One path that policy denies, and where the answer names it."""
+
+    path: str
+    line: int | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """Policy denies at least one path, so nothing was done."""
 
-    verdicts: tuple[Verdict, ...]
+    denials: tuple[Denial, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +70,46 @@ def deliver(root: Root, state: TreeState, answer: Answer, terms: Terms) -> Deliv
     if not isinstance(answer, ChangeSet):
         return answer
     policy = terms.policy.with_rules(*_own_state(state))
-    named = planner.paths_of(answer)
-    denials = _denials(policy, named, frozenset())
+    lines = planner.lines_of(answer)
+    denials = _denials(policy, ((path, line, path) for path, line in lines.items()), frozenset())
     if denials:
         return Denied(denials)
-    seen = {path: root.sight(path, limit=terms.limits.file_bytes) for path in named}
-    places = _places(seen.values())
-    denials = _denials(policy, places, _ignored(policy, root, state, places))
+    seen = {path: _sight(root, path, line, terms.limits) for path, line in lines.items()}
+    places = [
+        (path, lines[path], place)
+        for path, sighting in seen.items()
+        for place in dict.fromkeys((sighting.own, sighting.real))
+    ]
+    denials = _denials(policy, places, _ignored(policy, root, state, [p for _, _, p in places]))
     if denials:
         return Denied(denials)
     plan = planner.plan(answer, seen, options=terms.options, limits=terms.limits)
+    _check_links(root, plan)
     if terms.dry_run or plan.empty:
         return Delivered(plan, None)
     return Delivered(plan, Writer(root, state).apply(plan, terms.purpose))
+
+
+def _sight(root: Root, path: TreePath, line: int | None, limits: Limits) -> Sighting:
+    try:
+        return root.sight(path, limit=limits.file_bytes)
+    except (PathRefused, PlanRefused) as refused:
+        refused.line = line
+        raise
+
+
+def _check_links(root: Root, plan: Plan) -> None:
+    """A new link must end inside the tree, also by way of links that are there already."""
+    for change in plan.changes:
+        if isinstance(change.after, Symlink):
+            names = change.after.target.decode("utf-8").split("/")
+            parts = list(change.path.parents)
+            for name in names:
+                if name == "..":
+                    parts.pop()
+                elif name not in {"", "."}:
+                    parts.append(name)
+            root.sight(TreePath.parse("/".join(parts)))
 
 
 def _own_state(state: TreeState) -> tuple[ProtectedRule, ...]:
@@ -83,23 +121,21 @@ def _own_state(state: TreeState) -> tuple[ProtectedRule, ...]:
     return (ProtectedRule.of("protected.state", "is state of CoilClaw", literal(inside)),)
 
 
-def _places(seen: Iterable[Sighting]) -> tuple[TreePath, ...]:
-    places: dict[TreePath, None] = {}
-    for sighting in seen:
-        places[sighting.own] = None
-        places[sighting.real] = None
-    return tuple(places)
-
-
 def _denials(
-    policy: ProtectedPolicy, paths: Iterable[TreePath], ignored: frozenset[str]
-) -> tuple[Verdict, ...]:
-    verdicts = (policy.judge(path, ignored=str(path) in ignored) for path in paths)
-    return tuple(verdict for verdict in verdicts if verdict.denied)
+    policy: ProtectedPolicy,
+    places: Iterable[tuple[TreePath, int | None, TreePath]],
+    ignored: frozenset[str],
+) -> tuple[Denial, ...]:
+    found = []
+    for path, line, place in places:
+        verdict = policy.judge(place, ignored=str(place) in ignored)
+        if verdict.denied:
+            found.append(Denial(str(path), line, verdict))
+    return tuple(found)
 
 
 def _ignored(
-    policy: ProtectedPolicy, root: Root, state: TreeState, places: tuple[TreePath, ...]
+    policy: ProtectedPolicy, root: Root, state: TreeState, places: Sequence[TreePath]
 ) -> frozenset[str]:
     if not policy.ignored_too:
         return frozenset()

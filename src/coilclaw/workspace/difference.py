@@ -65,10 +65,20 @@ def difference(raw: bytes, old: Manifest, new: Manifest) -> TreeDiff:
         sides.old.setdefault(path, directory)
     for path in now & sides.old.keys():
         sides.new.setdefault(path, directory)
-    changes = sorted(_changes(sides), key=lambda change: change.path)
+    found = [*_changes(sides)]
+    found += _permissions(old, new, {path for change in found for path in change.paths})
+    changes = sorted(found, key=lambda change: change.path)
     parts = sorted({*old.git, *new.git})
     git_changes = tuple(part for part in parts if old.git.get(part) != new.git.get(part))
     return TreeDiff(tuple(changes), git_changes)
+
+
+def _permissions(old: Manifest, new: Manifest, named: set[str]) -> Iterator[TreeChange]:
+    """Files whose content is the same and whose permission bits are not."""
+    for path in {*old.modes, *new.modes} - named:
+        if old.modes.get(path) != new.modes.get(path):
+            kind = EntryType.FILE
+            yield TreeChange(ChangeKind.MODE, path, old_type=kind, new_type=kind)
 
 
 def quoted_headers(patch: bytes) -> bytes:

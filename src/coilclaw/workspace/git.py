@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.treepath import shown
@@ -118,6 +119,7 @@ class Git:
             )
         if not paths:
             return frozenset()
+        _refuse_odd_ignore_files(root, paths)
         names = _Names(root)
         asked = {path: names.to_ask(path) for path in paths}
         request = sorted({name for several in asked.values() for name in several})
@@ -200,3 +202,21 @@ def _stopped(outcome: str, timeout_s: float) -> str:
     if outcome == "timed_out":
         return f"took longer than {timeout_s:g} s and was stopped"
     return "was killed" if outcome == "signalled" else "was cancelled"
+
+
+def _refuse_odd_ignore_files(root: Path, paths: Sequence[str]) -> None:
+    """git opens whatever is called ``.gitignore``, and would wait for ever at a FIFO."""
+    folders = {""}
+    for path in paths:
+        parts = path.split("/")[:-1]
+        folders.update("/".join(parts[: depth + 1]) for depth in range(len(parts)))
+    for folder in sorted(folders):
+        place = os.path.join(root, folder, ".gitignore")
+        try:
+            mode = os.stat(place).st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise EnvironmentFault(
+                f"{shown(place)} is no file, so what it names cannot be known", rule="git.ignored"
+            )

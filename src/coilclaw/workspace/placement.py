@@ -7,7 +7,7 @@ import os
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.domain.files import RegularFile, Symlink
 from coilclaw.domain.treepath import TreePath
@@ -15,9 +15,15 @@ from coilclaw.errors import PathRefused
 from coilclaw.security.protected import STAGING_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from coilclaw.workspace.resolve import Root
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+Signature: TypeAlias = tuple[int, int, int, int, int]
+"""Device, inode, size, and the times of the last write and the last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,18 @@ class Placement:
         """Return the permission bits of a file that is there."""
         info = self._info(path)
         return stat.S_IMODE(info.st_mode) if info and stat.S_ISREG(info.st_mode) else None
+
+    def directory_mode(self, parts: tuple[str, ...]) -> int:
+        """Return the permission bits of a directory that is there."""
+        with self._root.directory(parts, _any_path(parts)) as fd:
+            return stat.S_IMODE(os.fstat(fd).st_mode)
+
+    def signature(self, path: TreePath) -> Signature | None:
+        """Return what changes whenever somebody writes to a path; ``None`` is nothing there."""
+        info = self._info(path)
+        if info is None:
+            return None
+        return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
     def existing(self, path: TreePath) -> tuple[str, ...]:
         """Return the innermost directory on the way to a path that is there already."""
@@ -68,8 +86,10 @@ class Placement:
         return staged
 
     def _write(self, fd: int, staged: Staged, state: RegularFile, mode: int | None) -> None:
-        # The kernel applies the umask to a new file; an old one keeps its bits and its owner.
-        file = os.open(staged.name, _NEW, 0o777 if state.executable else 0o666, dir_fd=fd)
+        # A file whose bits are known is closed to others until it has them; to one that is new
+        # the kernel applies the umask.
+        first = 0o600 if mode is not None else 0o777 if state.executable else 0o666
+        file = os.open(staged.name, _NEW, first, dir_fd=fd)
         try:
             view = memoryview(state.content)
             while view:
@@ -92,10 +112,10 @@ class Placement:
             ):  # only root may give a file away; the bytes are what counts
                 os.fchown(file, info.st_uid, info.st_gid)
 
-    def install(self, staged: Staged) -> None:
+    def install(self, staged: Staged, modes: Mapping[tuple[str, ...], int] | None = None) -> None:
         """Make the directories on the way and rename the staged content into place."""
         path = staged.path
-        self.make_directories(path)
+        self.make_directories(path, modes)
         with (
             self._root.directory(staged.directory, path) as source,
             self._root.parent(path) as target,
@@ -103,16 +123,21 @@ class Placement:
             os.rename(staged.name, path.name, src_dir_fd=source, dst_dir_fd=target)
         self._dirty.add(path.parents)
 
-    def make_directories(self, path: TreePath) -> None:
-        """Make the missing directories on the way to a path."""
+    def make_directories(
+        self, path: TreePath, modes: Mapping[tuple[str, ...], int] | None = None
+    ) -> None:
+        """Make the missing directories on the way to a path, with their bits where known."""
         start = len(self.existing(path))
         for depth in range(start + 1, len(path.parts)):
+            parts = path.parts[:depth]
             with (
-                self._root.directory(path.parts[: depth - 1], path) as fd,
+                self._root.directory(parts[:-1], path) as fd,
                 suppress(FileExistsError),
             ):
-                os.mkdir(path.parts[depth - 1], dir_fd=fd)
-                self._dirty.add(path.parts[: depth - 1])
+                os.mkdir(parts[-1], dir_fd=fd)
+                self._dirty.add(parts[:-1])
+                if modes and parts in modes:
+                    os.chmod(parts[-1], modes[parts], dir_fd=fd)
 
     def remove(self, path: TreePath) -> None:
         """Unlink a file or a link; one that is gone already is fine."""
@@ -137,10 +162,13 @@ class Placement:
         self._dirty.discard(parts)
         self._dirty.add(parts[:-1])
 
-    def names(self, parts: tuple[str, ...]) -> set[str]:
-        """List a directory of the tree."""
-        with self._root.directory(parts, _any_path(parts)) as fd:
-            return set(os.listdir(fd))
+    def names(self, parts: tuple[str, ...]) -> set[str] | None:
+        """List a directory of the tree; ``None`` where there is none."""
+        try:
+            with self._root.directory(parts, _any_path(parts)) as fd:
+                return set(os.listdir(fd))
+        except (FileNotFoundError, PathRefused):
+            return None
 
     def discard(self, directories: set[tuple[str, ...]]) -> None:
         """Remove every staged file of this change from the given directories."""

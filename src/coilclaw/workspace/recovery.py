@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -12,10 +13,12 @@ from coilclaw.domain.files import Obstacle
 from coilclaw.errors import EnvironmentFault, PathRefused, PlanRefused
 from coilclaw.storage.atomic import sync_directory
 from coilclaw.workspace import changefile
-from coilclaw.workspace.changelog import Changelog
+from coilclaw.workspace.changelog import ID, Changelog
+from coilclaw.workspace.directories import below, make
 from coilclaw.workspace.placement import Placement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from coilclaw.workspace.changefile import Change, StoredFile, StoredState
@@ -30,7 +33,7 @@ class Recovery:
     """What became of an interrupted change."""
 
     change_id: str
-    outcome: Literal["finished", "rolled back"]
+    outcome: Literal["finished", "rolled back", "forgotten"]
     kept: tuple[str, ...]
     """Files somebody else changed after the interruption; they were left as they are."""
 
@@ -48,10 +51,17 @@ def recover(root: Root, state: TreeState) -> Recovery | None:
     marker = _marker(state)
     if marker is None:
         return None
-    change_id, phase = marker
+    change_id, phase, tree = marker
     changelog = Changelog(state)
     folder = changelog.folder(change_id)
-    if phase == "staging":
+    info = os.fstat(root.fd)
+    if tree != [info.st_dev, info.st_ino]:
+        # Another directory stands where the change was made; it has nothing to do with it.
+        if not changelog.holds(change_id):
+            _remove_folder(folder)
+        _clear(state)
+        outcome = Recovery(change_id, "forgotten", ())
+    elif phase == "staging":
         abandon(root, state, change_id)
         outcome = Recovery(change_id, "rolled back", ())
     elif phase != "committed":
@@ -85,20 +95,23 @@ def roll_back(root: Root, state: TreeState, change: Change) -> Recovery:
     """Take back a change that failed half-way; the caller holds the tree's lock."""
     changelog = Changelog(state)
     kept = _carry(root, changelog.folder(change.id), change, forward=False)
+    if not kept:
+        _remove_folder(changelog.folder(change.id))
     _clear(state)
-    outcome = Recovery(change.id, "rolled back", kept)
-    _report(outcome)
-    return outcome
+    return Recovery(change.id, "rolled back", kept)
 
 
-def _marker(state: TreeState) -> tuple[str, str] | None:
+def _marker(state: TreeState) -> tuple[str, str, object] | None:
     try:
         record = json.loads(state.pending.read_bytes())
-        return str(record["id"]), str(record["phase"])
+        change_id, phase, tree = str(record["id"]), str(record["phase"]), record["tree"]
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as problem:
         raise _damaged(state) from problem
+    if not ID.fullmatch(change_id):
+        raise _damaged(state)
+    return change_id, phase, tree
 
 
 def _damaged(state: TreeState) -> EnvironmentFault:
@@ -133,12 +146,17 @@ def _carry(root: Root, folder: Path, change: Change, *, forward: bool) -> tuple[
     for _, item, goal in sorted(moves, key=lambda move: move[1].path, reverse=True):
         if goal is None:
             placement.remove(item.path)
-    for parts in sorted(change.emptied if forward else change.directories, reverse=True):
+    gone = [parts for parts, _ in change.emptied] if forward else change.directories
+    come = change.directories if forward else [parts for parts, _ in change.emptied]
+    modes = {} if forward else change.directory_modes
+    for parts in sorted(gone, reverse=True):
         placement.remove_directory(parts)
     for index, item, goal in moves:
-        if goal is not None and not _place(placement, folder, index, item, goal):
+        if goal is not None and not _place(placement, folder, index, item, goal, modes):
             kept.append(str(item.path))
-    if kept:
+    if not kept:
+        make(placement, {parts: modes.get(parts) for parts in come})
+    else:
         placement.discard(directories)
     placement.sync()
     return tuple(kept)
@@ -150,9 +168,10 @@ def _moves(
     """Say which paths still have to be brought over, and which somebody else changed."""
     moves: list[tuple[int, StoredFile, StoredState | None]] = []
     kept: list[str] = []
+    replaced = _still_there(root, change)
     for index, item in enumerate(change.files):
         goal, other = (item.after, item.before) if forward else (item.before, item.after)
-        found = _found(root, item)
+        found = None if below(item.path, replaced) else _found(root, item)
         if _is(goal, found):
             continue
         if _is(other, found):
@@ -162,14 +181,31 @@ def _moves(
     return moves, kept
 
 
+def _still_there(root: Root, change: Change) -> frozenset[tuple[str, ...]]:
+    """Paths of the change where a file or a link stands now; below them stands nothing."""
+    nested = frozenset(
+        item.path.parts[:depth] for item in change.files for depth in range(1, len(item.path.parts))
+    )
+    return frozenset(
+        item.path.parts
+        for item in change.files
+        if item.path.parts in nested and _found(root, item) is not None
+    )
+
+
 def _place(
-    placement: Placement, folder: Path, index: int, item: StoredFile, goal: StoredState
+    placement: Placement,
+    folder: Path,
+    index: int,
+    item: StoredFile,
+    goal: StoredState,
+    modes: Mapping[tuple[str, ...], int],
 ) -> bool:
     state = changefile.content(folder, goal)
     assert state is not None
     mode = goal.mode if goal.mode is not None else placement.mode(item.path)
     try:
-        placement.install(placement.stage(index, item.path, state, mode))
+        placement.install(placement.stage(index, item.path, state, mode), modes)
     except OSError as problem:
         if problem.errno in {errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
             return False  # somebody put a directory there, and things into it
@@ -196,6 +232,12 @@ def _is(stored: StoredState | None, found: object) -> bool:
 
 
 def _report(outcome: Recovery) -> None:
+    if outcome.outcome == "forgotten":
+        _LOG.warning(
+            "interrupted change %s: forgotten, for another directory stands in its place",
+            outcome.change_id,
+        )
+        return
     _LOG.warning("interrupted change %s: %s", outcome.change_id, outcome.outcome)
     for path in outcome.kept:
         _LOG.warning("%s was changed by somebody else since; it was left as it is", path)

@@ -53,9 +53,10 @@ class Root:
             raise UsageError(f"there is no directory {path}", rule="root.missing") from problem
         except NotADirectoryError as problem:
             raise UsageError(f"{path} is not a directory", rule="root.directory") from problem
-        except OSError as problem:
+        except (OSError, RuntimeError) as problem:
+            reason = getattr(problem, "strerror", None) or str(problem)
             raise EnvironmentFault(
-                f"cannot open the directory {path}: {problem.strerror}", rule="root.open"
+                f"cannot open the directory {path}: {reason}", rule="root.open"
             ) from problem
 
     def __enter__(self) -> Self:
@@ -104,6 +105,10 @@ class Root:
     @contextmanager
     def parent(self, real: TreePath) -> Iterator[int]:
         """Open the directory of a real location, following no link."""
+        if real.name in {"", ".", ".."} or "/" in real.name:
+            raise PathRefused(
+                f"path {shown(str(real))} is no path of a tree", path=str(real), rule="path.parent"
+            )
         with self.directory(real.parents, real) as fd:
             yield fd
 
@@ -113,6 +118,12 @@ class Root:
         fd = self.fd
         try:
             for name in parts:
+                if name in {"", ".", ".."} or "/" in name:
+                    raise PathRefused(
+                        f"path {shown(str(path))} is no path of a tree",
+                        path=str(path),
+                        rule="path.parent",
+                    )
                 deeper = _enter(fd, name, path)
                 if fd != self.fd:
                     os.close(fd)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.plan import FileChange, Plan
+from coilclaw.domain.files import RegularFile
 from coilclaw.domain.treediff import EntryType
 from coilclaw.domain.treepath import TreePath
-from coilclaw.workspace.placement import Placement
-from coilclaw.workspace.writer import Purpose, Writer
+from coilclaw.workspace.writer import Extent, Purpose, Writer
 
 if TYPE_CHECKING:
     from coilclaw.domain.treediff import TreeChange, TreeDiff
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.snapshot import SnapshotStore
     from coilclaw.workspace.state import TreeState
+
+
+_FILES: Final = frozenset({EntryType.FILE, EntryType.EXECUTABLE, EntryType.SYMLINK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +45,38 @@ def restore(
 ) -> Restored:
     """Make the tree what it was when the snapshot was taken."""
     target = store.resolve(snapshot_id)
-    now = store.take(root.path, exclude=exclude).id
+    left_out = tuple(sorted({*exclude, *store.excluded(target)}))
+    now = store.take(root.path, exclude=left_out).id
     difference = store.diff(now, target)
     plan = _plan(store, now, target, difference)
     left = tuple(change.path for change in difference if _opaque(change))
-    if dry_run:
+    extent = _extent(store, now, target, plan, difference)
+    if dry_run or (plan.empty and extent.empty):
         return Restored(plan, None, left, now)
-    come, gone = _directories(difference)
-    placement = Placement(root, "directories")
-    for parts in sorted(gone, reverse=True):
-        placement.remove_directory(parts)
-    change = None if plan.empty else Writer(root, state).apply(plan, Purpose("restore"))
-    for parts in sorted(come):
-        placement.make_directories(TreePath((*parts, "_")))
-    placement.sync()
+    change = Writer(root, state).apply(plan, Purpose("restore"), extent)
     return Restored(plan, change, left, now)
 
 
+def _extent(
+    store: SnapshotStore, now: str, target: str, plan: Plan, difference: TreeDiff
+) -> Extent:
+    """Permission bits come back too, and directories that hold nothing."""
+    wanted, found = store.modes(target), store.modes(now)
+    modes: dict[TreePath, int] = {}
+    for item in plan.changes:
+        name = str(item.path)
+        if isinstance(item.after, RegularFile) and (name in wanted or name in found):
+            modes[item.path] = wanted.get(name, 0o755 if item.after.executable else 0o644)
+    come, gone = _directories(difference)
+    return Extent(modes=modes, make=dict.fromkeys(come), remove=tuple(gone))
+
+
 def _plan(store: SnapshotStore, now: str, target: str, difference: TreeDiff) -> Plan:
-    changes = [change for change in difference if not _special(change)]
-    old = store.read(now, [path for change in changes if (path := _old(change))])
-    new = store.read(target, [path for change in changes if (path := _new(change))])
+    """Each side counts by itself: a file may make room for a directory, and the reverse."""
+    old = store.read(now, [c.old_path or c.path for c in difference if c.old_type in _FILES])
+    new = store.read(target, [c.path for c in difference if c.new_type in _FILES])
     paths = sorted({*old, *new})
     return Plan(tuple(FileChange(_path(path), old.get(path), new.get(path)) for path in paths))
-
-
-def _old(change: TreeChange) -> str | None:
-    return None if change.old_type is None else change.old_path or change.path
-
-
-def _new(change: TreeChange) -> str | None:
-    return None if change.new_type is None else change.path
-
-
-def _special(change: TreeChange) -> bool:
-    return _opaque(change) or EntryType.DIRECTORY in {change.old_type, change.new_type}
 
 
 def _opaque(change: TreeChange) -> bool:

@@ -22,7 +22,7 @@ from coilclaw.workspace.fingerprint import Digester
 from coilclaw.workspace.openat import DIRECTORY, FILE, Changing, fault, opened
 from coilclaw.workspace.statcache import MARGIN_NS, Directory, StatCache, key_of, lasting
 from coilclaw.workspace.tally import Bounds, Tally
-from coilclaw.workspace.treefile import Manifest, Opaque, encode_tree
+from coilclaw.workspace.treefile import USUAL_MODES, Manifest, Opaque, encode_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from coilclaw.workspace.spool import Spool
     from coilclaw.workspace.statcache import Key, Leaf, Remembered
+
+_USUAL: Final = frozenset(stat.S_IFREG | mode for mode in USUAL_MODES)
 
 MAX_LOOKS: Final = 5
 """How often a name that changes under our eyes is looked at again."""
@@ -93,6 +95,7 @@ class Scan:
         self._empty: list[str] = []
         self._opaque: dict[str, Opaque] = {}
         self._git: Mapping[str, str] = {}
+        self._modes: dict[str, int] = {}
 
     def run(self, root: Path) -> Picture:
         """Walk the tree."""
@@ -110,7 +113,11 @@ class Scan:
         cache = StatCache(self._old.generation, "", self._directories, self._digester.found)
         changed = cache.directories != self._old.directories or cache.digests != self._old.digests
         manifest = Manifest(
-            tuple(sorted(self._empty)), dict(sorted(self._opaque.items())), self._git
+            tuple(sorted(self._empty)),
+            dict(sorted(self._opaque.items())),
+            self._git,
+            dict(sorted(self._modes.items())),
+            self._exclusion.named,
         )
         return Picture(tree, manifest, cache, changed, self._tally.files, self._tally.read_files)
 
@@ -119,6 +126,9 @@ class Scan:
         old = self._old.directory(prefix)
         known = self._trusted(old, prefix)
         found = self._look(descriptor, prefix)
+        for name, key in found.items():
+            if key[5] not in _USUAL and stat.S_ISREG(key[5]):
+                self._odd_mode(prefix + name, key[5])
         kept = _common(found, known)
         listing = _Listing(prefix, depth, old, empty=not kept)
         for name, key in found.items():
@@ -141,6 +151,10 @@ class Scan:
             assert blob is not None
             listing.files[name] = (known[name], blob)
         return self._finish(listing), listing.empty
+
+    def _odd_mode(self, path: str, mode: int) -> None:
+        if path != ".git" and not self._exclusion.covers(path):
+            self._modes[path] = stat.S_IMODE(mode)
 
     def _look(self, descriptor: int, prefix: str) -> Mapping[str, Key]:
         """List a directory with the keys of its entries."""

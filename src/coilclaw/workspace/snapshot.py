@@ -200,6 +200,14 @@ class SnapshotStore:
         data = dict(self._objects.blobs(names, MAX_READ_BYTES))
         return {path: _state(found.get(path), data) for path in wanted}
 
+    def modes(self, snapshot_id: str) -> Mapping[str, int]:
+        """Return the permission bits of the files whose bits git's two modes do not say."""
+        return self._load(snapshot_id)[1].modes
+
+    def excluded(self, snapshot_id: str) -> tuple[str, ...]:
+        """Return what was left out when a snapshot was taken."""
+        return self._load(snapshot_id)[1].excluded
+
     def exists(self, snapshot_id: str) -> bool:
         """Whether this is the full id of a snapshot that is kept."""
         return _ID.fullmatch(snapshot_id) is not None and self._objects.kept(snapshot_id)

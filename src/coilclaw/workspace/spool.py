@@ -9,6 +9,7 @@ from hashlib import sha1
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Self
 
+from coilclaw.errors import EnvironmentFault
 from coilclaw.workspace.treefile import object_id
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Spool:
 
     def __init__(self, directory: Path) -> None:
         self._file = SpooledTemporaryFile(max_size=MAX_IN_MEMORY, dir=str(directory))  # noqa: SIM115 - closed in __exit__
+        self._directory = directory
         self._places: dict[bytes, tuple[int, int]] = {}
         self._end = 0
 
@@ -97,7 +99,14 @@ class Spool:
         return name
 
     def _append(self, data: bytes) -> None:
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as problem:
+            # Said here, lest it be taken for a fault of the file that is being read.
+            raise EnvironmentFault(
+                f"cannot keep what is new in {self._directory}: {problem.strerror}",
+                rule="snapshot.spool",
+            ) from problem
         self._end += len(data)
 
     def _note(self, name: bytes, start: int) -> None:

@@ -59,6 +59,14 @@ class Manifest:
     opaque: Mapping[str, Opaque] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
     """Digest of each part of the tree's own ``.git`` that is there."""
+    modes: Mapping[str, int] = field(default_factory=dict)
+    """Permission bits of the files whose bits git's two modes do not say."""
+    excluded: tuple[str, ...] = ()
+    """What the one who took it left out."""
+
+
+USUAL_MODES: Final = frozenset({0o644, 0o664, 0o755, 0o775})
+"""Permission bits that git's two modes stand for, with a umask of 022 or 002."""
 
 
 def object_id(kind: bytes, data: bytes) -> bytes:
@@ -91,13 +99,17 @@ def encode_tree(leaves: Iterable[tuple[str, int, bytes]], subtrees: Mapping[str,
 
 def encode_commit(tree: bytes, manifest: Manifest) -> bytes:
     """Return the bytes of a commit that depends on nothing but what it stands for."""
-    document = {
+    document: dict[str, object] = {
         "empty": [_portable(path) for path in manifest.empty],
         "git": dict(manifest.git),
         "opaque": {
             _portable(path): [entry.kind, entry.digest] for path, entry in manifest.opaque.items()
         },
     }
+    if manifest.modes:
+        document["modes"] = {_portable(path): mode for path, mode in manifest.modes.items()}
+    if manifest.excluded:
+        document["excluded"] = [_portable(path) for path in manifest.excluded]
     message = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
     lines = (
         b"tree " + tree.hex().encode("ascii"),
@@ -124,7 +136,10 @@ def decode_commit(data: bytes, name: str) -> tuple[str, Manifest]:
     document = json.loads(message)
     opaque = {_native(path): Opaque(*entry) for path, entry in document["opaque"].items()}
     empty = tuple(_native(path) for path in document["empty"])
-    return first[5:].decode("ascii"), Manifest(empty, opaque, document["git"])
+    modes = {_native(path): mode for path, mode in document.get("modes", {}).items()}
+    excluded = tuple(_native(path) for path in document.get("excluded", ()))
+    manifest = Manifest(empty, opaque, document["git"], modes, excluded)
+    return first[5:].decode("ascii"), manifest
 
 
 def _portable(path: str) -> str:

@@ -4,22 +4,24 @@
 2. ``pending`` names the change as *staging*; the change is kept, old and new contents, synced.
 3. All new contents are staged beside their places and synced; every preimage is checked again.
 4. ``pending`` says *committed*: from here the change is finished, whatever happens.
-5. Renames and removals, directories synced; the change is recorded; ``pending`` goes.
+5. Each place is looked at once more and then taken; directories are synced; the change is recorded;
+   ``pending`` goes.
 
 A crash before 4 leaves nothing but staged files, which the next command removes. A crash after 4
-is finished by the next command. An error after 4 takes the change back at once.
+is finished by the next command. An error or a signal takes the change back at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from coilclaw.domain.files import Obstacle, RegularFile
-from coilclaw.errors import CoilClawError, EnvironmentFault, PlanRefused
+from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, PlanRefused, Stopped
 from coilclaw.storage.atomic import sync_directory, write_atomic
 from coilclaw.workspace import changefile, directories, recovery
 from coilclaw.workspace.changefile import Change
@@ -27,10 +29,12 @@ from coilclaw.workspace.changelog import Changelog
 from coilclaw.workspace.placement import Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Mapping
 
     from coilclaw.changes.plan import FileChange, Plan
-    from coilclaw.workspace.placement import Staged
+    from coilclaw.domain.treepath import TreePath
+    from coilclaw.workspace.directories import Parts
+    from coilclaw.workspace.placement import Signature, Staged
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.state import TreeState
 
@@ -42,6 +46,24 @@ class Purpose:
     origin: str
     group: str = ""
     undoes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a plan's paths and bytes do not say."""
+
+    removable: Container[Parts] | None = None
+    """Directories that lose their last file go too, but no others than these if given."""
+    modes: Mapping[TreePath, int] = field(default_factory=dict)
+    """Permission bits that a file is to get."""
+    make: Mapping[Parts, int | None] = field(default_factory=dict)
+    """Directories to make besides, and their bits where known."""
+    remove: tuple[Parts, ...] = ()
+    """Empty directories to remove besides."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.make and not self.remove
 
 
 class Writer:
@@ -61,34 +83,34 @@ class Writer:
         self._token = token
         self._changelog = Changelog(state)
 
-    def apply(
-        self, plan: Plan, purpose: Purpose, *, removable: Container[tuple[str, ...]] | None = None
-    ) -> Change:
-        """Put the plan into the tree; raise, with the tree as it was, when that cannot be done.
-
-        Directories that lose their last file go too, but no others than ``removable`` if given.
-        """
-        if plan.empty:
+    def apply(self, plan: Plan, purpose: Purpose, extent: Extent | None = None) -> Change:
+        """Put the plan into the tree; raise, with the tree as it was, when that cannot be done."""
+        extent = extent or Extent()
+        if plan.empty and extent.empty:
             raise PlanRefused("the plan changes nothing", rule="plan.empty")
+        if self._state.tree.is_relative_to(self._state.home.resolve()):
+            raise DeniedError(f"{self._state.tree} is state of CoilClaw", rule="protected.state")
         self._state.create()
         with self._state.lock():
             recovery.recover(self._root, self._state)
-            return self._apply(plan, purpose, removable)
+            return self._apply(plan, purpose, extent)
 
-    def _apply(
-        self, plan: Plan, purpose: Purpose, removable: Container[tuple[str, ...]] | None
-    ) -> Change:
+    def _apply(self, plan: Plan, purpose: Purpose, extent: Extent) -> Change:
         now = self._now()
         change_id = f"{now:%Y%m%d-%H%M%S}-{self._token()}"
         placement = Placement(self._root, change_id)
-        folder = self._changelog.folder(change_id)
         modes = {
             item.path: mode
             for item in plan.changes
             if item.before is not None and (mode := placement.mode(item.path)) is not None
         }
+        taken = {
+            item.path: mode
+            for item in plan.changes
+            if item.like is not None and (mode := placement.mode(item.like)) is not None
+        }
         self._changelog.ready()
-        self._recheck(plan)
+        self._recheck(plan, placement, extent)
         kept = Change(
             change_id,
             now.isoformat(timespec="milliseconds"),
@@ -96,76 +118,105 @@ class Writer:
             purpose.group,
             purpose.undoes,
             (),
-            directories.missing(plan, placement),
-            directories.emptied(plan, placement, removable),
+            directories.made(plan, placement, extent.make),
+            directories.emptied(plan, placement, extent.removable, extent.remove),
         )
-        mark(self._state, change_id, "staging")
+        mark(self._root, self._state, change_id, "staging")
         try:
-            change = changefile.write(folder, kept, plan, modes)
-            staged = [
-                placement.stage(index, item.path, item.after, modes.get(item.path))
-                for index, item in enumerate(plan.changes)
-                if item.after is not None
-            ]
-            self._recheck(plan)
-        except (OSError, CoilClawError) as problem:
+            change = changefile.write(
+                self._changelog.folder(change_id), kept, plan, modes, extent.modes
+            )
+            staged = _stage(plan, placement, {**modes, **taken, **extent.modes})
+            signatures = self._recheck(plan, placement, extent)
+            mark(self._root, self._state, change_id, "committed")
+        except BaseException as problem:
             recovery.abandon(self._root, self._state, change_id)
-            raise _explained(
-                "the change could not be prepared; the tree is as it was", problem
-            ) from problem
-        mark(self._state, change_id, "committed")
+            if (explained := _explained("the change could not be prepared", problem)) is None:
+                raise
+            raise explained from problem
         try:
-            _install(change, plan, staged, placement)
-        except (OSError, CoilClawError) as problem:
-            recovery.roll_back(self._root, self._state, change)
-            raise _explained("the change failed half-way and was taken back", problem) from problem
-        self._changelog.append(change)
+            _install(change, plan, staged, placement, signatures, extent)
+            self._changelog.append(change)
+        except BaseException as problem:
+            kept_by = recovery.roll_back(self._root, self._state, change).kept
+            if (explained := _explained("the change failed half-way", problem, kept_by)) is None:
+                raise
+            raise explained from problem
         unmark(self._state)
         return change
 
-    def _recheck(self, plan: Plan) -> None:
-        """Refuse when a file is no longer what the plan was made for."""
-        emptied = {
-            item.path.parts[:depth]
-            for item in plan.changes
-            if item.after is None
-            for depth in range(1, len(item.path.parts))
-        }
-        changed = [
-            str(item.path)
-            for item in plan.changes
-            if not self._unchanged(item, emptied=item.path.parts in emptied)
-        ]
+    def _recheck(
+        self, plan: Plan, placement: Placement, extent: Extent
+    ) -> dict[TreePath, Signature | None]:
+        """Refuse when a file is no longer what the plan was made for; say what was there."""
+        vacated = directories.vacated(plan).union(extent.remove)
+        files = frozenset(item.path.parts for item in plan.changes if item.before is not None)
+        signatures: dict[TreePath, Signature | None] = {}
+        changed: list[str] = []
+        for item in plan.changes:
+            if item.before is None and directories.below(item.path, files):
+                # Below a file or a link that the plan itself removes stands nothing yet.
+                signatures[item.path] = None
+                continue
+            signatures[item.path] = placement.signature(item.path)
+            found = self._root.read(item.path, limit=_limit(item))
+            # A directory that the plan itself empties makes room for a file of its name.
+            room = item.path.parts in vacated and found == Obstacle("directory")
+            if room:
+                signatures[item.path] = None
+            elif found != item.before:
+                changed.append(str(item.path))
         if changed:
-            raise PlanRefused(
-                f"changed since the plan was made: {', '.join(changed[:10])}",
-                rule="plan.changed",
-                path=changed[0],
-                hint="run the command again",
-            )
-
-    def _unchanged(self, item: FileChange, *, emptied: bool) -> bool:
-        found = self._root.read(item.path, limit=_limit(item))
-        # A directory that the plan itself empties makes room for a file of its name.
-        return found == item.before or (emptied and found == Obstacle("directory"))
+            raise _changed(*changed)
+        return signatures
 
 
-def _install(change: Change, plan: Plan, staged: list[Staged], placement: Placement) -> None:
+def _stage(plan: Plan, placement: Placement, modes: Mapping[TreePath, int]) -> list[Staged]:
+    return [
+        placement.stage(index, item.path, item.after, modes.get(item.path))
+        for index, item in enumerate(plan.changes)
+        if item.after is not None
+    ]
+
+
+def _install(
+    change: Change,
+    plan: Plan,
+    staged: list[Staged],
+    placement: Placement,
+    signatures: Mapping[TreePath, Signature | None],
+    extent: Extent,
+) -> None:
     """Removals come first, so that a directory may become a file and a file a directory."""
+
+    def look(path: TreePath) -> None:
+        if placement.signature(path) != signatures[path]:
+            raise _changed(str(path))
+
     for item in plan.changes:
         if item.after is None:
+            look(item.path)
             placement.remove(item.path)
-    for parts in reversed(change.emptied):
+    for parts, _ in reversed(change.emptied):
         placement.remove_directory(parts)
     for each in staged:
-        placement.install(each)
+        look(each.path)
+        placement.install(each, _known(extent.make))
+    directories.make(placement, extent.make)
     placement.sync()
 
 
-def mark(state: TreeState, change_id: str, phase: Literal["staging", "committed"]) -> None:
-    """Say on disk which change is under way and how far it is."""
-    data = json.dumps({"id": change_id, "phase": phase}).encode("ascii") + b"\n"
-    write_atomic(state.pending, data, mode=0o600)
+def _known(make: Mapping[Parts, int | None]) -> dict[Parts, int]:
+    return {parts: mode for parts, mode in make.items() if mode is not None}
+
+
+def mark(
+    root: Root, state: TreeState, change_id: str, phase: Literal["staging", "committed"]
+) -> None:
+    """Say on disk which change is under way, in which directory, and how far it is."""
+    info = os.fstat(root.fd)
+    record = {"id": change_id, "phase": phase, "tree": [info.st_dev, info.st_ino]}
+    write_atomic(state.pending, json.dumps(record).encode("ascii") + b"\n", mode=0o600)
 
 
 def unmark(state: TreeState) -> None:
@@ -179,8 +230,25 @@ def _limit(item: FileChange) -> int:
     return size + 2**20
 
 
-def _explained(what: str, problem: Exception) -> CoilClawError:
+def _changed(*paths: str) -> PlanRefused:
+    return PlanRefused(
+        f"changed since the plan was made: {', '.join(paths[:10])}",
+        rule="plan.changed",
+        path=paths[0],
+        hint="run the command again",
+    )
+
+
+def _explained(
+    what: str, problem: BaseException, kept: tuple[str, ...] = ()
+) -> CoilClawError | None:
+    """Say what became of the tree besides what went wrong; ``None`` for what says it itself."""
     if isinstance(problem, PlanRefused):
         return PlanRefused(problem.message, rule=problem.rule, path=problem.path, hint=problem.hint)
+    tree = f"all but {', '.join(kept)} was taken back" if kept else "the tree is as it was"
+    if isinstance(problem, KeyboardInterrupt):
+        return Stopped(f"stopped; {tree}")
+    if not isinstance(problem, OSError | CoilClawError):
+        return None
     reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-    return EnvironmentFault(f"{what}: {reason or problem}", rule="tree.write")
+    return EnvironmentFault(f"{what}, {tree}: {reason or problem}", rule="tree.write")

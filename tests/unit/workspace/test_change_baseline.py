@@ -11,7 +11,7 @@ from coilclaw.domain.treepath import TreePath
 from coilclaw.workspace import changefile
 from coilclaw.workspace.resolve import Root
 from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.writer import Purpose, Writer, mark
+from coilclaw.workspace.writer import Purpose, Writer
 from tests.support.trees import make
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "change"
@@ -27,6 +27,7 @@ PLAN = Plan(
 
 def written(tmp_path: Path) -> Path:
     tree = make(tmp_path / "tree", {"d/b.txt": b"b\n", "run.sh": (b"old\n", 0o750)})
+    (tree / "d").chmod(0o755)
     state = TreeState.of(tmp_path / "home", tree)
     with Root(tree) as root:
         writer = Writer(
@@ -36,8 +37,6 @@ def written(tmp_path: Path) -> Path:
             token=lambda: "a1b2c3",
         )
         done = writer.apply(PLAN, Purpose("undo", "a run", ("20260101-000000-000000",)))
-    mark(state, done.id, "committed")
-    (state.changes / done.id / "pending").write_bytes(state.pending.read_bytes())
     return state.changes / done.id
 
 
@@ -50,12 +49,12 @@ def test_a_change_kept_by_the_first_version_can_be_read() -> None:
         "a run",
         ("20260101-000000-000000",),
     )
-    assert (change.directories, change.emptied) == ((("n",),), (("d",),))
+    assert (change.directories, change.emptied) == ((("n",),), ((("d",), 0o755),))
     assert changefile.plan_of(BASELINE, change) == PLAN
     assert [item.before.mode for item in change.files if item.before] == [0o644, 0o750]
 
 
 def test_what_is_written_today_is_the_same_to_the_byte(tmp_path: Path) -> None:
     folder = written(tmp_path)
-    for name in ("change.json", "contents", "pending"):
+    for name in ("change.json", "contents"):
         assert (folder / name).read_bytes() == (BASELINE / name).read_bytes(), name

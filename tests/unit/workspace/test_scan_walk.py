@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,16 +66,12 @@ def test_a_store_inside_the_tree_through_a_link_is_refused(root: Path, tmp_path:
         SnapshotStore(tmp_path / "link" / "store").take(root)
 
 
-def as_nobody(work: Callable[[], None]) -> int:
-    """Run something in a child without root's rights; return its exit code."""
+def in_child(work: Callable[[], None]) -> int:
+    """Do something that must not happen to this process; return the exit code."""
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
             work()
             code = 0
         finally:
@@ -80,23 +79,30 @@ def as_nobody(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def without_rights() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+
 @pytest.mark.parametrize(("name", "mode"), [("d/b", 0), ("d/e", 0), ("d/e", 0o400)])
-def test_what_cannot_be_read_is_named(
-    tmp_path: Path, root: Path, store: SnapshotStore, name: str, mode: int
-) -> None:
-    (root / name).chmod(mode)
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_uid == os.geteuid() and len(directory.parts) > 2:
-            directory.chmod(0o777)
+def test_what_cannot_be_read_is_named(name: str, mode: int) -> None:
+    # Not below tmp_path: that is closed to everybody but the user who runs the tests.
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o777)
+        root = build(Path(directory, "tree"), {"a": b"a", "d/b": b"b", "d/e/c": b"c"})
+        (root / name).chmod(mode)
 
-    def take() -> None:
-        with pytest.raises(EnvironmentFault, match=f"cannot read '{name}.*Permission denied"):
-            store.take(root)
+        def take() -> None:
+            without_rights()
+            with pytest.raises(EnvironmentFault, match=f"cannot read '{name}.*Permission denied"):
+                SnapshotStore(Path(directory, "store")).take(root)
 
-    try:
-        assert as_nobody(take) == 0
-    finally:
-        (root / name).chmod(0o755)
+        try:
+            assert in_child(take) == 0
+        finally:
+            (root / name).chmod(0o755)
 
 
 @pytest.mark.parametrize(
@@ -397,6 +403,24 @@ def test_contents_of_any_size_come_back_whole(
     git(store.directory, "fsck", "--full", "--strict")
 
 
+def test_a_full_disk_is_not_blamed_on_the_file(
+    root: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.take(root)
+    before = store.list()
+    (root / "a").write_bytes(os.urandom(3 * 2**20))
+    monkeypatch.setattr(spool, "MAX_IN_MEMORY", 2**20)
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+        with pytest.raises(EnvironmentFault, match=r"cannot keep what is new in .*File too large"):
+            store.take(root)
+
+    assert in_child(limited) == 0
+    assert store.list() == before
+
+
 def test_a_scan_can_be_watched(root: Path, store: SnapshotStore) -> None:
     seen: list[int] = []
     store.take(root, progress=seen.append)
@@ -409,7 +433,11 @@ def test_paths_can_be_left_out(root: Path, store: SnapshotStore) -> None:
     taken = store.take(root, exclude=("d/e", "only/left-out", "a/"))
     assert paths(store, taken.id) == ["d/b", "d/e2/x"]
     called = store.take(root, exclude=lambda path: path in {"d/e", "only/left-out", "a"})
-    assert called == taken
+    assert called.tree == taken.tree
+    assert (store.excluded(taken.id), store.excluded(called.id)) == (
+        ("a", "d/e", "only/left-out"),
+        (),
+    )
     build(root, {".runtime-cache/other": b"x"})
     assert ".runtime-cache/other" in paths(store, store.take(root).id)
 

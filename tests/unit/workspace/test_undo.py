@@ -183,3 +183,34 @@ def test_a_run_is_refused_whole_when_one_file_changed_since(tree: Path, state: T
         with pytest.raises(UndoRefused, match=r"the 2 changes of run g .*a\.txt"):
             undo_group(root, state, None)
     assert picture(tree) == now
+
+
+def test_bits_of_files_and_directories_come_back(tree: Path, state: TreeState) -> None:
+    make(tree, {"p/s": (b"secret", 0o600)})
+    (tree / "p").chmod(0o700)
+    before = {name: (tree / name).stat().st_mode for name in ("p", "p/s")}
+    with Root(tree) as root:
+        done = apply(root, state, Plan((change("p/s", RegularFile(b"secret"), None),)))
+        assert not (tree / "p").exists()
+        undo(root, state, done)
+    assert {name: (tree / name).stat().st_mode for name in before} == before
+
+
+def test_what_stands_is_right_however_deep_the_undoing_goes(tree: Path, state: TreeState) -> None:
+    with Root(tree) as root:
+        first = apply(root, state, Plan((change("x", None, RegularFile(b"x")),)))
+        second = apply(root, state, Plan((change("y", None, RegularFile(b"y")),)))
+        undone = undo(root, state, second)
+        for stands in (True, False, True, False):
+            undone = undo(root, state, undone.id)
+            entries = {entry.id: entry for entry in Changelog(state).entries()}
+            assert (entries[second].undone_by == "") is stands
+            assert (tree / "y").exists() is stands
+            assert Changelog(state).last().id == (second if stands else first)
+
+
+def test_an_empty_id_names_no_change(tree: Path, state: TreeState) -> None:
+    with Root(tree) as root:
+        apply(root, state)
+        with pytest.raises(UsageError):
+            undo(root, state, "")

@@ -11,13 +11,22 @@ import pytest
 from coilclaw.changes.plan import FileChange, Plan
 from coilclaw.domain.files import FileState, RegularFile, Symlink
 from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import CoilClawError, EnvironmentFault, PathRefused, PlanRefused
+from coilclaw.errors import (
+    CoilClawError,
+    DeniedError,
+    EnvironmentFault,
+    JournalDamaged,
+    PathRefused,
+    PlanRefused,
+    Stopped,
+)
 from coilclaw.storage.verify import verify
+from coilclaw.workspace import changefile, recovery
 from coilclaw.workspace.changelog import HASH_FIELD, Changelog
 from coilclaw.workspace.placement import Placement
 from coilclaw.workspace.resolve import Root
 from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.writer import Purpose, Writer
+from coilclaw.workspace.writer import Purpose, Writer, mark
 from tests.support.trees import make, picture
 
 PURPOSE = Purpose("apply")
@@ -116,15 +125,15 @@ def test_an_error_half_way_takes_everything_back(
     install = Placement.install
     calls: list[int] = []
 
-    def fail(self: Placement, staged: object) -> None:
+    def fail(self: Placement, *args: object) -> None:
         calls.append(1)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
-        install(self, staged)  # type: ignore[arg-type]
+        install(self, *args)  # type: ignore[arg-type]
 
     with Root(tree) as root:
         monkeypatch.setattr(Placement, "install", fail)
-        with pytest.raises(EnvironmentFault, match="taken back: No space left"):
+        with pytest.raises(EnvironmentFault, match="the tree is as it was: No space left"):
             Writer(root, state).apply(PLAN, PURPOSE)
         monkeypatch.undo()
     assert picture(tree) == before
@@ -150,7 +159,7 @@ def test_a_plan_is_applied_and_recorded(tree: Path, state: TreeState) -> None:
     assert (done.id, done.origin, done.group) == ("20260102-030405-abc", "apply", "group-1")
     changelog = Changelog(state)
     assert [entry.id for entry in changelog.entries()] == [done.id]
-    assert changelog.plan(changelog.load(done.id)) == PLAN
+    assert changelog.plan(changelog.load(changelog.find(done.id))) == PLAN
     report = verify(state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key)
     assert report.ok
     assert not state.pending.exists()
@@ -232,7 +241,7 @@ def test_links_and_odd_names_and_changes_of_type(tree: Path, state: TreeState) -
         "run.sh": ("file", b"#!/bin/sh\n", 0o755),
     }
     changelog = Changelog(state)
-    assert changelog.plan(changelog.load(done.id)) == plan
+    assert changelog.plan(changelog.load(changelog.find(done.id))) == plan
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -251,7 +260,7 @@ def test_damaged_kept_contents_are_never_restored_silently(tree: Path, state: Tr
     contents.write_bytes(contents.read_bytes().replace(b"b\n", b"x\n"))
     changelog = Changelog(state)
     with pytest.raises(EnvironmentFault, match="damaged"):
-        changelog.plan(changelog.load(done.id))
+        changelog.plan(changelog.load(changelog.find(done.id)))
 
 
 def test_a_damaged_record_or_marker_is_a_fault_not_a_guess(tree: Path, state: TreeState) -> None:
@@ -262,7 +271,7 @@ def test_a_damaged_record_or_marker_is_a_fault_not_a_guess(tree: Path, state: Tr
         for bad in (b"{", b"{}", json.dumps({"format": "other"}).encode(), good[:-20]):
             record.write_bytes(bad)
             with pytest.raises(EnvironmentFault):
-                Changelog(state).load(done.id)
+                Changelog(state).load(Changelog(state).find(done.id))
         state.pending.write_bytes(b"nonsense")
         with pytest.raises(EnvironmentFault, match="damaged"):
             Writer(root, state).apply(Plan((change("n", None, text("n")),)), PURPOSE)
@@ -270,3 +279,147 @@ def test_a_damaged_record_or_marker_is_a_fault_not_a_guess(tree: Path, state: Tr
         with pytest.raises(CoilClawError):
             Writer(root, state).apply(Plan((change("n", None, text("n")),)), PURPOSE)
     assert not (tree / "n").exists()
+
+
+def test_an_edit_saved_while_files_are_put_in_place_is_never_lost(
+    tree: Path, state: TreeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = picture(tree)
+    install = Placement.install
+
+    def meddle(self: Placement, *args: object) -> None:
+        install(self, *args)  # type: ignore[arg-type]
+        make(tree, {"new/tool": b"the user's own"})
+
+    monkeypatch.setattr(Placement, "install", meddle)
+    with Root(tree) as root, pytest.raises(PlanRefused, match="new/tool"):
+        Writer(root, state).apply(PLAN, PURPOSE)
+    monkeypatch.undo()
+    assert (tree / "new" / "tool").read_bytes() == b"the user's own"
+    assert {name: entry for name, entry in picture(tree).items() if "new" not in name} == before
+
+
+@pytest.mark.parametrize("where", ["stage", "install", "remove"])
+def test_a_signal_takes_the_change_back(
+    tree: Path, state: TreeState, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    before = picture(tree)
+    original = getattr(Placement, where)
+
+    def interrupted(self: Placement, *args: object) -> object:
+        monkeypatch.undo()
+        original(self, *args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Placement, where, interrupted)
+    with Root(tree) as root, pytest.raises(Stopped, match="the tree is as it was"):
+        Writer(root, state).apply(PLAN, PURPOSE)
+    assert picture(tree) == before
+    assert not state.pending.exists()
+    assert list(state.changes.iterdir()) == []
+
+
+def test_a_record_that_cannot_be_written_takes_the_change_back(
+    tree: Path, state: TreeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = picture(tree)
+
+    def fail(self: Changelog, change: object) -> None:
+        raise EnvironmentFault("the journal is full")
+
+    monkeypatch.setattr(Changelog, "append", fail)
+    with Root(tree) as root, pytest.raises(EnvironmentFault, match="the tree is as it was"):
+        Writer(root, state).apply(PLAN, PURPOSE)
+    assert picture(tree) == before
+
+
+def test_our_own_state_is_no_tree(tmp_path: Path, tree: Path, state: TreeState) -> None:
+    with Root(tree) as root:
+        Writer(root, state).apply(PLAN, PURPOSE)
+    for inside in (state.home, state.home / "keys"):
+        ours = TreeState.of(state.home, inside)
+        plan = Plan((change("x", None, text("x")),))
+        with Root(inside) as root, pytest.raises(DeniedError, match="state of CoilClaw") as caught:
+            Writer(root, ours).apply(plan, PURPOSE)
+        assert caught.value.rule == "protected.state"
+
+
+def test_an_edited_record_is_never_acted_on(tree: Path, state: TreeState) -> None:
+    with Root(tree) as root:
+        done = Writer(root, state).apply(PLAN, PURPOSE)
+    record = state.changes / done.id / "change.json"
+    record.write_bytes(record.read_bytes().replace(b'["a.txt"]', b'["b.txt"]'))
+    changelog = Changelog(state)
+    with pytest.raises(EnvironmentFault, match="not the one that was kept"):
+        changelog.load(changelog.find(done.id))
+
+
+@pytest.mark.parametrize(
+    "parts", [b'["..","x"]', b'["/x"]', b'["a/b"]', b"[]", b"[5]", b'["a\\u0000"]', b'["\\ud800"]']
+)
+def test_a_path_that_leads_elsewhere_is_no_record(
+    tree: Path, state: TreeState, parts: bytes
+) -> None:
+    with Root(tree) as root:
+        done = Writer(root, state).apply(PLAN, PURPOSE)
+    record = state.changes / done.id / "change.json"
+    record.write_bytes(record.read_bytes().replace(b'["a.txt"]', parts))
+    with pytest.raises(EnvironmentFault, match="damaged"):
+        changefile.read(state.changes / done.id)
+
+
+def test_an_edited_journal_is_not_read_as_if_it_were_whole(tree: Path, state: TreeState) -> None:
+    with Root(tree) as root:
+        Writer(root, state).apply(PLAN, PURPOSE)
+    good = state.journal.read_bytes()
+    state.journal.write_bytes(good.replace(b'"apply"', b'"other"'))
+    with pytest.raises(JournalDamaged, match="edited"):
+        Changelog(state).entries()
+    state.journal.unlink()
+    with pytest.raises(CoilClawError):
+        Changelog(state).entries()
+
+
+def test_an_interrupted_change_is_not_finished_in_another_directory(
+    tree: Path, state: TreeState
+) -> None:
+    with Root(tree) as root:
+        mark(root, state_of(state), "20260101-000000-abc", "committed")
+    tree.rename(tree.with_name("old"))
+    make(tree, {"fresh": b"fresh"})
+    before = picture(tree)
+    with Root(tree) as root:
+        done = recovery.repair(root, state)
+    assert done is not None
+    assert done.outcome == "forgotten"
+    assert picture(tree) == before
+
+
+@pytest.mark.parametrize("change_id", ["../../victim", "", "a\u0000b", "x"])
+def test_a_marker_names_a_change_and_nothing_else(
+    tree: Path, state: TreeState, change_id: str
+) -> None:
+    state.create()
+    with Root(tree) as root:
+        mark(root, state, change_id, "staging")
+        with pytest.raises(EnvironmentFault, match="damaged"):
+            recovery.repair(root, state)
+
+
+def state_of(state: TreeState) -> TreeState:
+    state.create()
+    return state
+
+
+def test_a_moved_file_keeps_its_bits(tree: Path, state: TreeState) -> None:
+    (tree / "a.txt").chmod(0o600)
+    moved = TreePath(("m.txt",))
+    plan = Plan(
+        (
+            change("a.txt", text("a\n"), None),
+            FileChange(moved, None, text("a\n"), TreePath(("a.txt",))),
+        )
+    )
+    with Root(tree) as root:
+        Writer(root, state).apply(plan, PURPOSE)
+    assert stat.S_IMODE((tree / "m.txt").stat().st_mode) == 0o600

@@ -40,15 +40,23 @@ PLAN = Plan(
         change("link", None, Symlink(b"keep.txt")),
         change("n/e/w.txt", None, RegularFile(b"new\n")),
         change("n/tool", None, RegularFile(b"#!/bin/sh\n", True)),
+        change("swap", Symlink(b"keep.txt"), None),
+        change("swap/in", None, RegularFile(b"now a directory")),
         change("t", None, RegularFile(b"now a file")),
         change("t/x", RegularFile(b"file below t"), None),
     )
 )
 
 
+def start(root: Path) -> Path:
+    make(root, dict(BEFORE))
+    os.symlink("keep.txt", root / "swap")
+    return root
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    return make(tmp_path / "tree", dict(BEFORE))
+    return start(tmp_path / "tree")
 
 
 @pytest.fixture
@@ -58,7 +66,7 @@ def state(tmp_path: Path, tree: Path) -> TreeState:
 
 @pytest.fixture
 def both(tmp_path: Path) -> tuple[Picture, Picture]:
-    root = make(tmp_path / "model", dict(BEFORE))
+    root = start(tmp_path / "model")
     before = picture(root)
     with Root(root) as opened:
         Writer(opened, TreeState.of(tmp_path / "home-of-model", root)).apply(PLAN, Purpose("x"))
