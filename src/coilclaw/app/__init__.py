@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("doctor", "home", "tree")
+PUBLIC_MODULES: Final = ("committing", "doctor", "home", "tree")

@@ -10,6 +10,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("apply", "apply a model's answer to a tree, all or nothing"),
     "undo": ("undo", "take a change back"),
     "changes": ("changes", "list and show the changes made to a tree"),
+    "commit": ("commit", "edit, build, repair: run code-commit in this directory"),
+    "rollup": ("rollup", "write the codebase into codeRollup.txt"),
+    "mock-server": ("mockserver", "play a scripted model on loopback"),
     "prompt": ("prompt", "print the text that tells a model how to answer"),
     "snapshot": ("snapshot", "take, compare and restore pictures of a whole tree"),
     "doctor": ("doctor", "say what this machine offers"),
@@ -40,6 +43,20 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         )
         command.set_defaults(module=module)
         import_module(f"coilclaw.cli.{module}").declare(command)
+    return parser
+
+
+def single_parser(prog: str, name: str) -> argparse.ArgumentParser:
+    """Build the parser of an executable that is one of the commands."""
+    from coilclaw import __version__
+
+    module, summary = COMMANDS[name]
+    parser = argparse.ArgumentParser(
+        prog=prog, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"{prog} {__version__}")
+    parser.set_defaults(command=name, module=module)
+    import_module(f"coilclaw.cli.{module}").declare(parser)
     return parser
 
 

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("globs", "protected")
+PUBLIC_MODULES: Final = ("globs", "protected", "redaction")

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Builds dist/code-commit.pyz, one file that runs on a bare Python 3.11 or newer: scripts/pyz.sh [FILE]
+set -euo pipefail
+
+self=${BASH_SOURCE[0]}
+[[ $self == */* ]] || self=./$self
+# shellcheck source=scripts/bootstrap.sh
+source "${self%/*}/bootstrap.sh"
+
+ensure runtime
+cd -- "$ROOT"
+target=${1:-dist/code-commit.pyz}
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+find_python venv ensurepip
+say "collecting what goes in"
+mkdir -p -- "$work/app" "$(dirname -- "$target")"
+"$BASE" -I -m venv "$work/venv"
+"$work/venv/bin/python" -I -m pip --disable-pip-version-check install --quiet --no-compile \
+    --require-hashes --target "$work/app" -r requirements.txt
+cp -R -- src/coilclaw "$work/app/coilclaw"
+find "$work/app" \( -name '__pycache__' -o -name 'bin' \) -type d -prune -exec rm -rf -- {} +
+if find "$work/app" -name '*.so' | grep -q .; then
+    die "a compiled package got in: $(find "$work/app" -name '*.so' | head -n 1)"
+fi
+printf 'import sys\n\nfrom coilclaw.cli.commit import main\n\nsys.exit(main())\n' >"$work/app/__main__.py"
+# Bytecode beside the source: an archive cannot keep a cache, and another Python ignores it.
+"$BASE" -I -m compileall -q -b -d . "$work/app"
+"$BASE" -I -m zipapp --compress --python '/usr/bin/env python3' --output "$target" "$work/app"
+say "built $target"

@@ -1,0 +1,14 @@
+"""code-commit: edit → build → repair, fully logged."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "build",
+    "interrupts",
+    "logs",
+    "models",
+    "project",
+    "rollup",
+    "setup",
+    "workflow",
+)

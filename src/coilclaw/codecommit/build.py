@@ -1,0 +1,100 @@
+"""Running ``./build.sh`` and saying what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.codecommit.project import BUILD
+from coilclaw.workspace import process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from coilclaw.domain.secret import Secret
+    from coilclaw.workspace.process import Cancellation, ProcessResult
+
+OUTPUT_BYTES: Final = 16 * 2**20
+"""What is kept of each of stdout and stderr: the head and the tail."""
+
+KEY_VARIABLES: Final = frozenset(
+    {
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "AZURE_OPENAI_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+        "OPENAI_API_KEY",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One run of the build, or what stood in its place."""
+
+    passed: bool
+    text: str
+    """All output, as it goes into a repair query."""
+    report: str
+    """What the log says: stdout, stderr, exit code."""
+    exit_code: int | None
+    seconds: float
+
+
+def run(
+    project: Path,
+    *,
+    timeout_s: float,
+    environ: Mapping[str, str],
+    secrets: Iterable[Secret],
+    cancel: Cancellation,
+    observe: Callable[[bytes], None],
+) -> Build:
+    """Build the project in the user's environment, less the keys."""
+    result = process.run(
+        [f"./{BUILD}"],
+        cwd=project,
+        timeout_s=timeout_s,
+        env=clean_environment(environ, secrets),
+        limit_bytes=OUTPUT_BYTES,
+        cancel=cancel,
+        observe=observe,
+    )
+    stdout, stderr = result.stdout.text(), result.stderr.text()
+    ending = _ending(result, timeout_s)
+    text = _section("stdout", stdout) + _section("stderr", stderr) + ending
+    passed = result.outcome == "exited" and result.exit_code == 0
+    return Build(passed, text, text, result.exit_code, result.duration_s)
+
+
+def not_run(problem: str) -> Build:
+    """An answer that could not be used takes the place of a build."""
+    text = f"The answer was not applied, and the build was not run: {problem}\n"
+    return Build(False, text, text, None, 0.0)
+
+
+def clean_environment(environ: Mapping[str, str], secrets: Iterable[Secret]) -> dict[str, str]:
+    """Return the user's environment less every variable that is or holds a provider's key."""
+    values = [secret.reveal() for secret in secrets if secret]
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in KEY_VARIABLES and not any(secret in value for secret in values)
+    }
+
+
+def _section(name: str, text: str) -> str:
+    body = text if text.endswith("\n") or not text else text + "\n"
+    return f"--- {name} ---\n{body}"
+
+
+def _ending(result: ProcessResult, timeout_s: float) -> str:
+    if result.outcome == "exited":
+        return f"exit code: {result.exit_code}\n"
+    if result.outcome == "timed_out":
+        return f"exit code: none, the build was ended after {timeout_s:g} s\n"
+    if result.outcome == "signalled":
+        return f"exit code: none, the build was ended by signal {result.signal}\n"
+    return "exit code: none, the build was stopped\n"

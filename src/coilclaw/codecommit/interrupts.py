@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM: stop at once where that is safe, else at the next safe place."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import Stopped
+from coilclaw.workspace.process import Cancellation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """What a signal does to the run, and whether one came."""
+
+    def __init__(self) -> None:
+        self.cancellation = Cancellation()
+        self._deferring = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Listen to signals; a thread that is not the main one cannot, and need not."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._arrived) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def deferred(self) -> Iterator[Cancellation]:
+        """Finish what is inside first; a process that is given the cancellation ends at once."""
+        self.check()
+        self._deferring = True
+        try:
+            yield self.cancellation
+        finally:
+            self._deferring = False
+
+    def check(self) -> None:
+        """Stop here if a signal came."""
+        if self.cancellation.cancelled:
+            raise Stopped(f"stopped by {self.cancellation.reason}")
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.cancellation.cancel(signal.Signals(number).name)
+        if not self._deferring:
+            self.check()

@@ -1,0 +1,206 @@
+"""The workflow: ask, apply, build, and repair up to three times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from coilclaw.changes import answer as answers
+from coilclaw.changes.operations import ChangeSet, Format, Limits
+from coilclaw.codecommit import build as builds
+from coilclaw.codecommit import query
+from coilclaw.codecommit.query import Replacements
+from coilclaw.domain.messages import ChatRequest, Message
+from coilclaw.errors import CoilClawError, DeniedError, ProviderError, UsageError
+from coilclaw.security.protected import CODE_COMMIT_POLICY, ProtectedPolicy, ProtectedRule
+from coilclaw.workspace.delivery import Delivered, Denied, Terms, deliver
+from coilclaw.workspace.writer import Purpose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coilclaw.changes.plan import Plan
+    from coilclaw.codecommit.build import Build
+    from coilclaw.codecommit.interrupts import Interrupts
+    from coilclaw.codecommit.logs import RunLog
+    from coilclaw.codecommit.project import Project
+    from coilclaw.domain.messages import ChatResponse, Provider
+    from coilclaw.domain.secret import Secret
+    from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.state import TreeState
+
+REPAIRS: Final = 3
+ANSWER_LIMITS: Final = Limits(
+    answer_bytes=32 * 2**20, operations=2_000, file_bytes=8 * 2**20, total_bytes=32 * 2**20
+)
+
+
+class Observer(Protocol):
+    """Somebody who watches a run."""
+
+    def attempt(self, number: int, name: str) -> None: ...
+    def asking(self, model: str) -> None: ...
+    def answered(self, response: ChatResponse, seconds: float) -> None: ...
+    def applied(self, plan: Plan, change_id: str) -> None: ...
+    def not_applied(self, reason: str) -> None: ...
+    def building(self) -> None: ...
+    def output(self, data: bytes) -> None: ...
+    def built(self, build: Build) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try: its name in the logs, the change it made, and how its build ended."""
+
+    name: str
+    change: str | None
+    files: tuple[str, ...]
+    exit_code: int | None
+    passed: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the run ended."""
+
+    status: Literal["passed", "failed", "provider_failed"]
+    attempts: tuple[Attempt, ...]
+    problem: CoilClawError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything one run works with."""
+
+    project: Project
+    root: Root
+    state: TreeState
+    log: RunLog
+    provider: Provider
+    model: str
+    secrets: tuple[Secret, ...]
+    environ: Mapping[str, str]
+    interrupts: Interrupts
+    observer: Observer
+    build_timeout_s: float
+    key_files: tuple[str, ...] = ()
+    repairs: int = REPAIRS
+    limits: Limits = field(default_factory=lambda: ANSWER_LIMITS)
+
+    def go(self) -> Outcome:
+        """Ask, apply and build until the build passes or the attempts are used up."""
+        done: list[Attempt] = []
+        replacements = Replacements({})
+        build: Build | None = None
+        for number in range(self.repairs + 1):
+            name = "initial-query" if number == 0 else f"repair-query-{number}"
+            self.observer.attempt(number, name)
+            text = self._query(build, replacements)
+            try:
+                response = self._ask(name, text)
+            except ProviderError as problem:
+                return Outcome("provider_failed", tuple(done), problem)
+            attempt, replacements, build = self._try(name, response, replacements)
+            done.append(attempt)
+            if attempt.passed:
+                return Outcome("passed", tuple(done))
+        return Outcome("failed", tuple(done))
+
+    def _query(self, build: Build | None, replacements: Replacements) -> str:
+        project = self.project
+        if build is None:
+            return query.initial_query(project.query, project.codebase)
+        return query.repair_query(build.text, project.query, project.codebase, replacements)
+
+    def _ask(self, name: str, text: str) -> ChatResponse:
+        """Log the query, send what was logged, and log what came back."""
+        self.interrupts.check()
+        sent = self.log.text(f"{name}.txt", text)
+        self.observer.asking(self.model)
+        began = time.monotonic()
+        request = ChatRequest("", (Message("user", sent),), self.model)
+        try:
+            response = self.provider.chat(request)
+        except CoilClawError as problem:
+            self.log.failure(f"{name}-response.txt", problem)
+            if isinstance(problem, ProviderError) and problem.body is not None:
+                self.log.json(f"{name}-response.json", problem.body)
+            raise
+        self.log.text(f"{name}-response.txt", response.final_text)
+        self.log.json(f"{name}-response.json", response.raw_provider_payload or b"{}")
+        self.observer.answered(response, time.monotonic() - began)
+        return response
+
+    def _try(
+        self, name: str, response: ChatResponse, replacements: Replacements
+    ) -> tuple[Attempt, Replacements, Build]:
+        """Apply one answer and build; an answer that cannot be used is not applied at all."""
+        log_name = "initial-build.txt" if name == "initial-query" else f"{name}-build.txt"
+        change: str | None = None
+        files: tuple[str, ...] = ()
+        try:
+            changes = self._parse(response)
+            if changes is not None:
+                change, files = self._apply(changes)
+                replacements = replacements.after(changes)
+        except (UsageError, DeniedError) as problem:
+            self.interrupts.check()
+            build = builds.not_run(_reason(problem))
+            self.log.text(log_name, build.report)
+            self.observer.not_applied(_reason(problem))
+            attempt = Attempt(name, None, (), None, False, _reason(problem))
+            return attempt, replacements, build
+        build = self._build(log_name)
+        return Attempt(name, change, files, build.exit_code, build.passed), replacements, build
+
+    def _parse(self, response: ChatResponse) -> ChangeSet | None:
+        raw = response.final_text.encode("utf-8", "surrogatepass")
+        text = answers.decode(raw)
+        parsed = answers.parse(text, format=Format.FENCE, limits=self.limits)
+        return parsed if isinstance(parsed, ChangeSet) else None
+
+    def _apply(self, changes: ChangeSet) -> tuple[str | None, tuple[str, ...]]:
+        purpose = Purpose("code-commit", self.log.folder.name)
+        terms = Terms(policy=self._policy(), limits=self.limits, purpose=purpose)
+        with self.interrupts.deferred():
+            outcome = deliver(self.root, self.state, changes, terms)
+        if isinstance(outcome, Denied):
+            verdicts = [denial.verdict for denial in outcome.denials]
+            reasons = "; ".join(f"{verdict.reason} [{verdict.rule}]" for verdict in verdicts)
+            raise DeniedError(reasons, rule=verdicts[0].rule)
+        assert isinstance(outcome, Delivered)
+        change_id = outcome.change.id if outcome.change else None
+        self.observer.applied(outcome.plan, change_id or "")
+        return change_id, tuple(str(item.path) for item in outcome.plan.changes)
+
+    def _policy(self) -> ProtectedPolicy:
+        if not self.key_files:
+            return CODE_COMMIT_POLICY
+        globs = (f"/{name}" for name in self.key_files)
+        return CODE_COMMIT_POLICY.with_rules(
+            ProtectedRule.of("protected.key", "holds a provider's key", *globs)
+        )
+
+    def _build(self, log_name: str) -> Build:
+        self.observer.building()
+        with self.interrupts.deferred() as cancel:
+            build = builds.run(
+                self.project.directory,
+                timeout_s=self.build_timeout_s,
+                environ=self.environ,
+                secrets=self.secrets,
+                cancel=cancel,
+                observe=self.observer.output,
+            )
+            self.log.text(log_name, build.report)
+        self.observer.built(build)
+        self.interrupts.check()
+        return build
+
+
+def _reason(problem: CoilClawError) -> str:
+    line = getattr(problem, "line", None)
+    where = "" if line is None or f"line {line}" in problem.message else f"line {line}: "
+    return f"{where}{problem.message} [{problem.rule}]"

@@ -1,0 +1,5 @@
+"""Models behind one protocol: whatever the wire, a request goes out and an answer comes back."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = ("anthropic", "endpoint", "fallback", "gemini", "openai", "retry")

@@ -1,0 +1,66 @@
+"""Asking again when the provider is busy or in trouble."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import ProviderError, ProviderNetwork, ProviderRateLimit, ProviderServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coilclaw.domain.messages import ChatRequest, ChatResponse, Provider, ProviderCapabilities
+
+RETRIED: Final = (ProviderRateLimit, ProviderServer, ProviderNetwork)
+"""Auth, rejected, malformed and truncated answers would come out the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, and how patiently."""
+
+    retries: int = 3
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 60.0
+    """Longer than this is not waited, also when the provider asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A provider that is asked again after a pause; ``report`` is told of each."""
+
+    provider: Provider
+    policy: RetryPolicy
+    report: Callable[[str], None]
+    sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def name(self) -> str:
+        return self.provider.name
+
+    @property
+    def capabilities(self) -> ProviderCapabilities:
+        return self.provider.capabilities
+
+    def chat(self, request: ChatRequest) -> ChatResponse:
+        """Ask until there is an answer, the retries are used up, or asking again is no use."""
+        pause = self.policy.first_pause_s
+        for attempt in range(1, self.policy.retries + 1):
+            try:
+                return self.provider.chat(request)
+            except RETRIED as problem:
+                wait = _wait(problem, pause)
+                if wait > self.policy.longest_pause_s:
+                    raise
+                self.report(
+                    f"retry {attempt} of {self.policy.retries} in {wait:g} s: {problem.message}"
+                )
+                self.sleep(wait)
+                pause = min(2 * pause, self.policy.longest_pause_s)
+        return self.provider.chat(request)
+
+
+def _wait(problem: ProviderError, pause: float) -> float:
+    return pause if problem.retry_after_s is None else problem.retry_after_s
