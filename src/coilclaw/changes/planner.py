@@ -31,6 +31,7 @@ from coilclaw.changes.operations import (
     WriteLink,
 )
 from coilclaw.changes.plan import FileChange, Plan
+from coilclaw.changes.work import Work
 from coilclaw.domain.files import FileState, Obstacle, RegularFile, Symlink
 from coilclaw.domain.treepath import TreePath
 from coilclaw.errors import PathRefused, PlanRefused
@@ -81,6 +82,7 @@ class _Planner:
         self._identities: dict[tuple[int, int], TreePath] = {}
         self._warnings: list[str] = []
         self._total = 0
+        self._work = Work()
 
     def add(self, operation: Operation) -> None:
         match operation:
@@ -145,6 +147,7 @@ class _Planner:
             operation.replacements,
             path=str(operation.path),
             options=self._options,
+            work=self._work,
         )
         self._warnings.extend(warnings)
         self._put(operation, sighting, before, RegularFile(content, before.executable))
@@ -153,7 +156,11 @@ class _Planner:
         sighting = self._seen[operation.path]
         before = self._regular(operation, sighting)
         content = lines.apply(
-            before.content, operation.hunks, path=str(operation.path), options=self._options
+            before.content,
+            operation.hunks,
+            path=str(operation.path),
+            options=self._options,
+            work=self._work,
         )
         if operation.old_executable not in {None, before.executable}:
             self._warnings.append(f"'{operation.path}' has another mode than the patch says")

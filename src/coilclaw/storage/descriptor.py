@@ -28,6 +28,7 @@ class _Unshared:
     """The descriptors that belong to this process alone."""
 
     def __init__(self) -> None:
+        # Reentrant: the garbage collector may close a forgotten file while we open another one.
         self.guard = threading.Lock()
         self.open: set[int] = set()
         self.process = object()
@@ -38,9 +39,8 @@ class _Unshared:
         )
 
     def _forget(self) -> None:
-        for descriptor in self.open:
-            os.close(descriptor)
-        self.open.clear()
+        while self.open:
+            os.close(self.open.pop())
         self.process = object()
         self.guard.release()
 
@@ -69,8 +69,9 @@ def close_unshared(descriptor: int) -> None:
     """Close what this process opened. A forked child has nothing to close."""
     unshared = _unshared()
     with unshared.guard:
-        unshared.open.discard(descriptor)
-        os.close(descriptor)
+        if descriptor in unshared.open:
+            unshared.open.remove(descriptor)
+            os.close(descriptor)
 
 
 def lock(descriptor: int, path: Path, *, shared: bool = False, timeout_s: float = 60.0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import resource
@@ -367,3 +368,23 @@ def test_a_fork_in_the_middle_of_appending_is_safe(world: World) -> None:
     thread.join()
     assert codes == [0] * 8
     assert world.verify() == sound(appended[0] + 8 * 5)
+
+
+def test_a_journal_that_was_forgotten_open_may_be_collected_in_the_middle_of_a_fork(
+    world: World,
+) -> None:
+    def work() -> None:
+        gc.disable()
+        before = len(os.listdir("/proc/self/fd"))
+        for number in range(3):
+            world.journal().append(record(number))
+        assert len(os.listdir("/proc/self/fd")) > before
+        gc.set_threshold(1)
+        gc.enable()
+        child = os.fork()  # where it makes its first object, the child collects
+        if child == 0:
+            os._exit(0 if len(os.listdir("/proc/self/fd")) == before else 1)
+        assert reap(child) == 0
+
+    assert reap(fork(work)) == 0
+    assert world.verify() == sound(3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
@@ -11,6 +12,9 @@ from pathlib import Path
 
 from coilclaw.storage.journal import Journal
 from coilclaw.storage.verify import JournalReport, verify
+
+PATIENCE_S = 60
+"""Upper bound of what ought to happen soon, on a busy machine too."""
 
 HASH_FIELD = "receipt_hash"
 ID_FIELD = "id"
@@ -85,6 +89,7 @@ def fork(work: Callable[[], None]) -> int:
     if child:
         return child
     code = 1
+    signal.alarm(PATIENCE_S)  # a child that hangs fails its test
     try:
         work()
         code = 0
