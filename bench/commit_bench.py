@@ -23,6 +23,7 @@ from coilclaw.domain.messages import ChatRequest, ChatResponse, ProviderCapabili
 from coilclaw.domain.secret import Secret
 from coilclaw.security.protected import KEY_FILES
 from coilclaw.security.redaction import Redactor
+from coilclaw.workspace.git import Git
 from coilclaw.workspace.resolve import Root
 from coilclaw.workspace.state import TreeState
 
@@ -54,6 +55,7 @@ class _Watch:
     def __init__(self) -> None:
         self.build_s = 0.0
 
+    def line(self, text: str, style: str | None = None) -> None: ...
     def attempt(self, number: int, name: str) -> None: ...
     def asking(self, model: str) -> None: ...
     def answered(self, response: ChatResponse, seconds: float) -> None: ...
@@ -100,19 +102,22 @@ def _ours(directory: Path, home: Path, answer: str) -> float:
     with Root(directory) as root:
         secrets = (Secret(KEY),)
         loaded = project.load(root.path)
-        project.check_ignored(root.path)
+        state = TreeState.of(home, root.path)
+        state.create()
+        git = Git(state.git)
+        project.check_ignored(root.path, KEY_FILES, lambda names: git.ignored(root.path, names))
         run = Run(
             project=loaded,
             root=root,
-            state=TreeState.of(home, root.path),
+            state=state,
             log=RunLog.create(root.path, datetime.now().astimezone(), Redactor(secrets)),
             provider=_Model(answer),
             model="bench",
-            secrets=secrets,
             environ=dict(os.environ),
             interrupts=Interrupts(),
             observer=watch,
             build_timeout_s=60,
+            run_id="bench",
         )
         outcome = run.go()
     spent = time.perf_counter() - start

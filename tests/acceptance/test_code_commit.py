@@ -382,9 +382,11 @@ def test_the_build_gets_the_users_environment_less_the_keys(project: Project) ->
     build = b"#!/bin/sh\nenv\nexit 1\n"
     make(project.root, {"build.sh": (build, 0o755)})
     project.extra |= {"MY_SETTING": "kept", "GEMINI_API_KEY": "secret-one-two", "OTHER": f"x{KEY}x"}
+    project.extra["ENCODED"] = base64.b64encode(KEY.encode()).decode()
     with playing(project, GOOD):
         project.run()
     log = project.logs()["initial-build.txt"]
+    assert "ENCODED" not in log
     assert "MY_SETTING=kept" in log
     assert "GEMINI_API_KEY" not in log
     assert "OTHER" not in log
@@ -682,3 +684,225 @@ def test_one_file_runs_on_a_bare_python_beside_a_project(project: Project, archi
         code, said = project.run()
     assert code == 0, said
     assert (project.root / "src.txt").read_text() == "good\n"
+
+
+# What a hostile reading found
+
+
+def test_json_shows_no_key_in_any_field(project: Project) -> None:
+    for name in (f"src/{KEY}.txt", f"logs/{KEY}.txt"):
+        with playing(project, {"text": write(name, "x\n")}):
+            _, said = project.run("--json")
+        assert KEY not in said
+    assert not (project.root / "src").exists()
+    kept = [path for path in project.home.rglob("*") if path.is_file()]
+    assert not [path for path in kept if KEY.encode() in path.read_bytes()]
+
+
+def test_a_run_that_changed_nothing_gives_no_hint_to_undo(project: Project) -> None:
+    with playing(project, {"text": write("build.sh", "x\n")}):
+        code, said = project.run()
+    assert code == 1
+    assert "undo" not in said
+
+
+def test_the_hint_takes_back_this_run_and_no_other(project: Project) -> None:
+    with playing(project, {"text": write("src.txt", "good\n") + write("kept.txt", "k\n")}):
+        assert project.run()[0] == 0
+    with playing(project, {"text": write("src.txt", "worse\n")}):
+        code, said = project.run()
+    assert code == 1
+    (change,) = re.findall(r"coilclaw undo --run (\S+)", said)
+    assert project.coilclaw("undo", "--run", change).returncode == 0
+    assert (project.root / "src.txt").read_text() == "good\n"
+    assert (project.root / "kept.txt").exists()
+
+
+def test_an_answer_cannot_switch_the_gitignore_protection_off(project: Project) -> None:
+    make(project.root, {"my.secret": b"mine\n"})
+    weakened = IGNORE.replace(b"*.secret\n", b"").decode()
+    answers = (
+        {"when": "REPLACEMENT .gitignore", "text": write("my.secret", "OWN\n")},
+        {"text": write(".gitignore", weakened)},
+    )
+    with playing(project, *answers):
+        assert project.run()[0] == 1
+    assert (project.root / "my.secret").read_bytes() == b"mine\n"
+
+
+@pytest.mark.parametrize(
+    "answer", ["^^^.gitignore\n^^^delete\n", write(".gitignore", "*.secret\n")]
+)
+def test_an_answer_cannot_take_a_key_out_of_gitignore(project: Project, answer: str) -> None:
+    with playing(project, {"text": answer}):
+        code, said = project.run()
+    assert code == 1
+    assert "would lose its line for /gemini-key.txt" in said
+    assert (project.root / ".gitignore").read_bytes() == IGNORE
+
+
+def test_an_answer_may_add_to_gitignore(project: Project) -> None:
+    answer = write(".gitignore", IGNORE.decode() + "more\n") + write("src.txt", "good\n")
+    with playing(project, {"text": answer}):
+        assert project.run()[0] == 0
+
+
+def test_a_roll_up_holds_no_key_file_at_any_depth(project: Project) -> None:
+    make(
+        project.root,
+        {
+            "sub/gemini-key.txt": b"another-key-0123456789\n",
+            "my-key.txt": b"own-key-0123456789\n",
+            ".gitignore": IGNORE + b"/my-key.txt\n!/my-key.txt\n",
+        },
+    )
+    with playing(project, GOOD) as server:
+        flags = ("--rollup", "--model", "m", "--base-url", server.url, "--key-file", "my-key.txt")
+        assert project.run(*flags)[0] == 2
+        assert project.run("--rollup")[0] == 0
+    text = (project.root / "codeRollup.txt").read_text()
+    assert "another-key" not in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"  /gemini-key.txt\n/openai-key.txt\n/anthropic-key.txt\n",
+        b"/gemini-key.txt\n/openai-key.txt\n/anthropic-key.txt\n!/openai-key.txt\n",
+        b"#/gemini-key.txt\n/openai-key.txt\n/anthropic-key.txt\n",
+    ],
+)
+def test_a_line_that_ignores_nothing_does_not_count(project: Project, lines: bytes) -> None:
+    make(project.root, {".gitignore": lines})
+    with playing(project, GOOD) as server:
+        code, said = project.run()
+        assert (code, server.requests) == (2, [])
+    assert "-key.txt" in said
+
+
+def test_crlf_lines_in_gitignore_count_as_git_counts_them(project: Project) -> None:
+    make(project.root, {".gitignore": IGNORE + b"# end\n"})
+    with playing(project, GOOD):
+        assert project.run()[0] == 0
+
+
+def test_an_unknown_ending_is_no_answer(project: Project) -> None:
+    make(project.root, {"anthropic-key.txt": b"sk-ant-0123456789\n"})
+    for stop, model in (("model_context_window_exceeded", "claude-x"), ("max_tokens", "local")):
+        with playing(project, {**GOOD, "stop_as": stop}) as server:
+            flags = ("--base-url", server.url) if model == "local" else ()
+            code, said = project.run("--model", model, *flags)
+        assert code == 4, said
+        assert "[provider.truncated]" in said
+    assert (project.root / "src.txt").read_text() == "bad\n"
+
+
+def test_a_dummy_key_of_a_local_endpoint_changes_nothing_that_is_sent(project: Project) -> None:
+    make(project.root, {"k.txt": b"test\n", ".gitignore": IGNORE + b"/k.txt\n"})
+    make(project.root, {"query.txt": b"test the tests of pytest\n"})
+    with playing(project, GOOD, require_key="test") as server:
+        flags = ("--model", "m", "--base-url", server.url, "--key-file", "k.txt")
+        assert project.run(*flags)[0] == 0
+    assert "test the tests of pytest\n" in project.logs()["initial-query.txt"]
+
+
+def test_a_short_key_of_a_provider_is_refused(project: Project) -> None:
+    make(project.root, {"gemini-key.txt": b"short\n"})
+    with playing(project, GOOD) as server:
+        code, said = project.run()
+        assert (code, server.requests) == (2, [])
+    assert "less than 8 characters" in said
+
+
+def test_a_key_in_the_query_is_taken_out_and_that_is_said(project: Project) -> None:
+    make(project.root, {"query.txt": f"use {KEY}\n".encode()})
+    with playing(project, GOOD) as server:
+        _, said = project.run()
+        assert KEY not in json.dumps([request.body for request in server.requests])
+    assert "a key was taken out of the query" in said
+
+
+def test_a_build_that_cannot_be_executed_is_found_before_anything_is_asked(
+    project: Project,
+) -> None:
+    (project.root / "build.sh").chmod(0o644)
+    with playing(project, GOOD) as server:
+        code, said = project.run()
+        assert (code, server.requests) == (2, [])
+    assert "chmod +x" in said
+
+
+def test_a_build_that_does_not_start_leaves_a_log(project: Project) -> None:
+    make(project.root, {"build.sh": (b"#!/no/such/interpreter\n", 0o755)})
+    with playing(project, GOOD):
+        code, _ = project.run()
+    assert code == 5
+    assert "could not be started" in project.logs()["initial-build.txt"]
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "foo://127.0.0.1:9"])
+def test_a_proxy_that_cannot_be_used_is_a_provider_error(project: Project, proxy: str) -> None:
+    project.url = "https://model.invalid"
+    project.extra |= {"ALL_PROXY": proxy, "HTTPS_PROXY": proxy}
+    code, said = project.run("--json")
+    assert code == 4, said
+    assert project.logs()["initial-query-response.txt"].startswith("ERROR\n")
+
+
+def test_no_beginning_of_a_key_stays_at_the_end_of_an_excerpt(project: Project) -> None:
+    body = {"error": {"message": "x" * 493 + KEY}}
+    with playing(project, {"status": 400, "body": body}):
+        _, said = project.run()
+    assert KEY[:4] not in said
+    assert KEY[:4] not in "".join(project.logs().values())
+
+
+def test_the_key_of_a_provider_goes_to_no_other_address(project: Project) -> None:
+    with playing(project, GOOD) as server:
+        flags = ("--model", "m", "--base-url", server.url, "--key-file", "gemini-key.txt")
+        assert project.run(*flags)[0] == 2
+        assert server.requests == []
+
+
+def test_wrong_addresses_and_keys_leave_no_log_folder(project: Project) -> None:
+    with playing(project, GOOD):
+        assert project.run("--model", "m", "--base-url", "ftp://x")[0] == 2
+        (project.root / "gemini-key.txt").unlink()
+        (project.root / "gemini-key.txt").mkdir()
+        assert project.run()[0] == 2
+        (project.root / "gemini-key.txt").rmdir()
+        make(project.root, {"query.txt": b" \n"})
+        assert project.run()[0] == 2
+        make(project.root, {"query.txt": b"\xff"})
+        assert project.run()[0] == 2
+    assert not (project.root / "logs").exists()
+
+
+def test_a_key_file_may_begin_with_a_byte_order_mark(project: Project) -> None:
+    make(project.root, {"gemini-key.txt": b"\xef\xbb\xbf" + KEY.encode() + b"\r\n"})
+    with playing(project, GOOD, require_key=KEY):
+        assert project.run()[0] == 0
+
+
+def test_what_a_roll_up_leaves_out_is_said(project: Project) -> None:
+    make(project.root, {"big.txt": b"x" * (2**20 + 1)})
+    with playing(project, GOOD):
+        _, said = project.run("--rollup")
+    assert "left out of the roll-up: big.txt" in said
+
+
+def test_json_names_the_model_that_answered(project: Project) -> None:
+    make(project.root, {"openai-key.txt": b"sk-openai-0123456789\n"})
+    with (
+        playing(project, GOOD, require_key="sk-openai-0123456789"),
+        project.start("--fallback", "gpt-5", "--json") as child,
+    ):
+        out, _ = child.communicate(timeout=60)
+    assert json.loads(out)["model"] == "gpt-5"
+
+
+def test_init_does_not_write_through_a_dangling_link(tmp_path: Path) -> None:
+    project = Project(make(tmp_path / "p", {"x": b""}), tmp_path / "home")
+    os.symlink("../outside.sh", project.root / "build.sh")
+    assert project.run("init")[0] == 0
+    assert not (tmp_path / "outside.sh").exists()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final, Protocol
 
 from coilclaw.app.models import provider_of
 from coilclaw.app.tree import open_tree
@@ -16,12 +21,15 @@ from coilclaw.codecommit.workflow import REPAIRS, Observer, Outcome, Run
 from coilclaw.domain.secret import Secret
 from coilclaw.security.protected import KEY_FILES
 from coilclaw.security.redaction import Redactor
+from coilclaw.workspace.git import Git
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
     from types import TracebackType
     from typing import Self
+
+
+MAX_SHOWN_SKIPPED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,6 @@ class Committed:
 class Display(Observer, Protocol):
     """Shows a run to a person while it goes on."""
 
-    def line(self, text: str, style: str | None = None) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -68,47 +75,82 @@ def commit(
     display: Callable[[Callable[[str], str], int], Display],
 ) -> Committed:
     """Check everything first; then ask, apply, build and repair."""
-    with open_tree(wishes.directory, wishes.home) as tree:
+    with open_tree(wishes.directory, wishes.home) as tree, ExitStack() as stack:
         directory = tree.root.path
-        if wishes.rollup:
-            rollup.write(directory / project.CODEBASE, rollup.roll_up(tree.root, tree.state))
-        loaded = project.load(directory)
         own = (wishes.key_file,) if wishes.key_file else ()
         key_files = (*KEY_FILES, *own)
-        project.check_ignored(directory, key_files)
+        tree.state.create()
+        git = Git(tree.state.git)
+        project.check_ignored(directory, key_files, lambda names: git.ignored(directory, names))
+        made = None
+        if wishes.rollup:
+            made = rollup.roll_up(tree.root, tree.state, key_files)
+            rollup.write(directory / project.CODEBASE, made)
+        loaded = project.load(directory)
         targets = _targets(wishes, environ)
         held = {
             target.key_file: project.key(directory, target.key_file)
             for target in targets
             if target.key_file
         }
-        secrets = (*project.keys(directory, key_files), *_from_environment(environ))
-        redactor = Redactor(secrets)
+        redactor = Redactor((*project.keys(directory, key_files), *_from_environment(environ)))
+        told: list[Callable[[str], None]] = []
+        provider = provider_of(
+            targets,
+            held,
+            timeout_s=wishes.model_timeout_s,
+            redact=redactor.redact,
+            report=_Teller(told).tell,
+        )
         log = RunLog.create(directory, datetime.now().astimezone(), redactor)
         interrupts = Interrupts()
-        with display(redactor.redact, REPAIRS) as shown, interrupts.watching():
-            run = Run(
-                project=loaded,
-                root=tree.root,
-                state=tree.state,
-                log=log,
-                provider=provider_of(
-                    targets,
-                    held,
-                    timeout_s=wishes.model_timeout_s,
-                    redact=redactor.redact,
-                    report=lambda text: _report(shown, log, text),
-                ),
-                model=wishes.model,
-                secrets=secrets,
-                environ=environ,
-                interrupts=interrupts,
-                observer=shown,
-                build_timeout_s=wishes.build_timeout_s,
-                key_files=own,
-            )
-            outcome = run.go()
+        ignore_root = Path(stack.enter_context(TemporaryDirectory(prefix="coilclaw-ignore-")))
+        _copy_ignore_files(directory, ignore_root)
+        shown = stack.enter_context(display(redactor.redact, REPAIRS))
+        told.append(lambda text: _report(shown, log, text))
+        stack.enter_context(interrupts.watching())
+        for path, reason in made.skipped[:MAX_SHOWN_SKIPPED] if made else ():
+            shown.line(f"left out of the roll-up: {path}: {reason}", "yellow")
+        run = Run(
+            project=loaded,
+            root=tree.root,
+            state=tree.state,
+            log=log,
+            provider=provider,
+            model=wishes.model,
+            environ=environ,
+            interrupts=interrupts,
+            observer=shown,
+            build_timeout_s=wishes.build_timeout_s,
+            run_id=f"{log.folder.name}-{secrets.token_hex(3)}",
+            key_lines=tuple(f"/{name}" for name in key_files),
+            ignore_root=ignore_root,
+            key_files=own,
+        )
+        outcome = run.go()
     return Committed(outcome, log.folder, wishes.model, redactor.redact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Teller:
+    """Passes on what a provider reports, to a display that is made after it."""
+
+    listeners: list[Callable[[str], None]]
+
+    def tell(self, text: str) -> None:
+        for listener in self.listeners:
+            listener(text)
+
+
+def _copy_ignore_files(tree: Path, target: Path) -> None:
+    """Keep what the tree ignores now: an answer may change it, and must not gain by that."""
+    for folder, names, files in os.walk(tree):
+        names[:] = [name for name in names if name != ".git"]
+        place = Path(folder) / ".gitignore"
+        if ".gitignore" in files and place.is_file():
+            copy = target / Path(folder).relative_to(tree) / ".gitignore"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(place.read_bytes())
 
 
 def _targets(wishes: Wishes, environ: Mapping[str, str]) -> tuple[models.Target, ...]:
@@ -119,7 +161,8 @@ def _targets(wishes: Wishes, environ: Mapping[str, str]) -> tuple[models.Target,
 def _from_environment(environ: Mapping[str, str]) -> tuple[Secret, ...]:
     """Keys in the environment are none of ours, but no log should show them either."""
     values = {environ[name].strip() for name in KEY_VARIABLES if name in environ}
-    return tuple(Secret(value) for value in sorted(values) if len(value) >= 8)
+    long = (value for value in sorted(values) if len(value) >= project.MIN_KEY_CHARS)
+    return tuple(Secret(value) for value in long)
 
 
 def _report(shown: Display, log: RunLog, text: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coilclaw.app.committing import Committed
     from coilclaw.cli.console import Console
     from coilclaw.cli.progress import Progress
+    from coilclaw.codecommit.workflow import Outcome
 
 DEFAULT_BUILD_TIMEOUT_S: Final = 30 * 60
 
@@ -55,14 +56,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--build-timeout",
-        type=_seconds,
+        type=seconds,
         default=DEFAULT_BUILD_TIMEOUT_S,
         metavar="SECONDS",
         help="end a build that takes longer (default: 1800)",
     )
     parser.add_argument(
         "--model-timeout",
-        type=_seconds,
+        type=seconds,
         default=DEFAULT_BUILD_TIMEOUT_S,
         metavar="SECONDS",
         help="end a request that takes longer (default: 1800)",
@@ -127,20 +128,21 @@ def _report(done: Committed, console: Console) -> int:
     from coilclaw.cli.dispatch import DONE, FAILED, PROVIDER
 
     outcome = done.outcome
+    answered = outcome.attempts[-1] if outcome.attempts else None
     if console.as_json:
         console.data(
             {
                 "outcome": outcome.status,
-                "model": done.model,
+                "model": answered.model if answered and answered.model else done.model,
                 "log": str(done.log),
                 "attempts": [
                     {
                         "name": attempt.name,
                         "change": attempt.change,
-                        "files": list(attempt.files),
+                        "files": [done.redact(name) for name in attempt.files],
                         "exit_code": attempt.exit_code,
                         "passed": attempt.passed,
-                        "problem": attempt.problem,
+                        "problem": done.redact(attempt.problem) if attempt.problem else None,
                     }
                     for attempt in outcome.attempts
                 ],
@@ -154,7 +156,7 @@ def _report(done: Committed, console: Console) -> int:
         return DONE
     if outcome.status == "failed":
         console.note(f"the build still fails; logs in {done.log}", "red")
-        console.note("take everything back with: coilclaw undo --run", "dim")
+        _hint(console, outcome)
         return FAILED
     assert outcome.problem is not None
     console.error(
@@ -162,10 +164,19 @@ def _report(done: Committed, console: Console) -> int:
         rule=outcome.problem.rule,
         hint=outcome.problem.hint,
     )
+    _hint(console, outcome)
     return PROVIDER
 
 
-def _seconds(text: str) -> float:
+def _hint(console: Console, outcome: Outcome) -> None:
+    """Say how to take the run back, if it changed anything."""
+    changes = [attempt.change for attempt in outcome.attempts if attempt.change]
+    if changes:
+        console.note(f"take everything back with: coilclaw undo --run {changes[-1]}", "dim")
+
+
+def seconds(text: str) -> float:
+    """A time limit."""
     value = float(text)
     if not 0 < value < 10**7:
         raise ValueError(text)

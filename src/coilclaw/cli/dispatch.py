@@ -143,4 +143,6 @@ def _surprise(console: Console, problem: Exception) -> int:
         rule="internal",
         hint="set COILCLAW_DEBUG=1 to see where, and report it",
     )
+    if console.as_json:
+        console.data({"outcome": "error", "rule": "internal", "message": type(problem).__name__})
     return FAULT

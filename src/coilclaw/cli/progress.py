@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Final, Self
@@ -124,8 +125,9 @@ class Progress:
                 spent = time.monotonic() - self._began
                 last = self._last_lines(1)
                 tail = f" · {last[0]}" if last and self._status == "building" else ""
-                text = visible(f"  {self._status} {spent:.0f} s{tail}")[:100]
-                self._console.err.write(f"\r\x1b[K{self._redact(text)}")
+                text = visible(self._redact(f"  {self._status} {spent:.0f} s{tail}"))
+                width = shutil.get_terminal_size().columns - 1
+                self._console.err.write(f"\r\x1b[K{text[:width]}")
                 self._console.err.flush()
 
     def _clear(self) -> None:

@@ -9,10 +9,9 @@ from coilclaw.codecommit.project import BUILD
 from coilclaw.workspace import process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from coilclaw.domain.secret import Secret
     from coilclaw.workspace.process import Cancellation, ProcessResult
 
 OUTPUT_BYTES: Final = 16 * 2**20
@@ -48,7 +47,7 @@ def run(
     *,
     timeout_s: float,
     environ: Mapping[str, str],
-    secrets: Iterable[Secret],
+    redact: Callable[[str], str],
     cancel: Cancellation,
     observe: Callable[[bytes], None],
 ) -> Build:
@@ -57,7 +56,7 @@ def run(
         [f"./{BUILD}"],
         cwd=project,
         timeout_s=timeout_s,
-        env=clean_environment(environ, secrets),
+        env=clean_environment(environ, redact),
         limit_bytes=OUTPUT_BYTES,
         cancel=cancel,
         observe=observe,
@@ -75,13 +74,12 @@ def not_run(problem: str) -> Build:
     return Build(False, text, text, None, 0.0)
 
 
-def clean_environment(environ: Mapping[str, str], secrets: Iterable[Secret]) -> dict[str, str]:
+def clean_environment(environ: Mapping[str, str], redact: Callable[[str], str]) -> dict[str, str]:
     """Return the user's environment less every variable that is or holds a provider's key."""
-    values = [secret.reveal() for secret in secrets if secret]
     return {
         name: value
         for name, value in environ.items()
-        if name not in KEY_VARIABLES and not any(secret in value for secret in values)
+        if name not in KEY_VARIABLES and redact(value) == value
     }
 
 

@@ -40,12 +40,11 @@ class Interrupts:
     @contextmanager
     def deferred(self) -> Iterator[Cancellation]:
         """Finish what is inside first; a process that is given the cancellation ends at once."""
-        self.check()
-        self._deferring = True
+        before, self._deferring = self._deferring, True
         try:
             yield self.cancellation
         finally:
-            self._deferring = False
+            self._deferring = before
 
     def check(self) -> None:
         """Stop here if a signal came."""

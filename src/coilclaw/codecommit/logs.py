@@ -39,6 +39,10 @@ class RunLog:
             sync_directory(logs)
             return cls(folder, redactor)
 
+    def clean(self, text: str) -> str:
+        """Return a text without keys."""
+        return self._redactor.redact(text)
+
     def text(self, name: str, text: str) -> str:
         """Write a text and return what was written."""
         clean = self._redactor.redact(text)

@@ -74,6 +74,11 @@ def target(
 ) -> Target:
     """Choose by the model's name, or by an address of one's own, which gets no other key."""
     if base_url is not None:
+        if key_file in KEY_FILES:
+            raise UsageError(
+                f"{key_file} is the key of a provider, and does not go to another address",
+                rule="model.key_file",
+            )
         return Target(model, "openai", base_url, key_file)
     if key_file is not None:
         raise UsageError(

@@ -34,7 +34,7 @@ class Rollup:
     skipped: tuple[tuple[str, str], ...]
 
 
-def roll_up(root: Root, state: TreeState) -> Rollup:
+def roll_up(root: Root, state: TreeState, key_files: tuple[str, ...] = ()) -> Rollup:
     """Collect the text files of a tree."""
     names = sorted(_candidates(root, state))
     pieces: list[str] = []
@@ -42,6 +42,8 @@ def roll_up(root: Root, state: TreeState) -> Rollup:
     skipped: list[tuple[str, str]] = []
     total = 0
     for name in names:
+        if name.rsplit("/", 1)[-1] in key_files:
+            continue
         text, reason = _read(root, name)
         if text is None:
             if reason:
@@ -53,7 +55,8 @@ def roll_up(root: Root, state: TreeState) -> Rollup:
         total += len(piece.encode())
         if total > MAX_TOTAL_BYTES:
             skipped.append((name, f"the roll-up would be larger than {MAX_TOTAL_BYTES:,} bytes"))
-            break
+            total -= len(piece.encode())
+            continue
         pieces.append(piece)
         taken.append(name)
     return Rollup("".join(pieces), tuple(taken), tuple(skipped))

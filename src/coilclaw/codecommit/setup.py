@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.codecommit.project import BUILD, QUERY, missing_lines
@@ -35,7 +36,7 @@ def set_up(directory: Path) -> list[str]:
         done.append(f".gitignore: {', '.join(wanted)}")
     for name, text, mode in ((BUILD, BUILD_SAMPLE, 0o755), (QUERY, QUERY_SAMPLE, 0o644)):
         path = directory / name
-        if not path.exists():
+        if not os.path.lexists(path):
             path.write_text(text)
             path.chmod(mode)
             done.append(name)

@@ -7,18 +7,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from coilclaw.changes import answer as answers
-from coilclaw.changes.operations import ChangeSet, Format, Limits
+from coilclaw.changes.operations import ChangeSet, Format, Limits, WriteFile
 from coilclaw.codecommit import build as builds
 from coilclaw.codecommit import query
 from coilclaw.codecommit.query import Replacements
 from coilclaw.domain.messages import ChatRequest, Message
-from coilclaw.errors import CoilClawError, DeniedError, ProviderError, UsageError
+from coilclaw.errors import (
+    AnswerError,
+    CoilClawError,
+    DeniedError,
+    ProcessFault,
+    ProviderError,
+    UsageError,
+)
 from coilclaw.security.protected import CODE_COMMIT_POLICY, ProtectedPolicy, ProtectedRule
 from coilclaw.workspace.delivery import Delivered, Denied, Terms, deliver
 from coilclaw.workspace.writer import Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from coilclaw.changes.plan import Plan
     from coilclaw.codecommit.build import Build
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
     from coilclaw.codecommit.logs import RunLog
     from coilclaw.codecommit.project import Project
     from coilclaw.domain.messages import ChatResponse, Provider
-    from coilclaw.domain.secret import Secret
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.state import TreeState
 
@@ -39,6 +46,7 @@ ANSWER_LIMITS: Final = Limits(
 class Observer(Protocol):
     """Somebody who watches a run."""
 
+    def line(self, text: str, style: str | None = None) -> None: ...
     def attempt(self, number: int, name: str) -> None: ...
     def asking(self, model: str) -> None: ...
     def answered(self, response: ChatResponse, seconds: float) -> None: ...
@@ -59,6 +67,8 @@ class Attempt:
     exit_code: int | None
     passed: bool
     problem: str | None = None
+    model: str = ""
+    """The model that answered, which a fallback may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,16 @@ class Run:
     log: RunLog
     provider: Provider
     model: str
-    secrets: tuple[Secret, ...]
     environ: Mapping[str, str]
     interrupts: Interrupts
     observer: Observer
     build_timeout_s: float
+    run_id: str
+    """Names everything the run changes, so that it can be taken back at once."""
+    key_lines: tuple[str, ...] = ()
+    """Lines that ``.gitignore`` must not lose."""
+    ignore_root: Path | None = None
+    """The ``.gitignore`` files as they were before the run."""
     key_files: tuple[str, ...] = ()
     repairs: int = REPAIRS
     limits: Limits = field(default_factory=lambda: ANSWER_LIMITS)
@@ -118,18 +133,23 @@ class Run:
         """Log the query, send what was logged, and log what came back."""
         self.interrupts.check()
         sent = self.log.text(f"{name}.txt", text)
+        if sent != text:
+            self.observer.line("  a key was taken out of the query before it was sent", "yellow")
         self.observer.asking(self.model)
         began = time.monotonic()
         request = ChatRequest("", (Message("user", sent),), self.model)
         try:
             response = self.provider.chat(request)
         except CoilClawError as problem:
-            self.log.failure(f"{name}-response.txt", problem)
-            if isinstance(problem, ProviderError) and problem.body is not None:
-                self.log.json(f"{name}-response.json", problem.body)
+            with self.interrupts.deferred():
+                self.log.failure(f"{name}-response.txt", problem)
+                if isinstance(problem, ProviderError) and problem.body is not None:
+                    self.log.json(f"{name}-response.json", problem.body)
             raise
-        self.log.text(f"{name}-response.txt", response.final_text)
-        self.log.json(f"{name}-response.json", response.raw_provider_payload or b"{}")
+        with self.interrupts.deferred():
+            self.log.text(f"{name}-response.txt", response.final_text)
+            self.log.json(f"{name}-response.json", response.raw_provider_payload or b"{}")
+        self.interrupts.check()
         self.observer.answered(response, time.monotonic() - began)
         return response
 
@@ -150,25 +170,34 @@ class Run:
             build = builds.not_run(_reason(problem))
             self.log.text(log_name, build.report)
             self.observer.not_applied(_reason(problem))
-            attempt = Attempt(name, None, (), None, False, _reason(problem))
+            attempt = Attempt(name, None, (), None, False, _reason(problem), response.model)
             return attempt, replacements, build
         build = self._build(log_name)
-        return Attempt(name, change, files, build.exit_code, build.passed), replacements, build
+        attempt = Attempt(name, change, files, build.exit_code, build.passed, None, response.model)
+        return attempt, replacements, build
 
     def _parse(self, response: ChatResponse) -> ChangeSet | None:
         raw = response.final_text.encode("utf-8", "surrogatepass")
         text = answers.decode(raw)
+        if self.log.clean(text) != text:
+            raise AnswerError("the answer holds a key", rule="answer.secret")
         parsed = answers.parse(text, format=Format.FENCE, limits=self.limits)
         return parsed if isinstance(parsed, ChangeSet) else None
 
     def _apply(self, changes: ChangeSet) -> tuple[str | None, tuple[str, ...]]:
-        purpose = Purpose("code-commit", self.log.folder.name)
-        terms = Terms(policy=self._policy(), limits=self.limits, purpose=purpose)
+        _keep_key_lines(changes, self.key_lines)
+        terms = Terms(
+            policy=self._policy(),
+            limits=self.limits,
+            purpose=Purpose("code-commit", self.run_id),
+            ignore_root=self.ignore_root,
+        )
+        self.interrupts.check()
         with self.interrupts.deferred():
             outcome = deliver(self.root, self.state, changes, terms)
         if isinstance(outcome, Denied):
             verdicts = [denial.verdict for denial in outcome.denials]
-            reasons = "; ".join(f"{verdict.reason} [{verdict.rule}]" for verdict in verdicts)
+            reasons = "; ".join(dict.fromkeys(verdict.reason for verdict in verdicts))
             raise DeniedError(reasons, rule=verdicts[0].rule)
         assert isinstance(outcome, Delivered)
         change_id = outcome.change.id if outcome.change else None
@@ -178,26 +207,43 @@ class Run:
     def _policy(self) -> ProtectedPolicy:
         if not self.key_files:
             return CODE_COMMIT_POLICY
-        globs = (f"/{name}" for name in self.key_files)
         return CODE_COMMIT_POLICY.with_rules(
-            ProtectedRule.of("protected.key", "holds a provider's key", *globs)
+            ProtectedRule.of("protected.key", "holds a provider's key", *self.key_files)
         )
 
     def _build(self, log_name: str) -> Build:
         self.observer.building()
         with self.interrupts.deferred() as cancel:
-            build = builds.run(
-                self.project.directory,
-                timeout_s=self.build_timeout_s,
-                environ=self.environ,
-                secrets=self.secrets,
-                cancel=cancel,
-                observe=self.observer.output,
-            )
+            try:
+                build = builds.run(
+                    self.project.directory,
+                    timeout_s=self.build_timeout_s,
+                    environ=self.environ,
+                    redact=self.log.clean,
+                    cancel=cancel,
+                    observe=self.observer.output,
+                )
+            except ProcessFault as problem:
+                self.log.text(log_name, f"The build could not be started: {problem}\n")
+                raise
             self.log.text(log_name, build.report)
         self.observer.built(build)
         self.interrupts.check()
         return build
+
+
+def _keep_key_lines(changes: ChangeSet, lines: tuple[str, ...]) -> None:
+    """Refuse an answer after which git would take a key file."""
+    for operation in changes.operations:
+        if operation.path.folded != (".gitignore",):
+            continue
+        text = operation.content.decode() if isinstance(operation, WriteFile) else ""
+        kept = {line.rstrip() for line in text.split("\n")}
+        lost = [line for line in lines if line not in kept or f"!{line}" in kept]
+        if lost:
+            raise DeniedError(
+                f"'.gitignore' would lose its line for {', '.join(lost)}", rule="protected.key"
+            )
 
 
 def _reason(problem: CoilClawError) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import ChatRequest, Json, Message
     from coilclaw.providers.endpoint import Endpoint
 
+_DONE: Final = frozenset({"end_turn", "tool_use", "stop_sequence", "refusal", None})
 API_VERSION: Final = "2023-06-01"
 DEFAULT_MAX_TOKENS: Final = 32_000
 """The API wants a limit; an answer that reaches it is an error, not half an answer."""
@@ -75,6 +76,10 @@ class Anthropic:
                 f"the answer of {self.name} was cut off at its token limit (max_tokens)",
                 provider=self.name,
                 body=raw,
+            )
+        if reason not in _DONE:
+            raise ProviderTruncated(
+                f"the answer of {self.name} ended early ({reason})", provider=self.name, body=raw
             )
         if reason == "refusal":
             raise ProviderRejected(

@@ -6,6 +6,7 @@ This is the only place that knows the HTTP library and its errors.
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -24,7 +25,7 @@ from coilclaw.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import httpx2
 
@@ -90,9 +91,16 @@ def _exchange(
             return received
     except httpx2.HTTPError as problem:
         raise foreign(endpoint, problem) from None
-    except (httpx2.InvalidURL, UnicodeError) as problem:
+    except (ImportError, httpx2.ProxyError) as problem:
+        raise ProviderNetwork(
+            f"{endpoint.name} cannot be reached by way of the proxy that the environment names: "
+            f"{problem}",
+            provider=endpoint.name,
+        ) from None
+    except (httpx2.InvalidURL, ValueError) as problem:
         raise ProviderRejected(
-            f"the address of {endpoint.name} is malformed: {problem}", provider=endpoint.name
+            f"the address of {endpoint.name} or of a proxy is malformed: {problem}",
+            provider=endpoint.name,
         ) from None
 
 
@@ -160,7 +168,7 @@ def _read(
 
 
 def _refuse(endpoint: Endpoint, status: int, retry_after: str | None, body: bytes) -> NoReturn:
-    said = endpoint.redact(_excerpt(body))
+    said = _excerpt(body, endpoint.redact)
     body = endpoint.redact(body.decode("utf-8", "replace")).encode("utf-8", "replace")
     kind: type[ProviderError]
     if status in {401, 403} or b"API_KEY_INVALID" in body:
@@ -182,7 +190,7 @@ def _refuse(endpoint: Endpoint, status: int, retry_after: str | None, body: byte
     )
 
 
-def _excerpt(body: bytes) -> str:
+def _excerpt(body: bytes, redact: Callable[[str], str]) -> str:
     """Return the provider's own words, from wherever its dialect puts them."""
     try:
         value = json.loads(body)
@@ -190,7 +198,8 @@ def _excerpt(body: bytes) -> str:
         text = error.get("message", "") if isinstance(error, dict) else error
     except (ValueError, RecursionError):
         text = body.decode("utf-8", "replace")
-    return " ".join(str(text).split())[:EXCERPT_CHARS]
+    # Cut after redacting: the beginning of a key at the end of an excerpt would be no key any more.
+    return redact(" ".join(str(text).split()))[:EXCERPT_CHARS]
 
 
 def _delay(body: bytes) -> str | None:
@@ -203,9 +212,11 @@ def _seconds(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return max(0.0, float(text))
+        seconds = float(text)
     except ValueError:
         pass
+    else:
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.messages import ChatResponse, ProviderCapabilities, Usage
 from coilclaw.errors import ProviderRejected, ProviderTruncated
@@ -14,6 +14,12 @@ from coilclaw.providers.arguments import numbered, tool_call
 if TYPE_CHECKING:
     from coilclaw.domain.messages import ChatRequest, Json, Message, ToolCall
     from coilclaw.providers.endpoint import Endpoint
+
+
+_DONE: Final = frozenset(
+    {"stop", "tool_calls", "function_call", "content_filter", "end_turn", "eos", "eos_token", None}
+)
+"""Ways to end that are an end; servers that are only compatible have words of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,10 @@ class OpenAI:
                 f"the answer of {self.name} was cut off at its token limit (length)",
                 provider=self.name,
                 body=raw,
+            )
+        if reason not in _DONE:
+            raise ProviderTruncated(
+                f"the answer of {self.name} ended early ({reason})", provider=self.name, body=raw
             )
         refusal = message.get("refusal")
         if reason == "content_filter" or (isinstance(refusal, str) and refusal):

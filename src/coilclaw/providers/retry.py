@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from coilclaw.domain.messages import ChatRequest, ChatResponse, Provider, ProviderCapabilities
 
+SHORTEST_PAUSE_S: Final = 0.1
 RETRIED: Final = (ProviderRateLimit, ProviderServer, ProviderNetwork)
 """Auth, rejected, malformed and truncated answers would come out the same again."""
 
@@ -53,6 +54,7 @@ class Retrying:
             except RETRIED as problem:
                 wait = _wait(problem, pause)
                 if wait > self.policy.longest_pause_s:
+                    self.report(f"no retry: {wait:g} s is too long to wait: {problem.message}")
                     raise
                 self.report(
                     f"retry {attempt} of {self.policy.retries} in {wait:g} s: {problem.message}"
@@ -63,4 +65,6 @@ class Retrying:
 
 
 def _wait(problem: ProviderError, pause: float) -> float:
-    return pause if problem.retry_after_s is None else problem.retry_after_s
+    if problem.retry_after_s is None:
+        return pause
+    return problem.retry_after_s or SHORTEST_PAUSE_S

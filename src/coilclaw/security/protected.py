@@ -99,9 +99,7 @@ CODE_COMMIT_POLICY: Final = ProtectedPolicy(
             "/LLMInstructions.md",
             "/UserSpecification.md",
         ),
-        ProtectedRule.of(
-            "protected.key", "holds a provider's key", *(f"/{name}" for name in KEY_FILES)
-        ),
+        ProtectedRule.of("protected.key", "holds a provider's key", *KEY_FILES),
         ProtectedRule.of("protected.logs", "lies in the logs folder", "/logs"),
         ProtectedRule.of("protected.target", "lies in the target folder", "/target"),
     ),

@@ -29,7 +29,7 @@ class _Unshared:
 
     def __init__(self) -> None:
         # Reentrant: the garbage collector may close a forgotten file while we open another one.
-        self.guard = threading.Lock()
+        self.guard = threading.RLock()
         self.open: set[int] = set()
         self.process = object()
         os.register_at_fork(

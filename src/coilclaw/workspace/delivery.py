@@ -17,6 +17,7 @@ from coilclaw.workspace.writer import Purpose, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from coilclaw.changes.plan import Plan
     from coilclaw.changes.sighting import Sighting
@@ -35,6 +36,8 @@ class Terms:
     limits: Limits = field(default_factory=Limits)
     purpose: Purpose = field(default_factory=lambda: Purpose("apply"))
     dry_run: bool = False
+    ignore_root: Path | None = None
+    """More ``.gitignore`` files that count, as they were at another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,9 @@ def deliver(root: Root, state: TreeState, answer: Answer, terms: Terms) -> Deliv
         for path, sighting in seen.items()
         for place in dict.fromkeys((sighting.own, sighting.real))
     ]
-    denials = _denials(policy, places, _ignored(policy, root, state, [p for _, _, p in places]))
+    denials = _denials(
+        policy, places, _ignored(policy, root, state, terms, [p for _, _, p in places])
+    )
     if denials:
         return Denied(denials)
     plan = planner.plan(answer, seen, options=terms.options, limits=terms.limits)
@@ -135,11 +140,19 @@ def _denials(
 
 
 def _ignored(
-    policy: ProtectedPolicy, root: Root, state: TreeState, places: Sequence[TreePath]
+    policy: ProtectedPolicy,
+    root: Root,
+    state: TreeState,
+    terms: Terms,
+    places: Sequence[TreePath],
 ) -> frozenset[str]:
     if not policy.ignored_too:
         return frozenset()
     from coilclaw.workspace.git import Git
 
     state.create()
-    return Git(state.git).ignored(root.path, [str(path) for path in places])
+    git, names = Git(state.git), [str(path) for path in places]
+    ignored = git.ignored(root.path, names)
+    if terms.ignore_root is not None:
+        ignored |= git.ignored(terms.ignore_root, names)
+    return ignored
