@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coilclaw.domain.canonical import MAX_INTEGER, encode
@@ -39,16 +39,19 @@ BAD_LEAVES = (
 BAD_KEYS = st.text(st.characters(min_codepoint=0x80), min_size=1, max_size=4) | st.integers()
 
 
+@settings(deadline=None)
 @given(RECORDS)
 def test_every_allowed_record_gives_the_bytes_of_the_standard(record: dict[str, Any]) -> None:
     assert encode(record) == rfc8785.dumps(record)
 
 
+@settings(deadline=None)
 @given(RECORDS)
 def test_every_allowed_record_reads_back_as_itself(record: dict[str, Any]) -> None:
     assert json.loads(encode(record)) == record
 
 
+@settings(deadline=None)
 @given(RECORDS, st.randoms(use_true_random=False))
 def test_the_order_of_the_keys_does_not_matter(record: dict[str, Any], chance: Any) -> None:
     items = list(record.items())
@@ -56,6 +59,7 @@ def test_the_order_of_the_keys_does_not_matter(record: dict[str, Any], chance: A
     assert encode(dict(items)) == encode(record)
 
 
+@settings(deadline=None)
 @given(RECORDS, KEYS, BAD_LEAVES)
 def test_a_bad_value_is_refused_wherever_it_hides(
     record: dict[str, Any], key: str, bad: object
@@ -65,6 +69,7 @@ def test_a_bad_value_is_refused_wherever_it_hides(
             encode({**record, key: value})
 
 
+@settings(deadline=None)
 @given(RECORDS, BAD_KEYS)
 def test_a_bad_key_is_refused_wherever_it_hides(record: dict[str, Any], bad: Any) -> None:
     for nested in ({bad: 1}, {"a": {bad: 1}}, {"a": [{bad: 1}]}):

@@ -88,6 +88,7 @@ def test_whatever_is_appended_reads_back_and_verifies(
         ]
 
 
+@settings(deadline=None)
 @given(RECORDS, NAMES, st.data())
 def test_no_changed_byte_of_any_line_passes(
     record: dict[str, Any], name: str, data: st.DataObject
@@ -100,7 +101,7 @@ def test_no_changed_byte_of_any_line_passes(
     assert not isinstance(form.check(line[:place] + bytes([value]) + line[place + 1 :]), Link)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_no_changed_byte_of_a_journal_passes(made: Made, data: st.DataObject) -> None:
     whole = made.data
@@ -113,7 +114,7 @@ def test_no_changed_byte_of_a_journal_passes(made: Made, data: st.DataObject) ->
     assert (report.ok, report.break_.number) == (False, blamed)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_no_bytes_put_in_or_taken_out_pass(made: Made, data: st.DataObject) -> None:
     whole = made.data
@@ -125,7 +126,7 @@ def test_no_bytes_put_in_or_taken_out_pass(made: Made, data: st.DataObject) -> N
     assert not made.verify(changed).ok
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_no_other_order_or_choice_of_lines_passes(made: Made, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(made.lines), max_size=9))
@@ -136,7 +137,7 @@ def test_no_other_order_or_choice_of_lines_passes(made: Made, data: st.DataObjec
     assert report.break_.reason in {"deleted", "reordered", "inserted", "truncated"}
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_what_comes_after_the_anchor_is_counted_or_blamed(made: Made, data: st.DataObject) -> None:
     extra = data.draw(st.binary(min_size=1, max_size=60))

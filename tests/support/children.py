@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import sys
@@ -63,7 +64,8 @@ def zombies() -> list[int]:
 
 
 def open_fds() -> set[str]:
-    """What our own process holds open, but for the look itself."""
+    """What our own process holds open, but for the look itself and what others have forgotten."""
+    gc.collect()
     return {
         f"{fd}:{os.readlink(f'/proc/self/fd/{fd}')}"
         for fd in os.listdir("/proc/self/fd")

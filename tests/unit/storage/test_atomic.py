@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import signal
@@ -122,6 +123,7 @@ def test_a_private_file_that_is_none_is_refused(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "key")
+    gc.collect()
     before = os.listdir("/proc/self/fd")
     with pytest.raises(EnvironmentFault, match="key is not a regular file"):
         create_private(tmp_path / "key", b"mine")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from pathlib import Path
@@ -173,6 +174,7 @@ def test_an_unreadable_file_is_a_fault_that_names_it(tree: Path) -> None:
 
 def test_no_descriptor_is_left_open(tree: Path) -> None:
     os.symlink("../outside", tree / "out")
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with Root(tree) as root:

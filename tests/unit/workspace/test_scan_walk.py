@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -444,6 +445,7 @@ def test_paths_can_be_left_out(root: Path, store: SnapshotStore) -> None:
 
 def test_no_descriptor_is_left_open(root: Path, store: SnapshotStore) -> None:
     store.take(root)
+    gc.collect()
     before = sorted(os.listdir("/proc/self/fd"))
     (root / "d/b").write_bytes(b"new")
     store.take(root)
