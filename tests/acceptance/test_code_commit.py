@@ -36,11 +36,7 @@ class Project:
     home: Path
     url: str = ""
     extra: dict[str, str] = field(default_factory=dict)
-    program: tuple[str, ...] = (
-        sys.executable,
-        "-c",
-        "from coilclaw.cli.commit import main; raise SystemExit(main())",
-    )
+    program: tuple[str, ...] = (str(Path(sys.executable).with_name("code-commit")),)
 
     def env(self) -> dict[str, str]:
         return {
