@@ -135,10 +135,13 @@ def test_the_initial_query_is_system_prompt_then_query_then_codebase(project: Pr
 
 
 def test_the_query_is_logged_before_the_request_leaves(project: Project) -> None:
-    with playing(project, {"hang": 30}), project.start() as child:
-        wait_for(lambda: list(project.root.glob("logs/*/initial-query.txt")))
+    with playing(project, {"hang": 30}) as server, project.start() as child:
+        wait_for(lambda: server.requests)
+        logged = [path.read_text() for path in project.root.glob("logs/*/initial-query.txt")]
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=30)
+    (text,) = logged
+    assert text.endswith("Make it good.\n--- src.txt ---\nbad\n")
 
 
 def test_the_log_folder_is_named_after_the_time_and_never_reused(project: Project) -> None:
