@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 32
@@ -22,6 +22,19 @@ MAX_DEPTH: Final = 32
 _ENCODER: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False
 )
+
+
+def _compiled() -> Callable[[dict[str, object]], str]:
+    """Return the encoder with its compiled part made once: a journal encodes a record an append."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    text = getattr(json.encoder, "c_encode_basestring", None)
+    if make is None or text is None:
+        return _ENCODER.encode
+    pieces = make(None, _ENCODER.default, text, None, ":", ",", True, False, False)
+    return lambda record: "".join(pieces(record, 0))
+
+
+_TEXT: Final = _compiled()
 
 
 def encode(record: Mapping[str, object]) -> bytes:
@@ -34,7 +47,7 @@ def encode(record: Mapping[str, object]) -> bytes:
             continue
         _check(value, key, MAX_DEPTH)
     try:
-        return _ENCODER.encode(dict(record)).encode("utf-8")
+        return _TEXT(dict(record)).encode("utf-8")
     except UnicodeEncodeError as problem:
         raise UsageError(
             "record holds a string that is not valid Unicode", rule="canonical.text"
