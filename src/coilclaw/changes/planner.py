@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from coilclaw.changes.sighting import Sighting
 
 
-def paths_of(change_set: ChangeSet) -> tuple[TreePath, ...]:
-    """Return every path an answer names, in its order, each once."""
-    return tuple(lines_of(change_set))
-
-
 def lines_of(change_set: ChangeSet) -> dict[TreePath, int | None]:
     """Return every path an answer names, with the line that names it first."""
     named: dict[TreePath, int | None] = {}

@@ -35,9 +35,7 @@ class Build:
 
     passed: bool
     text: str
-    """All output, as it goes into a repair query."""
-    report: str
-    """What the log says: stdout, stderr, exit code."""
+    """stdout, stderr and exit code: what the log holds, and what goes into a repair query."""
     exit_code: int | None
     seconds: float
 
@@ -65,13 +63,13 @@ def run(
     ending = _ending(result, timeout_s)
     text = _section("stdout", stdout) + _section("stderr", stderr) + ending
     passed = result.outcome == "exited" and result.exit_code == 0
-    return Build(passed, text, text, result.exit_code, result.duration_s)
+    return Build(passed, text, result.exit_code, result.duration_s)
 
 
 def not_run(problem: str) -> Build:
     """An answer that could not be used takes the place of a build."""
     text = f"The answer was not applied, and the build was not run: {problem}\n"
-    return Build(False, text, text, None, 0.0)
+    return Build(False, text, None, 0.0)
 
 
 def clean_environment(environ: Mapping[str, str], redact: Callable[[str], str]) -> dict[str, str]:

@@ -168,7 +168,7 @@ class Run:
         except (UsageError, DeniedError) as problem:
             self.interrupts.check()
             build = builds.not_run(_reason(problem))
-            self.log.text(log_name, build.report)
+            self.log.text(log_name, build.text)
             self.observer.not_applied(_reason(problem))
             attempt = Attempt(name, None, (), None, False, _reason(problem), response.model)
             return attempt, replacements, build
@@ -226,7 +226,7 @@ class Run:
             except ProcessFault as problem:
                 self.log.text(log_name, f"The build could not be started: {problem}\n")
                 raise
-            self.log.text(log_name, build.report)
+            self.log.text(log_name, build.text)
         self.observer.built(build)
         self.interrupts.check()
         return build

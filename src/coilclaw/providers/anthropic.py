@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.messages import ChatResponse, ProviderCapabilities, Usage
+from coilclaw.domain.messages import ChatResponse
 from coilclaw.errors import ProviderRejected, ProviderTruncated
 from coilclaw.providers import http
 from coilclaw.providers.arguments import numbered, tool_call
+from coilclaw.providers.wire import Wire, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coilclaw.domain.messages import ChatRequest, Json, Message
-    from coilclaw.providers.endpoint import Endpoint
 
 _DONE: Final = frozenset({"end_turn", "tool_use", "stop_sequence", "refusal", None})
 API_VERSION: Final = "2023-06-01"
@@ -23,20 +23,10 @@ DEFAULT_MAX_TOKENS: Final = 32_000
 
 
 @dataclass(frozen=True, slots=True)
-class Anthropic:
+class Anthropic(Wire):
     """A model of the Messages API."""
 
-    endpoint: Endpoint
-    model: str
     max_tokens: int = DEFAULT_MAX_TOKENS
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name
-
-    @property
-    def capabilities(self) -> ProviderCapabilities:
-        return ProviderCapabilities(tools=True, streaming=False)
 
     def chat(self, request: ChatRequest) -> ChatResponse:
         """Ask once and wait for the whole answer."""
@@ -95,9 +85,12 @@ class Anthropic:
             for b in blocks
             if b.get("type") == "tool_use"
         ]
-        usage = payload.get("usage")
         return ChatResponse(
-            text, numbered(calls), raw, _usage(usage if isinstance(usage, dict) else {}), self.model
+            text,
+            numbered(calls),
+            raw,
+            usage_of(payload.get("usage"), "input_tokens", "output_tokens"),
+            self.model,
         )
 
 
@@ -129,10 +122,3 @@ def _message(message: Message) -> Json:
         for call in message.tool_calls
     ]
     return {"role": message.role, "content": blocks}
-
-
-def _usage(fields: dict[str, Json]) -> Usage:
-    sent, received = fields.get("input_tokens"), fields.get("output_tokens")
-    return Usage(
-        sent if isinstance(sent, int) else None, received if isinstance(received, int) else None
-    )

@@ -5,35 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.messages import ChatResponse, ProviderCapabilities, Usage
+from coilclaw.domain.messages import ChatResponse
 from coilclaw.errors import ProviderRejected, ProviderTruncated
 from coilclaw.providers import http
 from coilclaw.providers.arguments import numbered, tool_call
 from coilclaw.providers.endpoint import checked_model
+from coilclaw.providers.wire import Wire, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coilclaw.domain.messages import ChatRequest, Json, Message
-    from coilclaw.providers.endpoint import Endpoint
 
 _DONE: Final = frozenset({"STOP", "FINISH_REASON_UNSPECIFIED"})
 
 
 @dataclass(frozen=True, slots=True)
-class Gemini:
+class Gemini(Wire):
     """A model of the Gemini API."""
-
-    endpoint: Endpoint
-    model: str
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name
-
-    @property
-    def capabilities(self) -> ProviderCapabilities:
-        return ProviderCapabilities(tools=True, streaming=False)
 
     def chat(self, request: ChatRequest) -> ChatResponse:
         """Ask once and wait for the whole answer."""
@@ -75,9 +64,12 @@ class Gemini:
             for part in fields
             if isinstance(call := part.get("functionCall"), dict)
         ]
-        usage = payload.get("usageMetadata")
         return ChatResponse(
-            text, numbered(calls), raw, _usage(usage if isinstance(usage, dict) else {}), self.model
+            text,
+            numbered(calls),
+            raw,
+            usage_of(payload.get("usageMetadata"), "promptTokenCount", "candidatesTokenCount"),
+            self.model,
         )
 
     def _blocked(self, reason: str, raw: bytes) -> ProviderRejected:
@@ -120,10 +112,3 @@ def _content(message: Message, names: Mapping[str, str]) -> Json:
         for call in message.tool_calls
     ]
     return {"role": "model" if message.role == "assistant" else "user", "parts": parts}
-
-
-def _usage(fields: dict[str, Json]) -> Usage:
-    sent, received = fields.get("promptTokenCount"), fields.get("candidatesTokenCount")
-    return Usage(
-        sent if isinstance(sent, int) else None, received if isinstance(received, int) else None
-    )

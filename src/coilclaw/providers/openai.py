@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.messages import ChatResponse, ProviderCapabilities, Usage
+from coilclaw.domain.messages import ChatResponse
 from coilclaw.errors import ProviderRejected, ProviderTruncated
 from coilclaw.providers import http
 from coilclaw.providers.arguments import numbered, tool_call
+from coilclaw.providers.wire import Wire, usage_of
 
 if TYPE_CHECKING:
     from coilclaw.domain.messages import ChatRequest, Json, Message, ToolCall
-    from coilclaw.providers.endpoint import Endpoint
 
 
 _DONE: Final = frozenset(
@@ -23,19 +23,8 @@ _DONE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAI:
+class OpenAI(Wire):
     """A model behind ``/v1/chat/completions``."""
-
-    endpoint: Endpoint
-    model: str
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name
-
-    @property
-    def capabilities(self) -> ProviderCapabilities:
-        return ProviderCapabilities(tools=True, streaming=False)
 
     def chat(self, request: ChatRequest) -> ChatResponse:
         """Ask once and wait for the whole answer."""
@@ -75,12 +64,11 @@ class OpenAI:
         listed = message.get("tool_calls") or []
         if not isinstance(text, str | None) or not isinstance(listed, list):
             raise http.malformed(self.endpoint, "has a message of another form", raw)
-        usage = payload.get("usage")
         return ChatResponse(
             text or "",
             numbered([_call(call) for call in listed if isinstance(call, dict)]),
             raw,
-            _usage(usage if isinstance(usage, dict) else {}),
+            usage_of(payload.get("usage"), "prompt_tokens", "completion_tokens"),
             self.model,
         )
 
@@ -132,10 +120,3 @@ def _message(message: Message) -> Json:
             for call in message.tool_calls
         ]
     return out
-
-
-def _usage(fields: dict[str, Json]) -> Usage:
-    sent, received = fields.get("prompt_tokens"), fields.get("completion_tokens")
-    return Usage(
-        sent if isinstance(sent, int) else None, received if isinstance(received, int) else None
-    )

@@ -21,7 +21,7 @@ from coilclaw.changes.operations import (
     WriteLink,
 )
 from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.changes.planner import paths_of, plan
+from coilclaw.changes.planner import lines_of, plan
 from coilclaw.changes.sighting import Sighting
 from coilclaw.domain.files import Found, Obstacle, RegularFile, Symlink
 from coilclaw.domain.treepath import TreePath
@@ -50,7 +50,7 @@ def see(text: str) -> Sighting:
 
 def make(*operations: Operation, options: Options = Options(), limits: Limits = Limits()) -> Plan:
     changes = ChangeSet(operations)
-    seen = {name: see(str(name)) for name in paths_of(changes)}
+    seen = {name: see(str(name)) for name in lines_of(changes)}
     return plan(changes, seen, options=options, limits=limits)
 
 
@@ -92,7 +92,7 @@ def test_two_names_of_one_inode_are_refused() -> None:
     changes = ChangeSet((WriteFile(path("A"), b"1"), WriteFile(path("b"), b"2")))
     seen = {
         name: replace(see(str(name)), real_found=RegularFile(b""), identity=(1, 2))
-        for name in paths_of(changes)
+        for name in lines_of(changes)
     }
     with pytest.raises(PlanRefused, match="same file"):
         plan(changes, seen)
