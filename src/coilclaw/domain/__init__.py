@@ -3,11 +3,16 @@
 from typing import Final
 
 PUBLIC_MODULES: Final = (
+    "budget",
     "canonical",
+    "effects",
     "files",
+    "freeform",
     "messages",
     "secret",
+    "toolcalls",
     "treediff",
     "treepath",
+    "turns",
     "verdict",
 )

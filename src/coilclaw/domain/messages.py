@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -19,6 +19,8 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Json]
     problem: str | None = None
+    signature: str | None = None
+    """What the provider wants back with the call, and nobody else understands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,13 @@ class Provider(Protocol):
     def capabilities(self) -> ProviderCapabilities: ...
 
     def chat(self, request: ChatRequest) -> ChatResponse: ...
+
+
+class StreamingProvider(Provider, Protocol):
+    """A provider whose ``capabilities.streaming`` is true."""
+
+    def stream(self, request: ChatRequest, draft: Callable[[str], None]) -> ChatResponse:
+        """As ``chat``; ``draft`` is given the pieces of the text as they come.
+
+        What was drafted before a failure stays drafted: the answer is ``final_text``.
+        """

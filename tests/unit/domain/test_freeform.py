@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coilclaw.domain import freeform
+from coilclaw.domain.messages import Json
+from coilclaw.errors import UsageError
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_the_text_is_what_another_implementation_of_rfc_8785_gives(value: Json) -> None:
+    assert freeform.text(value).encode() == rfc8785.dumps(value)
+
+
+@given(VALUES)
+def test_the_text_means_the_value(value: Json) -> None:
+    # A float without a fraction is written like an integer, and read as one.
+    assert json.loads(freeform.text(value), parse_int=float) == value
+
+
+def test_two_large_integers_stay_two() -> None:
+    assert freeform.text([2**53, 2**53 + 1]) == "[9007199254740992,9007199254740993]"
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (float("nan"), "canonical.number"),
+        (float("-inf"), "canonical.number"),
+        ("\ud800", "canonical.text"),
+        ({"\udfff": 1}, "canonical.text"),
+    ],
+)
+def test_what_json_has_not_is_refused(value: Json, rule: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        freeform.text(value)
+    assert caught.value.rule == rule
+
+
+def test_nesting_is_bounded() -> None:
+    value: Json = 1
+    for _ in range(freeform.MAX_DEPTH - 1):
+        value = [value]
+    assert freeform.text(value).startswith("[[")
+    with pytest.raises(UsageError) as caught:
+        freeform.text([value])
+    assert caught.value.rule == "canonical.depth"
