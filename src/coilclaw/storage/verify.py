@@ -8,6 +8,7 @@ bad: whoever can write the file can add records after the anchor, and the report
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -19,11 +20,23 @@ from coilclaw.storage.chain import FIRST_HASH, Flaw, Form, Head, lines
 from coilclaw.storage.view import View, anchor_path, open_view
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["AnchorState", "Break", "JournalReport", "Reason", "verify"]
+__all__ = [
+    "AnchorState",
+    "Break",
+    "JournalReport",
+    "Observe",
+    "Reason",
+    "hashes",
+    "raw_lines",
+    "verify",
+]
 
 AnchorState: TypeAlias = Literal["valid", "missing", "edited", "wrong key"]
+
+Observe: TypeAlias = "Callable[[int, dict[str, object]], None]"
 
 _ATTEMPTS: Final = 8
 
@@ -44,14 +57,23 @@ class JournalReport:
 
 
 def verify(
-    path: Path, *, hash_field: str, id_field: str | None = None, key_path: Path
+    path: Path,
+    *,
+    hash_field: str,
+    id_field: str | None = None,
+    key_path: Path,
+    observe: Observe | None = None,
 ) -> JournalReport:
-    """Check every line, every link and the anchor; name the first that is broken."""
+    """Check every line, every link and the anchor; name the first that is broken.
+
+    ``observe`` is shown each record that holds, with its number from 1; it begins at 1 again if
+    the journal has to be looked at again.
+    """
     form = Form(hash_field, id_field)
     attempts = 0
     while True:
         with open_view(path) as view:
-            report = _report(view, path, form, key_path)
+            report = _report(view, path, form, key_path, observe)
         attempts += 1
         # What stands after the anchor may be moved aside while it is read. Then look again.
         in_doubt = not report.ok and report.records >= _anchored_count(view)
@@ -59,7 +81,9 @@ def verify(
             return report
 
 
-def _report(view: View, path: Path, form: Form, key_path: Path) -> JournalReport:
+def _report(
+    view: View, path: Path, form: Form, key_path: Path, observe: Observe | None
+) -> JournalReport:
     if view.file is None:
         raise VerificationFailed(
             f"there is no journal {path}"
@@ -68,7 +92,7 @@ def _report(view: View, path: Path, form: Form, key_path: Path) -> JournalReport
         )
     state, anchored = _read_anchor(view, key_path)
     scene = Scene(view.file, view.size, form, anchored)
-    head, suspect = _walk(scene)
+    head, suspect = _walk(scene, observe)
     break_ = _judge(scene, head, suspect)
     torn = view.size - head.size if suspect is not None and break_ is None else 0
     if break_ is None and state != "valid":
@@ -96,7 +120,7 @@ def _read_anchor(view: View, key_path: Path) -> tuple[AnchorState, Head | None]:
     return ("valid", statement.head) if signer.made(statement) else ("edited", None)
 
 
-def _walk(scene: Scene) -> tuple[Head, Suspect | None]:
+def _walk(scene: Scene, observe: Observe | None = None) -> tuple[Head, Suspect | None]:
     """Follow the chain; return how far it holds, and the first line where it does not."""
     count, offset, last = 0, 0, FIRST_HASH
     limit = -1 if scene.anchored is None else scene.anchored.count
@@ -111,6 +135,8 @@ def _walk(scene: Scene) -> tuple[Head, Suspect | None]:
         if count == limit and scene.anchored != Head(count, offset, link.own):
             return Head(count - 1, offset - len(line), last), Suspect(count, link, last, cut=False)
         last = link.own
+        if observe is not None:
+            observe(count, link.record)
     return Head(count, offset, last), None
 
 
@@ -175,3 +201,21 @@ def _anchored_count(view: View) -> int:
 def _unchanged(path: Path, view: View) -> bool:
     with open_view(path) as again:
         return (again.size, again.anchor) == (view.size, view.anchor)
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Stream the lines of a journal as they stand, unchecked."""
+    with open_view(path) as view:
+        if view.file is not None:
+            yield from lines(view.file, 0, view.size)
+
+
+def hashes(path: Path, *, hash_field: str) -> Iterator[str]:
+    """Stream the hash that each line of a journal claims, unchecked; for matching with another.
+
+    Much cheaper than reading the records: only ``verify`` says whether the claims are true.
+    """
+    pattern = re.compile(rb'"%b":"([0-9a-f]{64})"' % re.escape(hash_field).encode("ascii"))
+    for line in raw_lines(path):
+        found = pattern.search(line)
+        yield found[1].decode("ascii") if found else ""
