@@ -2,4 +2,14 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("globs", "protected", "redaction")
+PUBLIC_MODULES: Final = (
+    "autonomy",
+    "commandrules",
+    "gate",
+    "globs",
+    "hosts",
+    "judgement",
+    "protected",
+    "redaction",
+    "settings",
+)

@@ -1,0 +1,164 @@
+"""``Rule``: one entry of the policy file about commands, and whether a command keeps to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from coilclaw.security.commandclass import other
+from coilclaw.security.commandline import read_line
+from coilclaw.security.wordpaths import (
+    STREAMS,
+    check_mentions,
+    check_read,
+    check_revision,
+    check_write,
+    matches,
+    pattern_problem,
+    spellings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from coilclaw.security.commandclass import Classed
+    from coilclaw.security.commandline import CommandLine, Operand
+    from coilclaw.security.optiontable import OptionTable, Role
+    from coilclaw.security.shellscript import Word
+    from coilclaw.security.wordpaths import Scene
+
+RuleClass: TypeAlias = Literal["harmless", "allow"]
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}")
+_PARAMETERS: Final = re.compile(r"(?:[^$`<>\\]|\$[?#$]|\$PWD\b|\$\{PWD\})*")
+_SUBSTITUTION: Final = re.compile(r"<\([^()\"'\\]*\)")
+
+
+def _objection(text: str, role: Role) -> str | None:
+    """Say why a text cannot have a role, by its form alone."""
+    if role == "number" and not _NUMBER.fullmatch(text):
+        return "is not a number"
+    if role == "format" and not text.startswith("+"):
+        return "is not a format; it sets something"
+    if role == "name" and ("=" in text or text.startswith("@")):
+        return "is more than a name"
+    if role == "write" and any(matches(name, ".git") for name in text.split("/")):
+        return "also means '.git'"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the operands are, in order; ``rest`` is for as many as stand between the others."""
+
+    first: tuple[Role, ...] = ()
+    rest: Role | None = None
+    last: tuple[Role, ...] = ()
+
+    def assign(self, operands: Sequence[Operand], skip: int) -> list[tuple[Operand, Role | None]]:
+        """Give every operand its role; one too many has none. ``skip`` roles are already taken."""
+        first = self.first[skip:]
+        ends = len(operands) - len(self.last)
+        assigned: list[tuple[Operand, Role | None]] = []
+        for index, operand in enumerate(operands):
+            if index >= max(ends, len(first)) and self.last:
+                assigned.append((operand, self.last[min(index - ends, len(self.last) - 1)]))
+            else:
+                role = first[index] if index < len(first) else self.rest
+                assigned.append((operand, role))
+        return assigned
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A program, the options it may have, and what its operands are."""
+
+    id: str
+    cls: RuleClass
+    commands: tuple[tuple[str, ...], ...]
+    """Names with their subcommands, each as words."""
+    table: OptionTable
+    roles: Roles
+    instead: tuple[str, ...] = ()
+    """Options that take the place of the first operand."""
+    needs: tuple[str, ...] = ()
+    """Options of which one must be there."""
+    least: int = 0
+    """How many operands there must be."""
+    special: str | None = None
+    tree: bool = False
+    """Whether it walks the directories it is given, or the current one."""
+    any_option: bool = False
+    """Whether no option of the program can do harm, so that a pattern may become one."""
+    first_ends: bool = False
+    """Whether the first operand ends the options."""
+    network: bool = False
+    reason: str = ""
+
+    def check(self, words: Sequence[Word], scene: Scene) -> list[Classed]:
+        """Say everything that speaks against this rule permitting the words after the name."""
+        if self.special is not None:
+            from coilclaw.security.specials import SPECIALS
+
+            return SPECIALS[self.special](self, words, scene)
+        return self.check_line(read_line(words, self.table, stop=self.first_ends), scene)
+
+    def check_line(self, line: CommandLine, scene: Scene) -> list[Classed]:
+        """Likewise, for words that have been told apart."""
+        found = [self.against(problem) for problem in line.problems]
+        if self.needs and not line.has(*self.needs):
+            found.append(self.against(f"it needs {' or '.join(self.needs)}"))
+        if len(line.operands) < self.least:
+            found.append(self.against("it lacks an operand"))
+        for given in line.given:
+            if given.value is not None and given.option.role is not None:
+                found += self.check_word(given.value, given.option.role, scene, literal=True)
+        read = False
+        for operand, role in self.roles.assign(line.operands, 1 if line.has(*self.instead) else 0):
+            if role is None:
+                found.append(self.against(f"{operand.word.raw!r} is one operand too many"))
+                found += check_mentions(operand.word, scene)
+                continue
+            read = read or role in {"path", "write"}
+            if operand.word.globs and role != "text" and self.roles.rest is None:
+                found.append(self.against(f"{operand.word.raw!r} may become several operands"))
+            found += self.check_word(operand.word, role, scene, literal=operand.literal)
+        if self.tree and not read:
+            found += check_read(".", scene, tree=True)
+        return found
+
+    def check_word(self, word: Word, role: Role, scene: Scene, *, literal: bool) -> list[Classed]:
+        """Check one word in its role."""
+        if word.text is None:
+            return list(self._check_unknown(word, role, scene))
+        found = []
+        problem = pattern_problem(word, literal=literal, any_option=self.any_option)
+        if problem is not None:
+            found.append(self.against(problem))
+        objection = _objection(word.text, role)
+        if objection is not None:
+            found.append(self.against(f"{word.raw!r} {objection}"))
+        match role:
+            case "name" | "argument":
+                found += check_mentions(word, scene)
+            case "revision":
+                found += check_revision(word, scene)
+            case "path":
+                for text in spellings(word):
+                    found += check_read(text, scene, tree=self.tree)
+            case "write" if word.text not in STREAMS:
+                for text in spellings(word):
+                    found += check_write(text, scene)
+        return found
+
+    def _check_unknown(self, word: Word, role: Role, scene: Scene) -> Iterator[Classed]:
+        if role == "text" and _PARAMETERS.fullmatch(word.raw):
+            return
+        if role == "path" and _SUBSTITUTION.fullmatch(word.raw):
+            return
+        yield self.against(f"what {word.raw!r} becomes is known only when it runs")
+        yield from check_mentions(word, scene)
+
+    def against(self, problem: str) -> Classed:
+        return other("command.other", f"{self.id} does not permit it: {problem}")

@@ -1,0 +1,206 @@
+"""Judge a command line or an argv by what it would really run; the strictest part decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.security.commandclass import CommandClass, strictest, unknown
+from coilclaw.security.destructive import Ran, destructive_line, destructive_text
+from coilclaw.security.judgement import Segment, Terms
+from coilclaw.security.peeled import Input, family, program_name
+from coilclaw.security.policyfile import read_entry
+from coilclaw.security.shellscript import NotUnderstood, Script, Simple, Word
+from coilclaw.security.simplecommand import Judged, SimpleJudge
+from coilclaw.security.wordpaths import Scene, check_mentions
+from coilclaw.security.workingdirectory import after_command, is_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from coilclaw.domain.effects import Locate, Runs
+    from coilclaw.domain.verdict import Risk
+    from coilclaw.security.settings import SecuritySettings
+
+MAX_DEPTH: Final = 5
+_TAKERS: Final = frozenset({"xargs", "parallel"})
+MAX_ARGV: Final = 4096
+MAX_ARGV_CHARS: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFinding:
+    """What was found about everything that a command would start."""
+
+    segments: tuple[Segment, ...]
+    risk: Risk
+    rule: str
+    reason: str
+    forbidden: bool
+    terms: Terms
+
+
+def judge_command(runs: Runs, settings: SecuritySettings, locate: Locate) -> CommandFinding:
+    """Judge a command line or an argv; what is not understood is forbidden."""
+    if settings.rules is None:
+        reason = "there are no rules about commands, so that none may run"
+        return _conclude([Judged("", (), unknown("policy.rules", reason))])
+    entries = tuple(read_entry(entry) for entry in settings.allowed_commands)
+    scene = Scene(settings, locate, settings.rules.rules, entries)
+    if runs.command is not None:
+        judged = list(_LineJudge(0).text(runs.command, scene))
+    else:
+        judged = list(_LineJudge(0).script(_of_argv(runs.argv or ()), scene))
+    return _conclude(judged)
+
+
+def _conclude(judged: Sequence[Judged]) -> CommandFinding:
+    if not judged:
+        judged = [Judged("", (), unknown("shell.empty", "there is nothing to run"))]
+    worst = strictest(each.classed for each in judged)
+    segments = tuple(
+        Segment(
+            each.raw,
+            tuple("$…" if word.text is None else word.text for word in each.words),
+            each.classed.kind,
+            each.classed.risk,
+            each.classed.rule,
+            each.classed.reason,
+        )
+        for each in judged
+    )
+    terms = Terms(
+        writable=any(each.writes for each in judged),
+        network=not worst.forbidden and any(each.classed.network for each in judged),
+    )
+    return CommandFinding(segments, worst.risk, worst.rule, worst.reason, worst.forbidden, terms)
+
+
+def _of_argv(argv: Sequence[str]) -> Script | NotUnderstood:
+    if not argv or not argv[0]:
+        return NotUnderstood("there is nothing to run", "", "shell.syntax")
+    if len(argv) > MAX_ARGV or sum(map(len, argv)) > MAX_ARGV_CHARS:
+        return NotUnderstood("the argv is too long", argv[0][:60], "shell.bound")
+    if any("\0" in word for word in argv):
+        return NotUnderstood("the argv holds a NUL", argv[0][:60], "shell.text")
+    words = tuple(Word(raw=word, text=word) for word in argv)
+    return Script((Simple(raw=" ".join(argv), words=words),))
+
+
+class _LineJudge:
+    """Judges all commands of one text, at one depth of texts within texts."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def text(self, text: str, scene: Scene) -> Iterator[Judged]:
+        """Judge the text of a command line."""
+        from coilclaw.security import shellgrammar
+
+        if self._depth > MAX_DEPTH:
+            reason = "there are too many command lines within command lines"
+            yield Judged(text, (), unknown("shell.bound", reason))
+            return
+        reading = shellgrammar.read(text)
+        if isinstance(reading, NotUnderstood):
+            worst = destructive_text(text)
+            if worst is not None:
+                yield Judged(text, (), worst)
+                return
+        yield from self.script(reading, scene, chain=is_chain(text))
+
+    def script(
+        self, reading: Script | NotUnderstood, scene: Scene, *, chain: bool = False
+    ) -> Iterator[Judged]:
+        """Judge every command of a text that has been read."""
+        if isinstance(reading, NotUnderstood):
+            reason = f"it is not understood: {reading.reason}"
+            yield Judged(reading.excerpt, (), unknown(reading.rule, reason))
+            return
+        ran: list[Ran] = []
+        judged: list[Judged] = []
+        for index, command in enumerate(reading.commands):
+            given = _input(reading.commands, index)
+            found = list(SimpleJudge(scene, self._below).judge(command, given))
+            ran += _ran(command, found)
+            judged += found
+            scene = after_command(scene, reading.commands, index, chain=chain)
+        yield from judged
+        together = destructive_line(ran)
+        if together is not None:
+            yield Judged("", (), together)
+        yield from _pipes(reading, judged, scene)
+
+    def _below(self, text: Word, scene: Scene) -> Iterator[Judged]:
+        if text.text is None:
+            reason = f"the command line {text.raw!r} is known only when it runs"
+            yield Judged(text.raw, (), unknown("shell.dynamic", reason))
+            return
+        yield from _LineJudge(self._depth + 1).text(text.text, scene)
+
+
+def _ran(command: Simple, found: Sequence[Judged]) -> list[Ran]:
+    targets = tuple(
+        each.target.text for each in command.redirections if each.target and each.target.text
+    )
+    own = [command.words] if command.words else []
+    names = dict.fromkeys((*own, *(each.words for each in found if each.words)))
+    return [
+        Ran(
+            family(program_name(words[0].text or "")),
+            words,
+            command.piped_into,
+            command.nested,
+            targets,
+        )
+        for words in names
+    ]
+
+
+def _input(commands: Sequence[Simple], index: int) -> Input:
+    """Say where the input of a command comes from."""
+    command = commands[index]
+    for redirection in reversed(command.redirections):
+        if redirection.body is not None:
+            return Input("text", redirection.body)
+        if redirection.operator.startswith("<") and redirection.descriptor in {None, "0"}:
+            return Input("file")
+    if not command.piped_into:
+        return Input()
+    before = [each for each in commands[:index] if each.pipeline == command.pipeline]
+    if len(before) == 1 and before[0].words and before[0].words[0].text in {"echo", "printf"}:
+        return Input("text", _printed(before[0].words))
+    return Input("pipe")
+
+
+def _printed(words: Sequence[Word]) -> Word:
+    """Return what ``echo`` or ``printf`` would print, or an unknown word."""
+    texts = [word.text for word in words[1:]]
+    raw = " ".join(word.raw for word in words)
+    if any(text is None for text in texts) or any(word.globs for word in words):
+        return Word(raw, None)
+    known = [text for text in texts if text is not None]
+    if words[0].text == "echo":
+        flags = len(known) and known[0] in {"-n", "-e", "-E", "-ne", "-en"}
+        known = known[1:] if flags else known
+    elif len(known) > 1:
+        return Word(raw, None)
+    text = " ".join(known)
+    return Word(raw, None if "\\" in text or "%" in text else text)
+
+
+def _pipes(reading: Script, judged: Sequence[Judged], scene: Scene) -> Iterator[Judged]:
+    """Look at the text of a pipe that ends in something which is not judged word by word."""
+    worst = max((each.classed.level for each in judged), default=CommandClass.HARMLESS)
+    if worst is not CommandClass.OTHER:
+        return
+    numbers = {
+        command.pipeline
+        for command in reading.commands
+        if command.words and family(program_name(command.words[0].text or "")) in _TAKERS
+    }
+    for command in reading.commands:
+        if command.pipeline in numbers:
+            for word in command.words[1:]:
+                for each in check_mentions(word, scene):
+                    yield Judged(command.raw, command.words, each)

@@ -1,0 +1,260 @@
+"""Commands that destroy: built in, so that no policy file and no level lets them through.
+
+Three looks at a command line: each command by its words, the commands of a line together, and,
+for text that is run and cannot be judged word by word, patterns in the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.security.commandclass import forbidden
+from coilclaw.security.commandline import read_line
+from coilclaw.security.optiontable import option_table
+from coilclaw.security.peeled import family
+from coilclaw.security.shells import INTERPRETERS, SHELLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from coilclaw.security.commandclass import Classed
+    from coilclaw.security.shellscript import Word
+
+DOWNLOADERS: Final = frozenset(
+    {"curl", "wget", "fetch", "aria2c", "http", "https", "lwp-request", "ftp", "nc", "ncat"}
+)
+_REASONS: Final = {
+    "destructive.remove": "removes everything below a directory that holds much more than the task",
+    "destructive.format": "makes a file system, or wipes one",
+    "destructive.dd": "dd copies raw bytes over files and devices",
+    "destructive.forkbomb": "starts processes without end",
+    "destructive.power": "stops or restarts the machine",
+    "destructive.chmod": "gives everybody the right to write everything",
+    "destructive.chown": "gives whole trees to another owner",
+    "destructive.download": "runs what it downloads, unseen",
+    "destructive.device": "writes to a device",
+    "destructive.kill": "ends all processes at once",
+}
+BUILT_IN: Final = frozenset(_REASONS)
+
+_HOME: Final = re.compile(r"(?:~[\w.-]*|\$HOME|\$\{HOME\}|\$PWD|\$\{PWD\}|`pwd`|\$\(pwd\))(?=/|\Z)")
+_ANY_NAME: Final = re.compile(r"[*?.\[\]!^{},]*\*[*?.\[\]!^{},]*")
+_LARGE: Final = frozenset({"home", "Users", "usr", "var", "opt"})
+_DEVICE: Final = re.compile(
+    r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|loop|md|dm-|mapper/|sr|ram|mem|kmem|port|kmsg).*"
+    r"|/proc/sysrq-trigger|/proc/(?:sys|kcore|mem).*|/sys/.*"
+)
+_POWER: Final = frozenset({"shutdown", "reboot", "halt", "poweroff", "kexec", "telinit"})
+_POWER_WORDS: Final = frozenset(
+    {"poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency"}
+    | {"hybrid-sleep", "soft-reboot", "suspend-then-hibernate", "default", "isolate", "exit"}
+)
+_FORMAT: Final = frozenset(
+    {"mkfs", "mke2fs", "mkswap", "wipefs", "blkdiscard", "sfdisk", "fdisk", "cfdisk", "gdisk"}
+    | {"sgdisk", "parted", "newfs", "hdparm", "cryptsetup", "pvcreate", "zpool", "diskutil"}
+)
+_OPEN_MODE: Final = re.compile(r"[0-7]{0,3}[2367]|(?:[ugoa,+=rwxXst-]*,)?[ug]*[oa]*[+=][rxXst]*w.*")
+_TREE: Final = option_table(
+    "-R -r -f -i -v -c -d -h -H -L -P -I --recursive --force --interactive[=<text>] --verbose "
+    "--dir --one-file-system --no-preserve-root --preserve-root[=<text>] --silent --quiet "
+    "--changes --reference=<path> --dereference --no-dereference --from=<text> --help --version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One command of a line, as far as the commands together matter."""
+
+    name: str
+    words: tuple[Word, ...]
+    piped_into: bool
+    nested: bool
+    targets: tuple[str, ...] = ()
+    """What it writes by redirection."""
+
+
+def destructive_command(words: Sequence[Word]) -> Classed | None:
+    """Judge one command, without its wrappers, by its words."""
+    name = family((words[0].text or "").rpartition("/")[2])
+    rule = None
+    if name in _POWER:
+        rule = "destructive.power"
+    elif name in _FORMAT or name.partition(".")[0] == "mkfs":
+        rule = "destructive.format"
+    elif (judge := _BY_NAME.get(name)) is not None:
+        rule = judge(words[1:])
+    if rule is None and name in {"tee", "cp", "mv", "install", "shred", "truncate", "ln"}:
+        rule = "destructive.device" if any(is_device(_shown(word)) for word in words[1:]) else None
+    return None if rule is None else denial(rule, " ".join(_shown(word) for word in words))
+
+
+def destructive_line(commands: Iterable[Ran]) -> Classed | None:
+    """Judge the commands of one line together: what is downloaded must not be run."""
+    ran = list(commands)
+    downloads = [each for each in ran if each.name in DOWNLOADERS]
+    for each in ran if downloads else ():
+        runs_text = each.name in SHELLS or each.name in INTERPRETERS or each.name in _READERS
+        if runs_text and (each.piped_into or _takes(each, downloads)):
+            return denial("destructive.download", f"{downloads[0].name} … {each.name}")
+    return None
+
+
+def destructive_text(text: str) -> Classed | None:
+    """Find the worst in text that is run, but not judged word by word."""
+    for rule, pattern in _TEXTS:
+        found = pattern.search(text)
+        if found is not None:
+            return denial(rule, found[0].strip())
+    return None
+
+
+def is_broad(path: str) -> bool:
+    """Whether a path means a whole home, system or workspace, however it is spelled."""
+    bare, at_home = _HOME.subn("", path, count=1)
+    absolute = bare.startswith("/") and not at_home
+    names: list[str] = []
+    for name in bare.split("/"):
+        if name == ".." and names and names[-1] != "..":
+            names.pop()
+        elif name not in {"", "."} and not (name == ".." and absolute):
+            names.append(name)
+    while names and _ANY_NAME.fullmatch(names[-1]):
+        names.pop()
+    if absolute:
+        return len(names) <= (2 if names[:1] and names[0] in _LARGE else 1)
+    return bool(path) and all(name == ".." for name in names)
+
+
+def is_device(path: str) -> bool:
+    return _DEVICE.fullmatch(path) is not None
+
+
+def denial(rule: str, what: str) -> Classed:
+    shown = what if len(what) <= 80 else what[:80] + "…"
+    return forbidden(rule, f"{shown!r} {_REASONS[rule]}")
+
+
+_READERS: Final = frozenset({"eval", "source", "."})
+
+
+def _shown(word: Word) -> str:
+    return word.raw.replace('"', "") if word.text is None else word.text
+
+
+def _takes(each: Ran, downloads: Sequence[Ran]) -> bool:
+    """Whether a command runs what another one downloads, from a substitution or from a file."""
+    if any(word.text is None for word in each.words) and any(d.nested for d in downloads):
+        return True
+    written = {word.text for d in downloads for word in d.words[1:]}
+    written |= {target for d in downloads for target in d.targets}
+    return any(word.text is not None and word.text in written for word in each.words[1:])
+
+
+def _removes(words: Sequence[Word]) -> str | None:
+    line = read_line(words, _TREE)
+    recursive = line.has("-r", "-R", "--recursive")
+    if line.has("--no-preserve-root"):
+        return "destructive.remove"
+    broad = any(is_broad(_shown(operand.word)) for operand in line.operands)
+    devices = any(is_device(_shown(operand.word)) for operand in line.operands)
+    forced = line.has("-f", "--force")
+    stars = any(_shown(operand.word).endswith("*") for operand in line.operands)
+    if broad and (recursive or (forced and stars)):
+        return "destructive.remove"
+    return "destructive.device" if devices else None
+
+
+def _copies(words: Sequence[Word]) -> str | None:
+    return "destructive.dd" if any(_shown(w).startswith(("if=", "of=")) for w in words) else None
+
+
+def _changes_mode(words: Sequence[Word]) -> str | None:
+    line = read_line([word for word in words if not _removing(word)], _TREE)
+    if not line.has("-R", "--recursive") or not line.operands:
+        return None
+    mode, *targets = [_shown(operand.word) for operand in line.operands]
+    broad = any(is_broad(target) for target in targets)
+    return "destructive.chmod" if broad and _OPEN_MODE.fullmatch(mode) else None
+
+
+def _removing(word: Word) -> bool:
+    """Whether a word is a mode such as ``-w``, which looks like an option."""
+    return re.fullmatch(r"-[rwxXst]+", word.text or "") is not None
+
+
+def _changes_owner(words: Sequence[Word]) -> str | None:
+    return "destructive.chown" if read_line(words, _TREE).has("-R", "--recursive") else None
+
+
+def _ends_all(words: Sequence[Word]) -> str | None:
+    targets = [word.text for word in words[1:] or words]
+    return "destructive.kill" if "-1" in targets[-1:] and len(words) > 1 else None
+
+
+def _controls(words: Sequence[Word]) -> str | None:
+    return "destructive.power" if any(word.text in _POWER_WORDS for word in words) else None
+
+
+def _initialises(words: Sequence[Word]) -> str | None:
+    return (
+        "destructive.power"
+        if any(word.text in {"0", "1", "6", "s", "S"} for word in words)
+        else None
+    )
+
+
+_BY_NAME: Final[Mapping[str, Callable[[Sequence[Word]], str | None]]] = {
+    "rm": _removes,
+    "grm": _removes,
+    "dd": _copies,
+    "gdd": _copies,
+    "chmod": _changes_mode,
+    "chown": _changes_owner,
+    "chgrp": _changes_owner,
+    "kill": _ends_all,
+    "pkill": _ends_all,
+    "systemctl": _controls,
+    "loginctl": _controls,
+    "init": _initialises,
+}
+
+_START: Final = r"(?:^|[;&|(`'\"!\s/\\])"
+_END: Final = r"(?=$|[;&|)`'\"\s\\,])"
+_TEXTS: Final = (
+    (
+        "destructive.remove",
+        re.compile(
+            _START
+            + r"rm['\",\s]+(?:-[\w-]+['\",\s]+)*(?:-\w*[rRf]\w*|--recursive|--force)['\",\s]+"
+            r"(?:-[\w-]+['\",\s]+)*(?:/|\*|~|\.\.?|\$HOME)[/*.]*" + _END
+        ),
+    ),
+    ("destructive.format", re.compile(_START + r"mkfs(?:\.\w+)?" + _END)),
+    ("destructive.dd", re.compile(_START + r"dd['\",\s]+(?:\S+\s+)*?(?:if|of)=")),
+    ("destructive.forkbomb", re.compile(r"([\w:.]+)\s*\(\s*\)\s*\{[^}]*\1\s*\|\s*\1\s*&")),
+    ("destructive.forkbomb", re.compile(r"function\s+(\S+)[^{]*\{[^}]*\1\s*\|\s*\1")),
+    (
+        "destructive.power",
+        re.compile(
+            r"(?:^|[;&|(`'\"]\s*|\bsystemctl\s+|\bsudo\s+|/)(?:shutdown|reboot|halt|poweroff)"
+            r"(?=\s*(?:$|[;&|)`'\"\n])|\s+(?:-|now|\+|\d))"
+        ),
+    ),
+    (
+        "destructive.chmod",
+        re.compile(
+            _START + r"chmod['\",\s]+(?:-\w*R\w*|--recursive)['\",\s]+(?:0?777|a\+rwx)['\",\s]+/"
+        ),
+    ),
+    ("destructive.chown", re.compile(_START + r"chown['\",\s]+(?:-\w*R\w*|--recursive)" + _END)),
+    (
+        "destructive.download",
+        re.compile(
+            r"\b(?:curl|wget)\b[^|;&\n]*\|[&\s]*(?:(?:sudo|env|command|exec)\s+)*(?:\S*/)?"
+            r"(?:(?:ba|z|da|k|a|fi|c|tc)?sh|python[\d.]*|perl|ruby|node|php)\b"
+        ),
+    ),
+    ("destructive.device", re.compile(r">[>|]?\s*/dev/(?:sd|hd|vd|nvme|mmcblk|disk|mem|kmem)")),
+)

@@ -1,0 +1,90 @@
+"""The gate: the effects of a call × policy × autonomy → one judgement. Nothing grades itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from coilclaw.domain.effects import Consults, External, Fetches, Reads, Runs, Writes
+from coilclaw.domain.verdict import Decision, Risk, Verdict
+from coilclaw.security.autonomy import decide
+from coilclaw.security.finding import Finding
+from coilclaw.security.judgement import Judgement, Segment, Terms
+from coilclaw.security.pathrules import judge_file, judge_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coilclaw.domain.effects import Effect, Locate
+    from coilclaw.security.settings import SecuritySettings
+
+
+def judge(effects: Sequence[Effect], settings: SecuritySettings, locate: Locate) -> Judgement:
+    """Judge all effects of one call; the strictest decides, and no effects at all are denied."""
+    findings: list[Finding] = []
+    segments: list[Segment] = []
+    terms: list[Terms] = []
+    for effect in effects:
+        if isinstance(effect, Runs) and settings.rules is None:
+            reason = "there are no rules about commands, so that none may run"
+            findings.append(Finding(Risk.HIGH, "policy.missing", reason, forbidden=True))
+        elif isinstance(effect, Runs):
+            from coilclaw.security.commands import judge_command
+
+            command = judge_command(effect, settings, locate)
+            findings.append(Finding(command.risk, command.rule, command.reason, command.forbidden))
+            segments += command.segments
+            terms.append(command.terms)
+        else:
+            findings.append(_judge_one(effect, settings, locate))
+    return Judgement(_verdict(findings, settings), tuple(segments), _widest(terms))
+
+
+def _judge_one(
+    effect: Reads | Writes | Fetches | Consults | External,
+    settings: SecuritySettings,
+    locate: Locate,
+) -> Finding:
+    match effect:
+        case Reads(path):
+            return judge_file(locate(path), settings)
+        case Writes(path):
+            return judge_path(locate(path), settings, writes=True)
+        case Fetches(url):
+            from coilclaw.security.hosts import judge_url
+
+            found = judge_url(url, settings)
+            return Finding(found.risk, found.rule, found.reason, found.forbidden)
+        case Consults(what):
+            return Finding(Risk.LOW, f"consults.{what}", f"looks at the {what} only")
+        case External(who, risk):
+            return Finding(risk, "external.risk", f"{who} is trusted with {risk} risk")
+        case _:
+            assert_never(effect)
+
+
+def _verdict(findings: Sequence[Finding], settings: SecuritySettings) -> Verdict:
+    if not findings:
+        return Verdict(
+            Decision.DENY, Risk.HIGH, "effects.none", "the call declares nothing that it touches"
+        )
+    worst = max(findings, key=lambda finding: (finding.forbidden, finding.risk))
+    if worst.forbidden:
+        return Verdict(Decision.DENY, worst.risk, worst.rule, worst.reason)
+    level = settings.autonomy
+    decision = decide(worst.risk, level)
+    if decision is Decision.DENY:
+        return Verdict(
+            decision,
+            worst.risk,
+            f"autonomy.{level.value}",
+            f"{worst.reason} [{worst.rule}]; {worst.risk} risk is blocked at autonomy "
+            f"{level.value!r}",
+        )
+    return Verdict(decision, worst.risk, worst.rule, worst.reason)
+
+
+def _widest(terms: Sequence[Terms]) -> Terms:
+    """Several commands in one call run under what the widest of them needs."""
+    return Terms(
+        writable=any(each.writable for each in terms), network=any(each.network for each in terms)
+    )

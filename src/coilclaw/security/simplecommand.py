@@ -1,0 +1,275 @@
+"""Judge one simple command: layer by layer, down to the programs that really run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.security.assignments import check_assignments, declared
+from coilclaw.security.carriers import carried, carried_commands
+from coilclaw.security.codetexts import check_code
+from coilclaw.security.commandclass import (
+    Classed,
+    CommandClass,
+    allowed,
+    forbidden,
+    harmless,
+    other,
+    strictest,
+    unknown,
+)
+from coilclaw.security.destructive import denial, destructive_command, destructive_text, is_device
+from coilclaw.security.gitcommands import GitCommand
+from coilclaw.security.peeled import Input, Peeled, family, is_bare, program_name
+from coilclaw.security.rulelookup import judge_by_rules
+from coilclaw.security.shells import peel_interpreter, peel_shell
+from coilclaw.security.wordpaths import STREAMS, check_mentions, check_read, check_write
+from coilclaw.security.wrappers import peel_wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from coilclaw.security.shellscript import Redirection, Simple, Word
+    from coilclaw.security.wordpaths import Scene
+
+MAX_LAYERS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One command that would run, with the class it was put into."""
+
+    raw: str
+    words: tuple[Word, ...]
+    classed: Classed
+    writes: bool = True
+
+
+class SimpleJudge:
+    """Judges the simple commands of one scene; ``below`` judges a text within a command."""
+
+    def __init__(self, scene: Scene, below: Callable[[Word, Scene], Iterator[Judged]]) -> None:
+        self._scene = scene
+        self._below = below
+
+    def judge(self, command: Simple, given: Input) -> Iterator[Judged]:
+        """Judge a command with everything that stands around its words."""
+        loop = command.raw.startswith("for ") and not command.words
+        around = check_assignments(command.assignments, self._scene, loop=loop)
+        for redirection in command.redirections:
+            around += self._redirected(redirection)
+        if command.background:
+            around.append(other("shell.background", "it would be left running"))
+        if not command.words:
+            nothing = harmless("shell.assignment", "it sets variables and runs nothing")
+            yield self._judged(command.raw, (), [nothing, *around])
+            return
+        for each in self._layers(command.words, command.raw, given, 0):
+            yield self._judged(each.raw, each.words, [each.classed, *around])
+
+    def _judged(self, raw: str, words: tuple[Word, ...], found: Iterable[Classed]) -> Judged:
+        classed = strictest(found)
+        writes = classed.level > CommandClass.HARMLESS
+        if classed.level is CommandClass.OTHER:
+            classed = _embedded(words) or classed
+        if not writes and not self._scene.settings.harmless_commands:
+            classed = replace(classed, level=CommandClass.ALLOWED)
+        return Judged(raw, words, classed, writes)
+
+    def _redirected(self, redirection: Redirection) -> list[Classed]:
+        word = redirection.target
+        if word is None:
+            return []
+        duplicate = redirection.operator in {">&", "<&"} and not redirection.writes
+        if (
+            duplicate
+            and word.text is not None
+            and word.text.rstrip("-").isdecimal() | (word.text == "-")
+        ):
+            return []
+        if word.text is None or word.globs:
+            reason = f"where {word.raw!r} leads is known only when it runs"
+            return [other("redirect.dynamic", reason), *check_mentions(word, self._scene)]
+        if is_device(word.text):
+            return [denial("destructive.device", f"{redirection.operator} {word.text}")]
+        if word.text in STREAMS:
+            return []
+        if not redirection.writes:
+            return check_read(word.text, self._scene)
+        into = allowed("redirect.write", f"writes {word.text!r}")
+        return [into, *check_write(word.text, self._scene)]
+
+    def _layers(
+        self, words: tuple[Word, ...], raw: str, given: Input, depth: int
+    ) -> Iterator[Judged]:
+        """Judge a program and everything that it would run in turn."""
+        if not words or words[0].text is None or words[0].globs or not words[0].text:
+            reason = "which program would run is known only when it runs"
+            yield Judged(raw, words, unknown("shell.dynamic", reason))
+            return
+        if depth > MAX_LAYERS:
+            reason = "there are too many programs within programs"
+            yield Judged(raw, words, unknown("shell.bound", reason))
+            return
+        around = self._about_program(words, words[0].text)
+        if any(each.forbidden for each in around):
+            yield Judged(raw, words, strictest(around))
+            return
+        name = program_name(words[0].text)
+        if name == "git":
+            yield from self._git(words, raw, around, depth)
+            return
+        peeled = _peel(family(name), words, given)
+        if peeled is None:
+            yield from self._itself(words, raw, around, depth)
+        else:
+            yield from self._peeled(peeled, words, raw, around, given, depth)
+
+    def _about_program(self, words: Sequence[Word], text: str) -> list[Classed]:
+        """Say what speaks against the program itself, whatever its words."""
+        settings = self._scene.settings
+        worst = destructive_command(words)
+        found = [] if worst is None else [worst]
+        argv = [
+            program_name(text),
+            *("$…" if word.text is None else word.text for word in words[1:]),
+        ]
+        denying = [rule for rule in self._scene.rules.deny if rule.denies(argv)]
+        found += [forbidden(rule.id, rule.reason) for rule in denying]
+        if is_forbidden(program_name(text), settings.forbidden_commands):
+            reason = f"{program_name(text)!r} is one of the forbidden commands"
+            found.append(forbidden("command.forbidden", reason))
+        variables = declared(program_name(text), words)
+        found += [each for each in check_assignments(variables, self._scene) if each.forbidden]
+        if not is_bare(text):
+            found.append(other("command.path", f"{text!r} is a program outside the system's own"))
+            binding = (
+                _ALWAYS_PATHS if text.startswith(_SYSTEM) else _ALWAYS_PATHS | {"path.outside"}
+            )
+            found += [each for each in check_read(text, self._scene) if each.rule in binding]
+        return found
+
+    def _itself(
+        self, words: tuple[Word, ...], raw: str, around: list[Classed], depth: int
+    ) -> Iterator[Judged]:
+        """Judge a program by the rules, and the commands that its words carry as well."""
+        name = program_name(words[0].text or "")
+        yield Judged(raw, words, strictest([judge_by_rules(words, self._scene), *around]))
+        reason = other("command.carried", f"{name} would run it")
+        for inner in carried_commands(name, words):
+            for each in self._layers(inner, raw, Input("pipe"), depth + 1):
+                yield replace(each, classed=strictest([each.classed, reason]))
+        for text in carried(name, words):
+            for each in self._below(text, self._scene):
+                yield replace(each, classed=_at_most_worth(each.classed, reason))
+
+    def _git(
+        self, words: tuple[Word, ...], raw: str, around: list[Classed], depth: int
+    ) -> Iterator[Judged]:
+        command = GitCommand.read(words)
+        if isinstance(command, Peeled):
+            yield Judged(raw, words, strictest([command.floor, *around]))
+            return
+        scene = self._scene
+        for directory in command.directories:
+            if directory.text is None:
+                around = [*around, other("command.git", "where git would run cannot be told")]
+                continue
+            around = [*around, *check_read(directory.text, scene)]
+            scene = scene.at(directory.text)
+        if command.floor.level > CommandClass.HARMLESS:
+            for word in words[1:]:
+                around = [*around, *check_mentions(word, self._scene)]
+        found = [judge_by_rules(command.words, scene), command.floor, *around]
+        yield Judged(raw, command.words, strictest(found))
+        reason = other("command.git", "git would run it")
+        below = SimpleJudge(scene, self._below)
+        for inner in command.commands:
+            for each in below._layers(inner, raw, Input("pipe"), depth + 1):
+                yield replace(each, classed=strictest([each.classed, reason]))
+        for text in command.scripts:
+            for each in self._below(text, scene):
+                yield replace(each, classed=_at_most_worth(each.classed, reason))
+
+    def _peeled(
+        self,
+        peeled: Peeled,
+        words: tuple[Word, ...],
+        raw: str,
+        around: list[Classed],
+        given: Input,
+        depth: int,
+    ) -> Iterator[Judged]:
+        scene = self._scene
+        floor = [peeled.floor, *around, *check_assignments(peeled.assignments, scene)]
+        inner_words = {id(word) for inner in peeled.commands for word in inner}
+        inner_words |= {id(word) for word in (*peeled.scripts, *peeled.codes)}
+        for word in words[1:]:
+            if id(word) not in inner_words and not peeled.itself:
+                floor += check_mentions(word, scene)
+        if peeled.directory is not None:
+            if peeled.directory.text is None:
+                floor.append(other("command.wrapper", "where it would run cannot be told"))
+            else:
+                floor += check_read(peeled.directory.text, scene)
+                scene = scene.at(peeled.directory.text)
+        for code in peeled.codes:
+            floor += (
+                check_code(code.text, scene)
+                if code.text is not None
+                else [unknown("shell.dynamic", f"the program text {code.raw!r} cannot be seen")]
+            )
+        if peeled.itself:
+            floor.insert(0, judge_by_rules(words, scene))
+        base = strictest(floor)
+        if peeled.itself or not (peeled.commands or peeled.scripts):
+            yield Judged(raw, words, base)
+        below = SimpleJudge(scene, self._below)
+        passed = given if peeled.passes_input else Input("pipe")
+        for inner in peeled.commands:
+            for each in below._layers(inner, raw, passed, depth + 1):
+                yield replace(each, classed=strictest([each.classed, base]))
+        for text in peeled.scripts:
+            for each in self._below(text, scene):
+                yield replace(each, classed=strictest([each.classed, base]))
+
+
+_ALWAYS_PATHS: Final = frozenset({"path.forbidden", "path.state"})
+_SYSTEM: Final = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/")
+"""Where programs are installed for everybody: running one there is no way out of the workspace."""
+
+
+def is_forbidden(name: str, commands: Iterable[str]) -> bool:
+    """Whether a program is one of the named, also as ``mkfs.ext4``, ``grm`` or ``rm-9``."""
+    plain = name.casefold()
+    names = {plain, family(plain), plain.partition(".")[0]}
+    wanted = {command.casefold() for command in commands}
+    return not names.isdisjoint(wanted) or any(f"g{each}" == plain for each in wanted)
+
+
+def _peel(name: str, words: tuple[Word, ...], given: Input) -> Peeled | None:
+    for peeled in (
+        peel_shell(name, words, given),
+        peel_wrapper(name, words),
+        peel_interpreter(name, words, given),
+    ):
+        if peeled is not None:
+            return peeled
+    return None
+
+
+def _embedded(words: Sequence[Word]) -> Classed | None:
+    """Find a destructive command line within a word of a command that is not understood."""
+    for word in words:
+        if word.text is not None and any(char in word.text for char in " ;|&\n"):
+            found = destructive_text(word.text)
+            if found is not None:
+                return found
+    return None
+
+
+def _at_most_worth(found: Classed, reason: Classed) -> Classed:
+    """A value that only may be a command counts when it holds something forbidden."""
+    if found.level is CommandClass.UNKNOWN:
+        return reason
+    return strictest([found, reason])

@@ -1,0 +1,220 @@
+"""The paths that words of a command name, openly or inside other text, and what they may do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.security.commandclass import CommandClass, forbidden, of_path, other
+from coilclaw.security.pathrules import judge_path, under
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coilclaw.domain.effects import Locate, Place
+    from coilclaw.security.commandclass import Classed
+    from coilclaw.security.commandrule import Rule
+    from coilclaw.security.commandrules import RuleSet
+    from coilclaw.security.settings import SecuritySettings
+    from coilclaw.security.shellscript import Word
+
+MAX_SPELLINGS: Final = 64
+MAX_PATH: Final = 4096
+STREAMS: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
+"""Devices that only name what a process has open anyway."""
+
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
+_SEQUENCE: Final = re.compile(r"(\w+)\.\.(\w+)(?:\.\.\d+)?")
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_FILE_ADDRESS: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.IGNORECASE)
+_SEPARATORS: Final = re.compile(r"[=:,@;|<>]")
+_ATTACHED: Final = re.compile(r"-{1,2}[A-Za-z]+?(?=[/~.])")
+_HOME: Final = re.compile(r"[\"']?\$\{?(?:HOME|OLDPWD|TMPDIR|XDG_\w+)\b")
+_EXPANSION: Final = re.compile(r"[$`]|[<>]\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a command would run: every directory that it may be in at that point."""
+
+    settings: SecuritySettings
+    locate: Locate
+    rules: RuleSet
+    entries: tuple[Rule, ...] = ()
+    """What ``allowed_commands`` adds."""
+    directories: tuple[str, ...] = ("",)
+    lost: bool = False
+    """Whether it may be in yet another directory."""
+
+    def at(self, directory: str) -> Scene:
+        """Return the scene after entering a directory."""
+        return replace(self, directories=tuple(join(base, directory) for base in self.directories))
+
+    def places(self, path: str) -> tuple[Place, ...]:
+        return tuple(self.locate(join(base, path)) for base in self.directories)
+
+
+def join(base: str, path: str) -> str:
+    """Put a path below a directory, unless it is absolute."""
+    return path if not base or path.startswith("/") else f"{base.rstrip('/')}/{path}"
+
+
+def check_read(path: str, scene: Scene, *, tree: bool = False) -> list[Classed]:
+    """Say what speaks against reading a path without being asked."""
+    if path in STREAMS or path == "-":
+        return []
+    found = _strange(path) or _adrift(path, scene)
+    for place in () if found else scene.places(path):
+        finding = of_path(judge_path(place, scene.settings, writes=False))
+        if finding.level > CommandClass.HARMLESS:
+            found.append(finding)
+        elif place.kind == "other":
+            found.append(
+                other("path.special", f"{path!r} is neither a file nor a directory; it may block")
+            )
+        elif tree:
+            found += _covers(place, scene.settings)
+    return found
+
+
+def check_write(path: str, scene: Scene) -> list[Classed]:
+    """Say what speaks against writing a path after having asked."""
+    found = _strange(path) or _adrift(path, scene)
+    for place in () if found else scene.places(path):
+        finding = of_path(judge_path(place, scene.settings, writes=True))
+        if finding.level > CommandClass.ALLOWED:
+            found.append(finding)
+        elif place.kind == "other":
+            found.append(other("path.special", f"{path!r} is a device, a pipe or a socket"))
+    return found
+
+
+def check_mentions(word: Word, scene: Scene) -> list[Classed]:
+    """Say which paths hidden in a word of unknown meaning are out of bounds."""
+    if word.text is None:
+        return _dynamic(word, scene)
+    found = []
+    for index, candidate in enumerate(_candidates(word.text)):
+        if looks_like_path(candidate) or (index == 0 and _leads_away(candidate, scene)):
+            found += _out_of_bounds(candidate, scene)
+    return found
+
+
+def check_revision(word: Word, scene: Scene) -> list[Classed]:
+    """Likewise for a revision or a path as git understands them."""
+    text = word.text or ""
+    if text.startswith(":/"):
+        return []
+    bare = re.sub(r"\A:(?:\([^)]*\)|[!^]+)?", "", text)
+    pieces = dict.fromkeys((bare, bare.partition(":")[2]))
+    return [
+        each
+        for one in pieces
+        if looks_like_path(one) or _leads_away(one, scene)
+        for each in _out_of_bounds(one, scene)
+    ]
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether text leaves the directory it stands in, if it is a path at all."""
+    return text.startswith(("/", "~")) or ".." in text.split("/")
+
+
+def spellings(word: Word) -> tuple[str, ...]:
+    """Return what braces make of a word; patterns stay. Nothing means too many to look at."""
+    text = word.text or ""
+    if not word.globs or "{" not in text:
+        return (text,)
+    done: dict[str, None] = {text: None}
+    todo = [text]
+    while todo:
+        current = todo.pop()
+        match = next((m for m in _BRACES.finditer(current) if _alternatives(m[1])), None)
+        if match is None:
+            done[current] = None
+            continue
+        head, tail = current[: match.start()], current[match.end() :]
+        todo += [head + each + tail for each in _alternatives(match[1])]
+        if len(done) + len(todo) > MAX_SPELLINGS:
+            return ()
+    return tuple(done)
+
+
+def pattern_problem(word: Word, *, literal: bool, any_option: bool) -> str | None:
+    """Say what an unquoted pattern could become that nobody has looked at."""
+    if not word.globs:
+        return None
+    variants = spellings(word)
+    if not variants:
+        return f"{word.raw!r} becomes too many words"
+    for variant in variants:
+        if not literal and not any_option and variant[:1] in set("*?[-"):
+            return f"{word.raw!r} may become an option; put './' before it, or '--'"
+        for name in variant.split("/"):
+            if name.startswith(".") and name != ".." and matches(name, ".."):
+                return f"{word.raw!r} also means '..'"
+    return None
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a shell pattern with something in it to expand matches a name."""
+    return not set("*?[").isdisjoint(pattern) and fnmatchcase(name, pattern.replace("[^", "[!"))
+
+
+def _alternatives(inside: str) -> tuple[str, ...]:
+    if "," in inside:
+        return tuple(inside.split(","))
+    ends = _SEQUENCE.fullmatch(inside)
+    return (ends[1], ends[2]) if ends else ()
+
+
+def _strange(path: str) -> list[Classed]:
+    if path.startswith("~"):
+        return [forbidden("path.home", f"{path!r} starts at a home directory; write it out")]
+    if len(path) > MAX_PATH or "\0" in path:
+        return [forbidden("path.long", "a path is too long, or holds a NUL")]
+    return []
+
+
+def _adrift(path: str, scene: Scene) -> list[Classed]:
+    if scene.lost and not path.startswith("/"):
+        return [other("path.adrift", f"from which directory {path!r} is meant cannot be told")]
+    return []
+
+
+def _covers(place: Place, settings: SecuritySettings) -> list[Classed]:
+    roots = {place.lexical, place.real or place.lexical}
+    for base in (*settings.own_paths, *settings.forbidden_paths):
+        if any(base != root and under(base, root) for root in roots):
+            return [other("path.covers", f"{place.given!r} holds {base}, which is not to be read")]
+    return []
+
+
+def _leads_away(path: str, scene: Scene) -> bool:
+    """Whether a name that looks like nothing special is a link, or below one."""
+    places = scene.places(path) if path else ()
+    return any(place.real is not None and place.real != place.lexical for place in places)
+
+
+def _out_of_bounds(path: str, scene: Scene) -> list[Classed]:
+    return [each for each in check_read(path, scene) if each.level > CommandClass.ALLOWED]
+
+
+def _dynamic(word: Word, scene: Scene) -> list[Classed]:
+    if _HOME.match(word.raw):
+        return [forbidden("path.home", f"{word.raw!r} starts at a home directory; write it out")]
+    prefix = _EXPANSION.split(word.raw.lstrip("\"'"), maxsplit=1)[0]
+    return _out_of_bounds(prefix, scene) if looks_like_path(prefix) else []
+
+
+def _candidates(text: str) -> Iterator[str]:
+    yield text[:MAX_PATH]
+    if (local := _FILE_ADDRESS.search(text)) is not None:
+        yield local[1]
+    if _ADDRESS.search(text):
+        return
+    yield from _SEPARATORS.split(text)
+    if (attached := _ATTACHED.match(text)) is not None:
+        yield text[attached.end() :]
