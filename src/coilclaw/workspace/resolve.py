@@ -222,7 +222,11 @@ class _Walk:
         self._links += 1
         if self._links > MAX_LINKS:
             raise self._refused("path.symlink", "goes through too many symbolic links")
-        target = os.readlink(name, dir_fd=self._here)
+        try:
+            target = os.readlink(name, dir_fd=self._here)
+        except OSError as problem:
+            # It was a link a moment ago: somebody is swapping things under us.
+            raise self._refused("path.changed", "changed while it was looked up") from problem
         if target.startswith("/"):
             target = self._relative(target)
             while self._stack:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.plan import FileChange, Plan
 from coilclaw.domain.files import RegularFile
-from coilclaw.domain.treediff import EntryType
+from coilclaw.domain.treediff import EntryType, TreeDiff
 from coilclaw.domain.treepath import TreePath
 from coilclaw.workspace.writer import Extent, Purpose, Writer
 
 if TYPE_CHECKING:
-    from coilclaw.domain.treediff import TreeChange, TreeDiff
+    from coilclaw.domain.treediff import TreeChange
     from coilclaw.workspace.changefile import Change
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.snapshot import SnapshotStore
     from coilclaw.workspace.state import TreeState
 
 
+RESTORE: Final = Purpose("restore")
 _FILES: Final = frozenset({EntryType.FILE, EntryType.EXECUTABLE, EntryType.SYMLINK})
 
 
@@ -42,18 +43,23 @@ def restore(
     *,
     dry_run: bool = False,
     exclude: tuple[str, ...] = (),
+    only: frozenset[str] | None = None,
+    purpose: Purpose = RESTORE,
 ) -> Restored:
-    """Make the tree what it was when the snapshot was taken."""
+    """Make the tree what it was when the snapshot was taken; with ``only``, just those paths."""
     target = store.resolve(snapshot_id)
     left_out = tuple(sorted({*exclude, *store.excluded(target)}))
     now = store.take(root.path, exclude=left_out).id
     difference = store.diff(now, target)
+    if only is not None:
+        chosen = tuple(change for change in difference if not only.isdisjoint(change.paths))
+        difference = TreeDiff(chosen, difference.git_changes)
     plan = _plan(store, now, target, difference)
     left = tuple(change.path for change in difference if _opaque(change))
     extent = _extent(store, now, target, plan, difference)
     if dry_run or (plan.empty and extent.empty):
         return Restored(plan, None, left, now)
-    change = Writer(root, state).apply(plan, Purpose("restore"), extent)
+    change = Writer(root, state).apply(plan, purpose, extent)
     return Restored(plan, change, left, now)
 
 
