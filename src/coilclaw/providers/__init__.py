@@ -2,4 +2,17 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("anthropic", "endpoint", "fallback", "gemini", "openai", "retry")
+PUBLIC_MODULES: Final = (
+    "anthropic",
+    "endpoint",
+    "fallback",
+    "fixture",
+    "gemini",
+    "mock",
+    "openai",
+    "recorded",
+    "retry",
+    "router",
+    "settings",
+    "streaming",
+)

@@ -1,4 +1,4 @@
-"""Gemini: ``generateContent``."""
+"""Gemini: ``generateContent`` and ``streamGenerateContent``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.messages import ChatResponse
 from coilclaw.errors import ProviderRejected, ProviderTruncated
-from coilclaw.providers import http
-from coilclaw.providers.arguments import numbered, tool_call
+from coilclaw.providers.arguments import UNNAMED, numbered, tool_call, wire_name
 from coilclaw.providers.endpoint import checked_model
-from coilclaw.providers.wire import Wire, usage_of
+from coilclaw.providers.jsonvalue import clean
+from coilclaw.providers.refusal import excerpt, malformed
+from coilclaw.providers.wire import Question, Wire, usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from coilclaw.domain.messages import ChatRequest, Json, Message
+    from coilclaw.domain.messages import ChatRequest, Json, Message, ToolCall
+    from coilclaw.providers.sse import Tally
 
 _DONE: Final = frozenset({"STOP", "FINISH_REASON_UNSPECIFIED"})
 
@@ -24,26 +26,63 @@ _DONE: Final = frozenset({"STOP", "FINISH_REASON_UNSPECIFIED"})
 class Gemini(Wire):
     """A model of the Gemini API."""
 
-    def chat(self, request: ChatRequest) -> ChatResponse:
-        """Ask once and wait for the whole answer."""
-        model = checked_model(self.model)
-        url = self.endpoint.url("v1beta", f"models/{model}:generateContent")
+    def question(self, request: ChatRequest, *, stream: bool) -> Question:
+        verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        url = self.endpoint.url("v1beta", f"models/{checked_model(self.model)}:{verb}")
         key = self.endpoint.key
         headers = {"x-goog-api-key": key.reveal()} if key else {}
-        raw = http.post(self.endpoint, url, headers, _body(request))
-        return self._response(raw)
+        body: dict[str, Json] = {"contents": _contents(request.messages)}
+        if request.system_prompt:
+            body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
+        warmth = self.warmth(request)
+        if warmth is not None:
+            body["generationConfig"] = {"temperature": warmth}
+        if request.tools:
+            declared: list[Json] = [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parametersJsonSchema": dict(tool.parameters_schema),
+                }
+                for tool in request.tools
+            ]
+            body["tools"] = [{"functionDeclarations": declared}]
+        return Question(url, headers, body)
 
-    def _response(self, raw: bytes) -> ChatResponse:
-        payload = http.parse(self.endpoint, raw)
+    def fold(
+        self,
+        told: Iterator[dict[str, Json] | None],
+        tally: Tally,
+        draft: Callable[[str], None],
+    ) -> dict[str, Json]:
+        parts: list[Json] = []
+        reason: Json = None
+        payload: dict[str, Json] = {}
+        for event in told:
+            if event is None:
+                break
+            payload |= {key: value for key, value in event.items() if key != "candidates"}
+            candidate = _first(event.get("candidates"))
+            reason = candidate.get("finishReason") or reason
+            for part in _parts(candidate) or ():
+                tally.entry(part if "text" not in part else None)
+                parts.append(part)
+                text = tally.text(part.get("text"))
+                if text and not part.get("thought"):
+                    draft(text)
+        if reason is None and "promptFeedback" not in payload:
+            raise self.unfinished()
+        return payload | {"candidates": [{"content": {"parts": parts}, "finishReason": reason}]}
+
+    def response(
+        self, payload: dict[str, Json], raw: bytes | None, request: ChatRequest
+    ) -> ChatResponse:
         feedback = payload.get("promptFeedback")
         if isinstance(feedback, dict) and feedback.get("blockReason"):
-            raise self._blocked(str(feedback["blockReason"]), raw)
-        candidates = payload.get("candidates")
-        if not isinstance(candidates, list) or not candidates:
-            raise http.malformed(self.endpoint, "has no candidates", raw)
-        candidate = candidates[0]
-        if not isinstance(candidate, dict):
-            raise http.malformed(self.endpoint, "has a candidate that is no object", raw)
+            raise self._blocked(feedback["blockReason"], raw)
+        candidate = _first(payload.get("candidates"))
+        if not candidate:
+            raise malformed(self.endpoint, "has no candidates", raw)
         reason = str(candidate.get("finishReason") or "STOP")
         if reason == "MAX_TOKENS":
             raise ProviderTruncated(
@@ -53,62 +92,81 @@ class Gemini(Wire):
             )
         if reason not in _DONE:
             raise self._blocked(reason, raw)
-        content = candidate.get("content")
-        parts = content.get("parts", []) if isinstance(content, dict) else []
-        if not isinstance(parts, list):
-            raise http.malformed(self.endpoint, "has parts that are no list", raw)
-        fields = [part for part in parts if isinstance(part, dict) and not part.get("thought")]
-        text = "".join(str(part["text"]) for part in fields if isinstance(part.get("text"), str))
+        parts = _parts(candidate)
+        if parts is None:
+            raise malformed(self.endpoint, "has parts that are no list", raw)
+        said = [part for part in parts if not part.get("thought")]
+        text = "".join(str(part["text"]) for part in said if isinstance(part.get("text"), str))
         calls = [
-            tool_call(call.get("name"), call.get("args", {}), call.get("id"))
-            for part in fields
+            tool_call(
+                call.get("name"),
+                call.get("args"),
+                call.get("id"),
+                part.get("thoughtSignature"),
+            )
+            for part in said
             if isinstance(call := part.get("functionCall"), dict)
         ]
         return ChatResponse(
-            text,
-            numbered(calls),
+            clean(text),
+            numbered(calls, request),
             raw,
             usage_of(payload.get("usageMetadata"), "promptTokenCount", "candidatesTokenCount"),
             self.model,
         )
 
-    def _blocked(self, reason: str, raw: bytes) -> ProviderRejected:
+    def _blocked(self, reason: Json, raw: bytes | None) -> ProviderRejected:
         return ProviderRejected(
-            f"{self.name} did not answer: {reason}", provider=self.name, body=raw
+            f"{self.name} did not answer: {excerpt(self.endpoint, reason)}",
+            provider=self.name,
+            body=raw,
         )
 
 
-def _body(request: ChatRequest) -> dict[str, Json]:
+def _first(candidates: Json) -> dict[str, Json]:
+    first = candidates[0] if isinstance(candidates, list) and candidates else None
+    return first if isinstance(first, dict) else {}
+
+
+def _parts(candidate: dict[str, Json]) -> list[dict[str, Json]] | None:
+    """Return the parts of a candidate, or ``None`` when they are of another form."""
+    content = candidate.get("content")
+    parts = content.get("parts", []) if isinstance(content, dict) else []
+    if not isinstance(parts, list):
+        return None
+    return [part for part in parts if isinstance(part, dict)]
+
+
+def _contents(messages: Iterable[Message]) -> list[Json]:
+    """All results of one round of calls go into one content."""
     # An answer to a call names the tool here, where other wires name the call.
-    names = {call.id: call.name for message in request.messages for call in message.tool_calls}
-    body: dict[str, Json] = {"contents": [_content(m, names) for m in request.messages]}
-    if request.system_prompt:
-        body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
-    if request.temperature is not None:
-        body["generationConfig"] = {"temperature": request.temperature}
-    if request.tools:
-        declared: list[Json] = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parametersJsonSchema": dict(tool.parameters_schema),
+    names: dict[str, str] = {}
+    out: list[Json] = []
+    results: list[Json] = []
+    for message in messages:
+        names |= {call.id: wire_name(call.name) for call in message.tool_calls}
+        if message.role == "tool":
+            if not results:
+                out.append({"role": "user", "parts": results})
+            answer: dict[str, Json] = {
+                "name": names.get(message.tool_call_id or "", UNNAMED),
+                "response": {"output": message.content},
             }
-            for tool in request.tools
-        ]
-        body["tools"] = [{"functionDeclarations": declared}]
-    return body
+            results.append({"functionResponse": answer})
+            continue
+        results = []
+        parts: list[Json] = [{"text": message.content}] if message.content else []
+        parts += [_part(call) for call in message.tool_calls]
+        if parts:
+            role = "model" if message.role == "assistant" else "user"
+            out.append({"role": role, "parts": parts})
+    return out
 
 
-def _content(message: Message, names: Mapping[str, str]) -> Json:
-    if message.role == "tool":
-        answer: dict[str, Json] = {
-            "name": names.get(message.tool_call_id or "", "unnamed"),
-            "response": {"output": message.content},
-        }
-        return {"role": "user", "parts": [{"functionResponse": answer}]}
-    parts: list[Json] = [{"text": message.content}] if message.content else []
-    parts += [
-        {"functionCall": {"name": call.name, "args": dict(call.arguments)}}
-        for call in message.tool_calls
-    ]
-    return {"role": "model" if message.role == "assistant" else "user", "parts": parts}
+def _part(call: ToolCall) -> Json:
+    part: dict[str, Json] = {
+        "functionCall": {"name": wire_name(call.name), "args": dict(call.arguments)}
+    }
+    if call.signature:
+        part["thoughtSignature"] = call.signature
+    return part

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import ProviderError, ProviderNetwork, ProviderRateLimit, ProviderServer
+from coilclaw.providers.streaming import Drafted, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 SHORTEST_PAUSE_S: Final = 0.1
 RETRIED: Final = (ProviderRateLimit, ProviderServer, ProviderNetwork)
 """Auth, rejected, malformed and truncated answers would come out the same again."""
+BUSY: Final = (ProviderRateLimit, ProviderServer)
+"""Where another provider is asked on network errors, these are still worth a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Retrying:
     policy: RetryPolicy
     report: Callable[[str], None]
     sleep: Callable[[float], None] = time.sleep
+    reasons: tuple[type[ProviderError], ...] = RETRIED
 
     @property
     def name(self) -> str:
@@ -47,11 +51,18 @@ class Retrying:
 
     def chat(self, request: ChatRequest) -> ChatResponse:
         """Ask until there is an answer, the retries are used up, or asking again is no use."""
+        return self._ask(request, None)
+
+    def stream(self, request: ChatRequest, draft: Callable[[str], None]) -> ChatResponse:
+        """As ``chat``; another attempt drafts on a new line."""
+        return self._ask(request, Drafted(draft))
+
+    def _ask(self, request: ChatRequest, draft: Drafted | None) -> ChatResponse:
         pause = self.policy.first_pause_s
         for attempt in range(1, self.policy.retries + 1):
             try:
-                return self.provider.chat(request)
-            except RETRIED as problem:
+                return ask(self.provider, request, draft)
+            except self.reasons as problem:
                 wait = _wait(problem, pause)
                 if wait > self.policy.longest_pause_s:
                     self.report(f"no retry: {wait:g} s is too long to wait: {problem.message}")
@@ -61,7 +72,9 @@ class Retrying:
                 )
                 self.sleep(wait)
                 pause = min(2 * pause, self.policy.longest_pause_s)
-        return self.provider.chat(request)
+                if draft:
+                    draft.anew()
+        return ask(self.provider, request, draft)
 
 
 def _wait(problem: ProviderError, pause: float) -> float:

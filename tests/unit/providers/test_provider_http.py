@@ -5,13 +5,14 @@ import json
 import socket
 import time
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.client import HTTPException
 
-import httpx2
 import pytest
 
-from coilclaw.domain.messages import ChatRequest, Message
+from coilclaw.domain.messages import ChatRequest, Json, Message
 from coilclaw.domain.secret import Secret
 from coilclaw.errors import (
     ProviderAuth,
@@ -24,8 +25,9 @@ from coilclaw.errors import (
     ProviderTimeout,
     UsageError,
 )
-from coilclaw.providers import http
+from coilclaw.providers.answer import foreign
 from coilclaw.providers.endpoint import Endpoint, checked_model
+from coilclaw.providers.http import Client, parse
 from tests.support.rawserver import Answer, drip, response, serving
 
 KEY = "secret-canary-0123456789"
@@ -35,9 +37,13 @@ def endpoint(url: str, **options: object) -> Endpoint:
     return Endpoint("model-x", url, Secret(KEY), **options)  # type: ignore[arg-type]
 
 
+def post(place: Endpoint, headers: Mapping[str, str] | None = None, body: Json = None) -> bytes:
+    return Client(place).post(place.url("v1", "x"), headers or {}, {"a": body})
+
+
 def failure(answer: Answer, **options: object) -> ProviderError:
     def ask(place: Endpoint) -> None:
-        http.parse(place, http.post(place, place.url("v1", "x"), {"authorization": KEY}, {"a": 1}))
+        parse(place, post(place, {"authorization": KEY}))
 
     with serving(answer) as server, pytest.raises(ProviderError) as caught:
         ask(endpoint(server.url, **options))
@@ -112,7 +118,7 @@ def test_nobody_listening_is_a_network_error() -> None:
         port = listener.getsockname()[1]
     place = endpoint(f"http://127.0.0.1:{port}")
     with pytest.raises(ProviderNetwork):
-        http.post(place, place.url("v1", "x"), {}, {})
+        post(place)
 
 
 def test_silence_and_dripping_are_time_outs() -> None:
@@ -124,14 +130,17 @@ def test_silence_and_dripping_are_time_outs() -> None:
 
 
 def test_every_error_of_the_http_library_is_translated() -> None:
-    def tree(kind: type[httpx2.HTTPError]) -> list[type[httpx2.HTTPError]]:
+    def tree(kind: type[Exception]) -> list[type[Exception]]:
         return [kind, *(leaf for child in kind.__subclasses__() for leaf in tree(child))]
 
     place = endpoint("http://127.0.0.1")
-    for kind in tree(httpx2.HTTPError):
-        problem = kind.__new__(kind)
-        Exception.__init__(problem, "said")
-        assert isinstance(http.foreign(place, problem), ProviderError), kind
+    raised = [kind for kind in tree(OSError) if kind.__module__ in {"builtins", "socket", "ssl"}]
+    for kind in (*tree(HTTPException), *raised, ValueError):
+        assert isinstance(foreign(place, kind("said")), ProviderError), kind
+    assert type(foreign(place, TimeoutError())) is ProviderTimeout
+    assert type(foreign(place, ConnectionResetError())) is ProviderNetwork
+    assert type(foreign(place, HTTPException())) is ProviderNetwork
+    assert type(foreign(place, ValueError())) is ProviderRejected
 
 
 @pytest.mark.parametrize(
@@ -188,7 +197,7 @@ def test_a_proxy_of_the_environment_is_not_used_for_this_machine(
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     with serving(response(b"{}")) as server:
         place = endpoint(server.url)
-        assert http.post(place, place.url("v1", "x"), {}, {}) == b"{}"
+        assert post(place) == b"{}"
 
 
 def test_a_secret_shows_nowhere() -> None:
@@ -207,7 +216,7 @@ def test_the_time_limit_holds_while_the_head_drips_in() -> None:
         place = endpoint(server.url, timeout_s=0.5)
         began = time.monotonic()
         with pytest.raises(ProviderTimeout):
-            http.post(place, place.url("v1", "x"), {}, {})
+            post(place)
         assert time.monotonic() - began < 4
 
 
@@ -235,4 +244,4 @@ def test_the_body_of_an_error_holds_no_key_either() -> None:
 def test_a_host_that_is_none_is_an_error_of_ours() -> None:
     place = Endpoint("m", "https://" + "a" * 300 + ".example")
     with pytest.raises(ProviderError):
-        http.post(place, place.url("v1", "x"), {}, {})
+        post(place)

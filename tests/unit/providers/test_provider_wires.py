@@ -233,5 +233,5 @@ def test_broken_arguments_are_told_and_ids_are_made_unique() -> None:
     ids = [call.id for call in answer.tool_calls]
     assert ids[0] == "a"
     assert len(set(ids)) == 4
-    assert [bool(call.problem) for call in answer.tool_calls] == [True, True, False, False]
+    assert [bool(call.problem) for call in answer.tool_calls] == [True, True, True, True]
     assert answer.tool_calls[2].name == "unnamed"

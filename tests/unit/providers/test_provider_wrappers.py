@@ -96,7 +96,7 @@ def test_what_would_come_out_the_same_is_not_asked_again(kind: type[ProviderErro
     "kind", [ProviderNetwork, ProviderAuth, ProviderTimeout, ProviderRateLimit]
 )
 def test_an_unreachable_model_falls_back_to_the_next(kind: type[ProviderError]) -> None:
-    first, second = Played([problem(kind)]), Played([])
+    first, second = Played([problem(kind)], "one"), Played([], "two")
     said: list[str] = []
     answer = Falling(((first, "one"), (second, "two")), said.append).chat(REQUEST)
     assert answer.final_text == "done"
