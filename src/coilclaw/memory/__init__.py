@@ -1,0 +1,5 @@
+"""Conversations and turns, kept and searched."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = ("rows", "store")

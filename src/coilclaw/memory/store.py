@@ -1,0 +1,227 @@
+"""``Memory``: conversations, kept and searched."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from coilclaw.memory.rows import COLUMNS, Row, from_row, searched_text, to_row
+from coilclaw.memory.schema import LAYOUT
+from coilclaw.memory.tokens import MAX_WORD, clean, fold, indexed, tokens
+from coilclaw.storage.sqlite import BUSY_S, Database
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from coilclaw.domain.turns import Recollection, TurnRecord
+
+TITLE_CHARS: Final = 120
+"""Characters of a conversation's title, at most."""
+
+_log = logging.getLogger(__name__)
+
+_BATCH: Final = 500
+_COLUMNS: Final = ", ".join(COLUMNS)
+_MARKS: Final = ", ".join("?" * (len(COLUMNS) + 1))
+_APPEND: Final = f"INSERT INTO turns (id, {_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608 - no input in it
+_MENTION: Final = """
+INSERT INTO conversations (conversation_id, started, last, title) VALUES (?1, ?2, ?2, ?3)
+ON CONFLICT DO UPDATE SET
+    started = min(started, excluded.started),
+    last = max(last, excluded.last),
+    title = CASE title WHEN '' THEN excluded.title ELSE title END
+"""
+_CONVERSATION: Final = f"""
+SELECT {_COLUMNS} FROM turns WHERE id IN (
+    SELECT id FROM turns WHERE conversation_id = ? ORDER BY id DESC LIMIT ?
+) ORDER BY id
+"""  # noqa: S608 - no input in it
+_SUMMARIES: Final = """
+SELECT conversation_id, started, last, (
+    SELECT count(DISTINCT turn_id) FROM turns
+    WHERE turns.conversation_id = conversations.conversation_id
+), title
+FROM conversations ORDER BY last DESC, conversation_id DESC LIMIT ?
+"""
+_EXPORT: Final = f"SELECT id, {_COLUMNS} FROM turns WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - no input in it
+_CLEAR: Final = (
+    "DELETE FROM turns",
+    "DELETE FROM conversations",
+    "DELETE FROM words",
+    "DELETE FROM long_worded",
+    "INSERT INTO turn_tokens (turn_tokens) VALUES ('delete-all')",
+    "INSERT INTO word_trigrams (word_trigrams) VALUES ('delete-all')",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """A conversation in a list."""
+
+    conversation_id: str
+    started: str
+    last: str
+    turns: int
+    title: str
+    """The first line that the user wrote in it."""
+
+
+class Memory:
+    """The conversations in one database file, which the first use makes.
+
+    Threads may share one; a forked child goes on with a connection of its own.
+    """
+
+    def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
+        self._database = Database(path, LAYOUT, busy_s=busy_s)
+
+    @property
+    def path(self) -> Path:
+        return self._database.path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def create(self) -> None:
+        """Make the database, or bring it to the newest version."""
+        self._database.open()
+
+    def close(self) -> None:
+        self._database.close()
+
+    def append(self, records: Sequence[TurnRecord]) -> None:
+        """Keep some records, all or none of them; they are on disk when this returns."""
+        if not records:
+            return
+        entries = [_Entry.of(record) for record in records]
+        with self._database.write() as connection:
+            _insert(connection, entries)
+        _log.info(
+            "memory persisted: %d records",
+            len(records),
+            extra={
+                "event": "memory_persisted",
+                "fields": {
+                    "conversation_id": records[-1].conversation_id,
+                    "records": len(records),
+                },
+            },
+        )
+
+    def conversation(
+        self, conversation_id: str, *, last: int | None = None
+    ) -> tuple[TurnRecord, ...]:
+        """Return the records of a conversation, or the last so many, oldest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(_CONVERSATION, (clean(conversation_id), _bound(last)))
+            return tuple(from_row(row) for row in rows)
+
+    def conversations(self, limit: int | None = None) -> tuple[ConversationSummary, ...]:
+        """Return the conversations, or the newest so many, newest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(_SUMMARIES, (_bound(limit),))
+            return tuple(ConversationSummary(*row) for row in rows)
+
+    def beginning_with(self, prefix: str, limit: int) -> tuple[str, ...]:
+        """Return the ids of conversations that begin so, in their order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT conversation_id FROM conversations WHERE conversation_id >= ?1 "
+                "AND substr(conversation_id, 1, length(?1)) = ?1 ORDER BY conversation_id LIMIT ?2",
+                (clean(prefix), limit),
+            )
+            return tuple(conversation_id for (conversation_id,) in rows)
+
+    def search(self, query: str, *, limit: int = 20) -> tuple[Recollection, ...]:
+        """Return the records that contain every term of the query, best first.
+
+        What a term is, and what contains it, is said in ``memory.tokens``.
+        """
+        from coilclaw.memory.search import search
+
+        with self._database.read() as connection:
+            return search(connection, query, limit)
+
+    def clear(self) -> int:
+        """Forget everything, and leave nothing of it in the files; return how many records."""
+        with self._database.write() as connection:
+            (count,) = connection.execute("SELECT count(*) FROM turns").fetchone()
+            for statement in _CLEAR:
+                connection.execute(statement)
+        self._database.scrub()
+        assert isinstance(count, int)
+        return count
+
+    def export(self) -> Iterator[TurnRecord]:
+        """Yield every record in the order in which they were kept, a bounded number at a time."""
+        last = 0
+        while True:
+            with self._database.read() as connection:
+                rows = connection.execute(_EXPORT, (last, _BATCH)).fetchall()
+            if not rows:
+                return
+            yield from (from_row(row[1:]) for row in rows)
+            last = rows[-1][0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A record with what the index needs of it, made before the database is locked."""
+
+    row: Row
+    title: str
+    tokens: str
+    words: frozenset[str]
+    long_worded: bool
+
+    @classmethod
+    def of(cls, record: TurnRecord) -> _Entry:
+        row = to_row(record)
+        _, _, _, role, content, calls, results, _, _, _ = row
+        sequence = tokens(fold(searched_text(content, calls, results)))
+        distinct = set(sequence)
+        words = frozenset(token for token in distinct if 1 < len(token) <= MAX_WORD)
+        long_worded = any(len(token) > MAX_WORD for token in distinct)
+        if long_worded:
+            sequence = [token[:MAX_WORD] for token in sequence]
+        title = _first_line(content) if role == "user" else ""
+        return cls(row, title, indexed(sequence), words, long_worded)
+
+
+def _insert(connection: sqlite3.Connection, entries: list[_Entry]) -> None:
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
+    numbered = list(enumerate(entries, start=last + 1))
+    connection.executemany(_APPEND, [(number, *entry.row) for number, entry in numbered])
+    connection.executemany(
+        _MENTION, [(entry.row[0], entry.row[2], entry.title) for entry in entries]
+    )
+    connection.executemany(
+        "INSERT INTO turn_tokens (rowid, tokens) VALUES (?, ?)",
+        [(number, entry.tokens) for number, entry in numbered],
+    )
+    connection.executemany(
+        "INSERT INTO long_worded (turn) VALUES (?)",
+        [(number,) for number, entry in numbered if entry.long_worded],
+    )
+    (known,) = connection.execute("SELECT coalesce(max(id), 0) FROM words").fetchone()
+    words = sorted(frozenset().union(*(entry.words for entry in entries)))
+    connection.executemany(
+        "INSERT OR IGNORE INTO words (word) VALUES (?)", [(word,) for word in words]
+    )
+    connection.execute(
+        "INSERT INTO word_trigrams (rowid, word) SELECT id, word FROM words WHERE id > ?", (known,)
+    )
+
+
+def _first_line(content: str) -> str:
+    return next((line[:TITLE_CHARS] for line in map(str.strip, content.splitlines()) if line), "")
+
+
+def _bound(limit: int | None) -> int:
+    return -1 if limit is None else max(0, limit)
