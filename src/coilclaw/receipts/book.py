@@ -1,0 +1,105 @@
+"""``ReceiptBook``: the journals of intents and receipts, side by side."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.receipts.records import ID_FIELD, INTENT_HASH, RECEIPT_HASH, Intent, Receipt, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Self
+
+    from coilclaw.storage.journal import Journal
+
+__all__ = ["Intent", "Receipt", "ReceiptBook", "Status", "intents_path"]
+
+
+def intents_path(receipts: Path) -> Path:
+    """Where the intents of a receipts log stand."""
+    return receipts.with_name(f"{receipts.stem}.intents{receipts.suffix}")
+
+
+class ReceiptBook:
+    """Writes and reads the records of tool calls. Making it touches nothing."""
+
+    def __init__(self, path: Path, *, key_path: Path) -> None:
+        self.path = path
+        self.key_path = key_path
+
+    @cached_property
+    def _receipts(self) -> Journal:
+        return self._journal(self.path, RECEIPT_HASH)
+
+    @cached_property
+    def _intents(self) -> Journal:
+        return self._journal(intents_path(self.path), INTENT_HASH)
+
+    def _journal(self, path: Path, hash_field: str) -> Journal:
+        # A conversation without tools needs none, and should not pay for it.
+        from coilclaw.storage.journal import Journal
+
+        return Journal(path, hash_field=hash_field, id_field=ID_FIELD, key_path=self.key_path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for name in ("_receipts", "_intents"):
+            if name in self.__dict__:
+                getattr(self, name).close()
+
+    def create(self) -> None:
+        """Make the directories that the journals need."""
+        try:
+            for folder in (self.path.parent, self.key_path.parent):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as problem:
+            raise EnvironmentFault(
+                f"cannot create the directory of {self.path}: {problem.strerror}",
+                rule="receipts.create",
+                hint="see receipts.path in the configuration",
+            ) from problem
+
+    def intend(self, intent: Intent) -> str:
+        """Put an intent on the disk and return its hash."""
+        return self._intents.append(intent.record())
+
+    def add(self, receipt: Receipt) -> None:
+        """Put a receipt on the disk."""
+        self._receipts.append(receipt.record())
+
+    def receipts(self) -> Iterator[dict[str, object]]:
+        """Stream all receipts, oldest first, unverified."""
+        return self._receipts.read()
+
+    def last(self, limit: int) -> tuple[dict[str, object], ...]:
+        """The newest receipts, oldest of them first."""
+        return tuple(deque(self.receipts(), maxlen=limit))
+
+    def find(self, text: str) -> dict[str, object]:
+        """Return the one receipt whose id is, or begins with, ``text``."""
+        found: list[dict[str, object]] = []
+        for receipt in self.receipts():
+            name = str(receipt.get(ID_FIELD))
+            if name == text:
+                return receipt
+            if text and (name.startswith(text) or name.removeprefix("receipt-").startswith(text)):
+                found.append(receipt)
+        if len(found) == 1:
+            return found[0]
+        what = "there is no receipt" if not found else f"{len(found)} receipts begin with"
+        raise UsageError(
+            f"{what} {text!r}", rule="receipt.unknown", hint="see 'coilclaw receipt list'"
+        )
+
+    def intents(self) -> Iterator[dict[str, object]]:
+        """Stream all intents, oldest first, unverified."""
+        return self._intents.read()

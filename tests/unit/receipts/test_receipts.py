@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coilclaw.errors import UsageError, VerificationFailed
+from coilclaw.receipts.book import Intent, Receipt, ReceiptBook, Status, intents_path
+from coilclaw.receipts.export import export
+from coilclaw.receipts.verification import OpenIntent, verify
+from coilclaw.storage.view import anchor_path
+
+CONTRIB = Path(__file__).parents[3] / "contrib" / "verify_receipts.py"
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> ReceiptBook:
+    made = ReceiptBook(tmp_path / "log" / "receipts.log", key_path=tmp_path / "keys" / "k")
+    made.create()
+    return made
+
+
+def intent(number: int, process: str = "1:1") -> Intent:
+    return Intent(
+        f"intent-{number}", "2026-01-01T00:00:00Z", "conv", "time", "a", "low", "p", "policy x",
+        process,
+    )  # fmt: skip
+
+
+def receipt(number: int, intent_hash: str, status: Status = "allowed") -> Receipt:
+    return Receipt(
+        f"receipt-{number}", "2026-01-01T00:00:01Z", "conv", "time", "a", "r", status, "low",
+        intent_hash, "p", "none", "policy x",
+    )  # fmt: skip
+
+
+def fill(book: ReceiptBook, count: int) -> None:
+    for number in range(1, count + 1):
+        book.add(receipt(number, book.intend(intent(number))))
+
+
+def gone(_: str) -> bool:
+    return False
+
+
+def contrib(book: ReceiptBook) -> subprocess.CompletedProcess[str]:
+    """The verdict of the program that knows nothing of us."""
+    return subprocess.run(
+        [sys.executable, "-I", str(CONTRIB), str(book.path), str(intents_path(book.path))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+
+
+def test_receipts_that_nobody_touched_are_valid(book: ReceiptBook) -> None:
+    fill(book, 5)
+    book.add(receipt(6, "", "denied"))
+    found = verify(book, gone)
+    assert (found.ok, found.receipts, found.intents, found.problems) == (True, 6, 5, ())
+    assert contrib(book).stdout == "valid: 6 receipts\n"
+
+
+def swapped(lines: list[bytes]) -> list[bytes]:
+    return [lines[1], lines[0], *lines[2:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "number"),
+    [
+        ("edit", lambda lines: [lines[0], lines[1].replace(b"time", b"tame"), lines[2]], 2),
+        ("delete", lambda lines: [lines[0], lines[2]], 2),
+        ("insert", lambda lines: [lines[0], lines[0], *lines[1:]], 2),
+        ("reorder", swapped, 1),
+        ("spaces", lambda lines: [lines[0], lines[1].replace(b":", b": ", 1), lines[2]], 2),
+        ("garbage", lambda lines: [lines[0], b"{]\n", lines[2]], 2),
+    ],
+)
+def test_the_first_broken_link_is_named_by_number(
+    book: ReceiptBook, name: str, change: Callable[[list[bytes]], list[bytes]], number: int
+) -> None:
+    fill(book, 3)
+    edit(book.path, change)
+    found = verify(book, gone)
+    assert not found.ok
+    assert found.broken_at == number
+    assert f"at receipt {number}" in found.problems[0]
+    elsewhere = contrib(book)
+    assert elsewhere.returncode == 1
+    assert f"invalid chain at receipt {number}" in elsewhere.stderr
+
+
+def test_an_edited_intent_is_named(book: ReceiptBook) -> None:
+    fill(book, 3)
+    edit(
+        intents_path(book.path),
+        lambda lines: [lines[0], lines[1].replace(b"low", b"lot"), lines[2]],
+    )
+    found = verify(book, gone)
+    assert "invalid chain at intent 2" in found.problems[0]
+    assert contrib(book).returncode == 1
+
+
+def test_a_log_cut_off_at_its_end_is_noticed(book: ReceiptBook) -> None:
+    fill(book, 3)
+    edit(book.path, lambda lines: lines[:2])
+    found = verify(book, gone)
+    assert found.broken_at == 3
+    # Without the key nobody can tell, but the intent that lost its receipt shows.
+    assert "an intent without a receipt" in contrib(book).stderr
+
+
+def test_both_logs_rewritten_with_new_hashes_are_noticed(book: ReceiptBook, tmp_path: Path) -> None:
+    fill(book, 3)
+    other = ReceiptBook(tmp_path / "other" / "receipts.log", key_path=tmp_path / "other" / "k")
+    other.create()
+    fill(other, 2)
+    other.add(receipt(3, other.intend(intent(3, "7:7"))))
+    for here, there in (
+        (book.path, other.path),
+        (intents_path(book.path), intents_path(other.path)),
+    ):
+        here.write_bytes(there.read_bytes())
+    assert contrib(book).returncode == 0
+    assert not verify(book, gone).ok
+
+
+def test_a_call_without_an_intent_is_noticed(book: ReceiptBook) -> None:
+    fill(book, 1)
+    book.add(receipt(2, ""))
+    found = verify(book, gone)
+    assert (found.broken_at, found.problems) == (
+        2,
+        ("receipt 2 says that a call was made, and names no intent",),
+    )
+    assert "receipt 2: a call was made" in contrib(book).stderr
+
+
+def test_a_receipt_for_somebody_elses_intent_is_noticed(book: ReceiptBook) -> None:
+    fill(book, 1)
+    book.add(receipt(2, "f" * 64))
+    assert verify(book, gone).broken_at == 2
+    assert "receipt 2: its intent is not there" in contrib(book).stderr
+
+
+def test_one_intent_serves_one_receipt(book: ReceiptBook) -> None:
+    once = book.intend(intent(1))
+    book.add(receipt(1, once))
+    book.add(receipt(2, once))
+    assert verify(book, gone).broken_at == 2
+    assert "receipt 2: names the intent of receipt 1" in contrib(book).stderr
+
+
+def test_receipts_may_come_in_another_order_than_their_intents(book: ReceiptBook) -> None:
+    hashes = [book.intend(intent(number)) for number in range(4)]
+    for number in (2, 0, 3, 1):
+        book.add(receipt(number, hashes[number]))
+    assert verify(book, gone).ok
+    assert contrib(book).returncode == 0
+
+
+def test_an_intent_whose_process_is_gone_is_a_crash(book: ReceiptBook) -> None:
+    fill(book, 2)
+    book.intend(intent(3))
+    found = verify(book, gone)
+    crashed = OpenIntent("intent-3", "2026-01-01T00:00:00Z", "time", "conv", running=False)
+    assert (found.ok, found.problems, found.open_intents) == (False, (), (crashed,))
+    assert "an intent without a receipt: intent-3 time" in contrib(book).stderr
+
+
+def test_an_intent_whose_process_runs_is_none(book: ReceiptBook) -> None:
+    fill(book, 2)
+    book.intend(intent(3, "9:9"))
+    found = verify(book, lambda process: process == "9:9")
+    assert found.ok
+    assert [one.running for one in found.open_intents] == [True]
+
+
+@pytest.mark.parametrize("lost", ["receipts", "intents"])
+def test_a_log_that_is_gone_with_its_anchor_is_noticed(book: ReceiptBook, lost: str) -> None:
+    fill(book, 2)
+    path = book.path if lost == "receipts" else intents_path(book.path)
+    path.unlink()
+    anchor_path(path).unlink()
+    assert not verify(book, gone).ok
+
+
+def test_verifying_nothing_is_no_success(book: ReceiptBook) -> None:
+    with pytest.raises(VerificationFailed) as caught:
+        verify(book, gone)
+    assert caught.value.rule == "receipts.missing"
+
+
+def test_verifying_writes_nothing(book: ReceiptBook) -> None:
+    fill(book, 2)
+    book.close()
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in book.path.parent.iterdir()}
+    verify(book, gone)
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in book.path.parent.iterdir()} == before
+
+
+def test_a_receipt_has_the_specified_fields(book: ReceiptBook) -> None:
+    fill(book, 1)
+    (record,) = book.receipts()
+    assert set(record) == {
+        "id", "timestamp", "conversation_id", "tool", "args_hash", "result_hash", "status", "risk",
+        "previous_hash", "receipt_hash", "intent_hash", "policy_hash", "sandbox", "approval",
+    }  # fmt: skip
+
+
+def test_export_gives_the_bytes_as_they_stand(book: ReceiptBook) -> None:
+    fill(book, 3)
+    edit(book.path, lambda lines: [lines[0], lines[1].replace(b":", b": ", 1), lines[2]])
+    out = io.BytesIO()
+    assert export(book, out) == 3
+    assert out.getvalue() == book.path.read_bytes()
+    intents = io.BytesIO()
+    assert export(book, intents, intents=True) == 3
+    assert intents.getvalue() == intents_path(book.path).read_bytes()
+
+
+def test_a_receipt_is_found_by_the_beginning_of_its_id(book: ReceiptBook) -> None:
+    fill(book, 12)
+    assert book.find("receipt-1")["id"] == "receipt-1"
+    assert book.find("12")["id"] == "receipt-12"
+    for text in ("receipt-99", "receipt", ""):
+        with pytest.raises(UsageError):
+            book.find(text)
+
+
+def test_the_last_ones_come_oldest_first(book: ReceiptBook) -> None:
+    fill(book, 5)
+    assert [one["id"] for one in book.last(2)] == ["receipt-4", "receipt-5"]
+
+
+def test_only_the_owner_can_read_the_logs(book: ReceiptBook) -> None:
+    fill(book, 1)
+    for path in (book.path, intents_path(book.path)):
+        assert os.stat(path).st_mode & 0o077 == 0
+
+
+def test_the_program_without_us_has_at_most_a_hundred_lines() -> None:
+    assert len(CONTRIB.read_text().splitlines()) <= 100
+
+
+def test_the_program_without_us_knows_wrong_usage(tmp_path: Path) -> None:
+    for arguments in ([], [str(tmp_path / "missing")]):
+        done = subprocess.run(
+            [sys.executable, "-I", str(CONTRIB), *arguments], capture_output=True, check=False
+        )
+        assert done.returncode == 2
+
+
+def test_a_line_naming_a_key_twice_is_noticed_without_us(book: ReceiptBook) -> None:
+    fill(book, 1)
+    line = book.path.read_bytes()
+    book.path.write_bytes(line.replace(b'"tool":', b'"tool":"x","tool":', 1))
+    assert json.loads(book.path.read_bytes())["tool"] == "time"
+    assert "canonical" in contrib(book).stderr
