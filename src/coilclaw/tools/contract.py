@@ -1,0 +1,98 @@
+"""What a tool is: a schema, declared effects, and one way to perform a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from coilclaw.domain.effects import Effect, Locate
+    from coilclaw.domain.messages import Json
+    from coilclaw.domain.toolcalls import ToolResult
+    from coilclaw.domain.turns import Recollection
+    from coilclaw.domain.verdict import Risk
+    from coilclaw.security.judgement import Judgement
+    from coilclaw.security.settings import SecuritySettings
+    from coilclaw.workspace.process import Cancellation
+    from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.sandbox import Kind, SandboxSupport
+    from coilclaw.workspace.state import TreeState
+
+Arguments: TypeAlias = "Mapping[str, Json]"
+
+DEFAULT_OUTPUT_BYTES: Final = 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLimits:
+    """The named bounds of every tool call."""
+
+    tool_timeout_s: float = 30.0
+    shell_timeout_s: float = 15.0
+    http_timeout_s: float = 20.0
+    output_bytes: int = DEFAULT_OUTPUT_BYTES
+    """How much of what a tool found the model is given; the rest is cut, and said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Where and on what terms a call takes place."""
+
+    root: Root
+    """The workspace, open."""
+    state: TreeState
+    home: Path
+    security: SecuritySettings
+    locate: Locate
+    judge: Callable[[tuple[Effect, ...]], Judgement]
+    conversation_id: str
+    turn_id: str
+    cancel: Cancellation
+    now: Callable[[], datetime]
+    """The current time, with its zone."""
+    environ: Mapping[str, str]
+    """Ours; a child gets only what it needs of it."""
+    recall: Callable[[str, int], tuple[Recollection, ...]]
+    """Searches the memory for a query, for at most so many."""
+    ask: Callable[[str], str | None]
+    """Asks the user a question; ``None`` when nobody can be asked."""
+    sandbox: Kind = "auto"
+    support: Callable[[], SandboxSupport] | None = None
+    limits: ToolLimits = field(default_factory=ToolLimits)
+
+
+class Prepared(Protocol):
+    """A call that is ready: looked at, with no effect yet. What is shown is what is performed."""
+
+    @property
+    def detail(self) -> tuple[str, ...]:
+        """What would happen, for a person: the argv, or the diff."""
+
+    def perform(self) -> ToolResult: ...
+
+
+class Tool(Protocol):
+    """One thing an agent can call."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters_schema(self) -> Mapping[str, Json]: ...
+
+    def effects(self, args: Arguments) -> tuple[Effect, ...]:
+        """Say what a call would touch; ``UsageError`` for arguments that make no sense."""
+
+    def risk(self, args: Arguments, context: ToolContext) -> Risk: ...
+
+    def prepare(self, args: Arguments, context: ToolContext) -> Prepared:
+        """Get everything ready without any effect; a ``CoilClawError`` says why it cannot be."""
+
+    def invoke(self, args: Arguments, context: ToolContext) -> ToolResult: ...

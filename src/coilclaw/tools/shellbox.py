@@ -1,0 +1,82 @@
+"""The sandbox of a command: what the terms of its verdict mean on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import DeniedError
+from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coilclaw.security.judgement import Terms
+    from coilclaw.tools.contract import ToolContext
+    from coilclaw.workspace.sandbox import Enforced
+
+_NEEDED: Final = ("/etc", "/sys", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/")
+"""Without these no program runs; who may name them is for the gate to say."""
+
+_ETC: Final = tuple(
+    Path("/etc", name)
+    for name in ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
+)
+"""The parts of /etc that programs cannot be without; none of them tells about anybody."""
+
+
+def sandbox(terms: Terms, context: ToolContext, scratch: Path | None = None) -> Sandbox:
+    """Return what a command is held to; ``scratch`` is a directory of its own, if it has one."""
+    workspace = context.root.path
+    hidden = tuple(_hidden(context))
+    if terms.writable:
+        return Sandbox(
+            context.sandbox,
+            writable=(workspace, scratch) if scratch else (workspace,),
+            hidden=hidden,
+            network=terms.network,
+        )
+    if context.sandbox == "none":
+        raise DeniedError(
+            "a command that runs without being asked about needs a sandbox, and there is none",
+            rule="sandbox.none",
+            hint="set security.sandbox to auto, or security.harmless_commands to false",
+        )
+    readable = (*_system_paths(context), workspace)
+    return Sandbox(
+        context.sandbox,
+        readable=readable,
+        hidden=tuple(path for path in hidden if _within(path, readable)),
+        network=False,
+        required=True,
+    )
+
+
+def described(enforced: Enforced, *, writable: bool) -> str:
+    """Say in a few words what really held, for the receipt."""
+    if enforced.kind == "none":
+        return "none"
+    files = ("workspace" if writable else "read-only") if enforced.filesystem else "open"
+    return f"{enforced.kind} fs={files} net={enforced.network}"
+
+
+def _system_paths(context: ToolContext) -> tuple[Path, ...]:
+    """What programs need; of a forbidden /etc only the parts that they cannot be without."""
+    if "/etc" not in context.security.forbidden_paths:
+        return SYSTEM_PATHS
+    others = (path for path in SYSTEM_PATHS if path != Path("/etc"))
+    return (*others, *(path for path in _ETC if path.exists()))
+
+
+def _hidden(context: ToolContext) -> Iterable[Path]:
+    """Our state and forbidden places, each once, as far as they are there."""
+    named = (str(context.home), *context.security.own_paths, *context.security.forbidden_paths)
+    seen = {os.path.realpath(path) for path in named}
+    for path in sorted(seen):
+        if path not in _NEEDED and os.path.lexists(path):
+            yield Path(path)
+
+
+def _within(path: Path, places: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(os.path.realpath(place)) for place in places)
