@@ -2,4 +2,13 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("committing", "doctor", "home", "tree")
+PUBLIC_MODULES: Final = (
+    "agentwiring",
+    "committing",
+    "doctor",
+    "home",
+    "policy",
+    "providers",
+    "setup",
+    "tree",
+)

@@ -1,0 +1,322 @@
+"""The agent runtime, wired: configuration, policy, provider, memory, receipts, guard and loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from coilclaw.app import providers
+from coilclaw.app.policy import Policy
+from coilclaw.config.load import load
+from coilclaw.errors import UsageError
+from coilclaw.memory.store import Memory
+from coilclaw.receipts.book import ReceiptBook
+from coilclaw.runtime.estop import Estop
+from coilclaw.runtime.guard import Guard
+from coilclaw.runtime.identity import new_id
+from coilclaw.runtime.loop import Loop
+from coilclaw.runtime.undoing import Undoing
+from coilclaw.security.redaction import Redactor
+from coilclaw.tools.builtin import builtin
+from coilclaw.tools.contract import ToolContext
+from coilclaw.tools.schema import Validators
+from coilclaw.workspace.process import Cancellation
+from coilclaw.workspace.resolve import Root
+from coilclaw.workspace.state import TreeState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from coilclaw.config.values import Config
+    from coilclaw.domain.messages import ToolCall, ToolSpec
+    from coilclaw.domain.toolcalls import Approve, ToolResult
+    from coilclaw.domain.turns import Recollection
+    from coilclaw.runtime.handle import TurnOutcome, Undone
+
+_log = logging.getLogger(__name__)
+
+
+def open_config(home: Path, environ: Mapping[str, str]) -> Config:
+    """The configuration; a wrong one raises with all of its problems."""
+    return load(home / "config.toml", home=home, environ=environ)
+
+
+def key_path(home: Path) -> Path:
+    """The key of the journals' anchors."""
+    return home / "keys" / "journal.key"
+
+
+@contextmanager
+def open_memory(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Memory]:
+    """The memory by itself, for the commands that only look at it."""
+    memory = Memory(open_config(home, environ).memory.path)
+    try:
+        yield memory
+    finally:
+        memory.close()
+
+
+@contextmanager
+def open_book(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator[ReceiptBook]:
+    """The receipts by themselves."""
+    path = open_config(home, environ).receipts.path
+    with ReceiptBook(path, key_path=key_path(home)) as book:
+        yield book
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """How the people are reached who approve and answer."""
+
+    approve: Approve
+    ask: Callable[[str], str | None]
+
+
+class Runtime:
+    """Everything of one workspace, open; what a channel is handed."""
+
+    def __init__(
+        self,
+        config: Config,
+        home: Path,
+        environ: Mapping[str, str],
+        people: People,
+        stack: ExitStack,
+    ) -> None:
+        self.config = config
+        self.home = home
+        self._environ = environ
+        self._people = people
+        self.policy_source = Policy(config, home)
+        self.redactor = Redactor(providers.secrets(config.providers, environ))
+        self._root = stack.enter_context(_workspace(config))
+        self._state = TreeState.of(home, self._root.path)
+        _repair(self._root, self._state)
+        self.memory = Memory(config.memory.path)
+        stack.callback(self.memory.close)
+        self.undoing = Undoing(self._root, self._state)
+        self.guard = self._guard(stack)
+        self._stack = stack
+        self._loop: Loop | None = None
+        self._provider_name = config.default_provider
+
+    def _guard(self, stack: ExitStack) -> Guard:
+        config = self.config
+        book = None
+        if config.receipts.enabled:
+            book = ReceiptBook(config.receipts.path, key_path=key_path(self.home))
+            book.create()
+            stack.callback(book.close)
+        tools = {tool.name: tool for tool in builtin()}
+        return Guard(
+            tools=tools,
+            allowed=frozenset(config.cli.tools_allow),
+            book=book,
+            estop=Estop.of(self.home),
+            approve=self._people.approve,
+            policy_hash=lambda: self.policy_source.hash,
+            validators=Validators(),
+            redact=self.redactor.redact,
+            before_change=lambda context: self.undoing.before(
+                context.conversation_id, context.turn_id
+            ),
+        )
+
+    def context(self, conversation_id: str, turn_id: str) -> ToolContext:
+        """What one call gets to work with."""
+        policy = self.policy_source
+        return ToolContext(
+            root=self._root,
+            state=self._state,
+            home=self.home,
+            security=policy.settings,
+            locate=policy.places.locate,
+            judge=policy.judge,
+            conversation_id=conversation_id,
+            turn_id=turn_id,
+            cancel=Cancellation(),
+            now=_now,
+            environ=self._environ,
+            recall=lambda query, limit: self.memory.search(query, limit=limit),
+            ask=self._people.ask,
+            sandbox=self.config.security.sandbox,
+            support=lambda: policy.support,
+            limits=self.config.limits.tools,
+        )
+
+    @property
+    def loop(self) -> Loop:
+        if self._loop is None:
+            self._loop = self._make_loop(self._provider_name)
+        return self._loop
+
+    def _make_loop(self, name: str) -> Loop:
+        config = self.config
+        provider = providers.build(
+            name,
+            config.providers,
+            environ=self._environ,
+            max_response_bytes=config.limits.max_response_bytes,
+            redact=self.redactor.redact,
+        )
+        settings = config.providers[name]
+        model = settings.model or config.default_model
+        _log.info(
+            "provider selected: %s (%s)",
+            name,
+            model,
+            extra={"event": "provider_selected", "fields": {"provider": name, "model": model}},
+        )
+        return Loop(
+            provider=provider,
+            model=model,
+            guard=self.guard,
+            memory=self.memory,
+            security=self.policy_source.settings,
+            limits=config.limits,
+            redactor=self.redactor,
+            undoing=self.undoing,
+            context=self.context,
+            now=_now,
+            temperature=settings.temperature,
+        )
+
+    def announce(self, channel: str) -> None:
+        """Say which channel begins to speak with us."""
+        _log.info(
+            "channel started: %s",
+            channel,
+            extra={"event": "channel_started", "fields": {"channel": channel}},
+        )
+
+    def new_conversation(self) -> str:
+        return new_id("conv")
+
+    def turn(
+        self,
+        message: str,
+        *,
+        conversation_id: str | None = None,
+        draft: Callable[[str], None] | None = None,
+    ) -> TurnOutcome:
+        return self.loop.turn(message, conversation_id=conversation_id, draft=draft)
+
+    def call(self, call: ToolCall, *, conversation_id: str = "tool-run") -> ToolResult:
+        """Run one tool outside of any conversation with a model, through the same guard."""
+        turn = new_id("turn")
+        try:
+            return self.guard.call(call, self.context(conversation_id, turn))
+        finally:
+            self.undoing.after(conversation_id, turn)
+
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return self.loop.tools()
+
+    def search(self, query: str, limit: int = 20) -> tuple[Recollection, ...]:
+        return self.memory.search(query, limit=limit)
+
+    def receipts(self, limit: int = 10) -> Sequence[Mapping[str, object]]:
+        return () if self.guard.book is None else self.guard.book.last(limit)
+
+    def undo(self, conversation_id: str) -> Undone:
+        return self.undoing.undo(conversation_id)
+
+    def models(self) -> Mapping[str, str]:
+        return {
+            name: settings.model or self.config.default_model
+            for name, settings in self.config.providers.items()
+        }
+
+    @property
+    def model(self) -> str:
+        return self._provider_name
+
+    def use(self, provider: str) -> None:
+        """Ask another provider from now on; the old one stays if the new one cannot be made."""
+        if provider not in self.config.providers:
+            raise UsageError(
+                f"there is no provider {provider!r}",
+                rule="provider.unknown",
+                hint=f"configured: {', '.join(self.config.providers)}",
+            )
+        self._loop = self._make_loop(provider)
+        self._provider_name = provider
+
+    def policy(self) -> Mapping[str, str]:
+        """The policy in force, as label → text."""
+        said = describe(self.config, self.policy_source)
+        return {**said, "emergency stop": "set" if self.guard.estop.set else "not set"}
+
+
+def describe(config: Config, policy: Policy) -> Mapping[str, str]:
+    """The policy in force, as label → text."""
+    security = config.security
+    only = "nothing outside of it" if security.workspace_only else "paths outside of it too"
+    return {
+        "autonomy": policy.settings.autonomy.value,
+        "workspace": f"{policy.settings.workspace} ({only})",
+        "forbidden paths": ", ".join(map(str, security.forbidden_paths)) or "none",
+        "forbidden commands": ", ".join(security.forbidden_commands) or "none",
+        "allowed commands": ", ".join(security.allowed_commands) or "those of the policy file",
+        "allowed domains": ", ".join(security.allowed_domains) or "none",
+        "harmless commands": "run unasked" if security.harmless_commands else "are asked for",
+        "sandbox": security.sandbox,
+        "tools": ", ".join(config.cli.tools_allow) or "none",
+        "policy file": str(policy.path) if policy.path.exists() else "the one that ships",
+        "policy hash": policy.hash,
+    }
+
+
+@contextmanager
+def open_runtime(
+    home: Path,
+    environ: Mapping[str, str],
+    people: People,
+    *,
+    config: Config | None = None,
+) -> Iterator[Runtime]:
+    """Open everything, and close it whatever happens."""
+    chosen = open_config(home, environ) if config is None else config
+    _announce(chosen)
+    with ExitStack() as stack:
+        yield Runtime(chosen, home, environ, people, stack)
+
+
+def _announce(config: Config) -> None:
+    from coilclaw import __version__
+
+    _log.info("startup: coilclaw %s", __version__, extra={"event": "startup"})
+    for event, path in (("config_path", config.path), ("workspace_path", config.workspace_dir)):
+        _log.info(
+            "%s: %s",
+            event.replace("_", " "),
+            path,
+            extra={"event": event, "fields": {"path": str(path)}},
+        )
+
+
+def _repair(root: Root, state: TreeState) -> None:
+    """Finish or take back a change that a crash interrupted."""
+    if state.pending.exists():
+        from coilclaw.workspace import recovery
+
+        recovery.repair(root, state)
+
+
+def _workspace(config: Config) -> Root:
+    if not config.workspace_dir.is_dir():
+        raise UsageError(
+            f"the workspace {config.workspace_dir} does not exist",
+            rule="workspace.missing",
+            hint="'coilclaw init' makes it; workspace_dir in the configuration names it",
+        )
+    return Root(config.workspace_dir)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()

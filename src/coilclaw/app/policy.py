@@ -1,0 +1,185 @@
+"""The policy of a workspace, from configuration and policy file; loaded when it is first asked.
+
+A text-only conversation needs no rule, so that it does not pay for reading them. A policy file that
+cannot be loaded denies every command, and a file of the user's own is checked at the start.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain import freeform
+from coilclaw.domain.canonical import digest
+from coilclaw.domain.effects import Runs
+from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.security.settings import SecuritySettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coilclaw.config.values import Config
+    from coilclaw.domain.effects import Effect
+    from coilclaw.domain.messages import Json
+    from coilclaw.security.autonomy import Autonomy
+    from coilclaw.security.commandrules import CommandRules
+    from coilclaw.security.judgement import Judgement
+    from coilclaw.workspace.places import Places
+    from coilclaw.workspace.sandbox import SandboxSupport
+
+NAME: Final = "policy.toml"
+MAX_BYTES: Final = 2**20
+
+
+class Policy:
+    """Judges effects in one workspace; ``harmless`` only where a sandbox really holds."""
+
+    def __init__(self, config: Config, home: Path, *, autonomy: Autonomy | None = None) -> None:
+        self._config = config
+        self._home = home
+        self._autonomy = autonomy or config.security.autonomy
+        self._own_text = _read(home / NAME)
+        if self._own_text is not None and self._own_text != _shipped():
+            _ = self.rules
+
+    @property
+    def path(self) -> Path:
+        """Where the rules stand, if the user has any of their own."""
+        return self._home / NAME
+
+    @cached_property
+    def rules(self) -> CommandRules:
+        """The rules about commands, with all their examples checked."""
+        from coilclaw.security import commandrules
+
+        if self._own_text is None:
+            return commandrules.load(commandrules.default_text())
+        try:
+            return commandrules.load(self._own_text)
+        except UsageError as problem:
+            problem.where = str(self.path)
+            raise
+
+    @cached_property
+    def places(self) -> Places:
+        """Looks paths up, from the workspace on."""
+        from pathlib import Path
+
+        from coilclaw.workspace.places import Places
+
+        return Places(Path(self.settings.workspace))
+
+    @cached_property
+    def support(self) -> SandboxSupport:
+        """What this machine can enforce; looked up once, since that starts a process."""
+        from coilclaw.workspace import sandbox
+
+        return sandbox.probe()
+
+    @cached_property
+    def settings(self) -> SecuritySettings:
+        """Everything but what only commands need."""
+        security = self._config.security
+        own = (self._home, *_files(self._config))
+        return SecuritySettings(
+            workspace=os.path.realpath(self._config.workspace_dir),
+            rules=None,
+            autonomy=self._autonomy,
+            workspace_only=security.workspace_only,
+            forbidden_paths=_both(security.forbidden_paths),
+            own_paths=_both(own),
+            forbidden_commands=security.forbidden_commands,
+            allowed_commands=security.allowed_commands,
+            allowed_domains=security.allowed_domains,
+            harmless_commands=False,
+        )
+
+    @cached_property
+    def command_settings(self) -> SecuritySettings:
+        """With the rules, and with harmless commands where they can be contained."""
+        from dataclasses import replace
+
+        return replace(self.settings, rules=self.rules, harmless_commands=self._contained)
+
+    @property
+    def _contained(self) -> bool:
+        security = self._config.security
+        if not security.harmless_commands or security.sandbox == "none":
+            return False
+        return bool(self.support.bubblewrap or self.support.landlock_abi)
+
+    def judge(self, effects: tuple[Effect, ...]) -> Judgement:
+        """Judge the effects of one call."""
+        from coilclaw.security import gate
+
+        commands = any(isinstance(effect, Runs) for effect in effects)
+        settings = self.command_settings if commands else self.settings
+        return gate.judge(effects, settings, self.places.locate)
+
+    @cached_property
+    def hash(self) -> str:
+        """Names the policy in receipts: what the rules and the settings say, nothing else."""
+        settings = self.settings
+        text = self._own_text if self._own_text is not None else _shipped()
+        value: dict[str, Json] = {
+            "rules": digest(text.encode("utf-8")),
+            "workspace": settings.workspace,
+            "autonomy": settings.autonomy.value,
+            "workspace_only": settings.workspace_only,
+            "forbidden_paths": list(settings.forbidden_paths),
+            "forbidden_commands": list(settings.forbidden_commands),
+            "allowed_commands": list(settings.allowed_commands),
+            "allowed_domains": list(settings.allowed_domains),
+            "harmless_commands": self._config.security.harmless_commands,
+            "sandbox": self._config.security.sandbox,
+        }
+        return freeform.hashed(value)
+
+
+def _files(config: Config) -> tuple[Path, ...]:
+    """Files of ours that the configuration may place anywhere, with those that belong to them."""
+    from coilclaw.receipts.book import intents_path
+    from coilclaw.storage.view import anchor_path
+
+    memory, receipts = config.memory.path, config.receipts.path
+    logs = (receipts, intents_path(receipts))
+    return (
+        *(memory.with_name(memory.name + end) for end in ("", "-wal", "-shm", "-journal")),
+        *logs,
+        *(anchor_path(log) for log in logs),
+    )
+
+
+def _shipped() -> str:
+    from coilclaw.security import commandrules
+
+    return commandrules.default_text()
+
+
+def _read(path: Path) -> str | None:
+    """The user's own rules; ``None`` where there is no such file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot read {path}: {problem.strerror}", rule="policy.read"
+        ) from problem
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_BYTES} bytes", rule="policy.large")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise UsageError(f"{path} is not UTF-8", rule="policy.encoding") from problem
+
+
+def _both(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    """Each path as it is written and where it leads."""
+    return tuple(
+        dict.fromkeys(
+            text for path in paths for text in (os.path.normpath(path), os.path.realpath(path))
+        )
+    )

@@ -1,0 +1,95 @@
+"""The emergency stop: a file in our home that every process looks for before and during a call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import EnvironmentFault
+from coilclaw.storage.atomic import sync_directory, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from coilclaw.workspace.process import Cancellation
+
+_log = logging.getLogger(__name__)
+
+NAME: Final = "ESTOP"
+RULE: Final = "estop"
+REASON: Final = "the emergency stop is set"
+HINT: Final = "'coilclaw estop --clear' lets tools run again"
+LOOK_EVERY_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Estop:
+    """The switch; whatever stands at its path, even what cannot be read, means stop."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, home: Path) -> Estop:
+        return cls(home / NAME)
+
+    @property
+    def set(self) -> bool:
+        try:
+            self.path.lstat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def trigger(self, reason: str) -> None:
+        """Stop every tool call of every process, now and until it is cleared."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_atomic(self.path, f"{reason}\n".encode("utf-8", "replace"), mode=0o600)
+        except OSError as problem:
+            raise EnvironmentFault(
+                f"cannot create {self.path}: {problem.strerror}", rule="estop.create"
+            ) from problem
+        _log.warning("estop triggered: %s", reason, extra={"event": "estop_triggered"})
+
+    def clear(self) -> bool:
+        """Let tools run again; say whether it was set."""
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as problem:
+            raise EnvironmentFault(
+                f"cannot remove {self.path}: {problem.strerror}", rule="estop.clear"
+            ) from problem
+        sync_directory(self.path.parent)
+        return True
+
+    @contextmanager
+    def watched(self, cancel: Cancellation, timeout_s: float) -> Iterator[None]:
+        """Cancel when the stop is set, or when the time is up, for as long as this is open."""
+        done = threading.Event()
+        deadline = time.monotonic() + timeout_s
+
+        def look() -> None:
+            while not done.wait(LOOK_EVERY_S):
+                if self.set:
+                    cancel.cancel(REASON)
+                    return
+                if time.monotonic() > deadline:
+                    cancel.cancel(f"the tool took longer than {timeout_s:g} s")
+                    return
+
+        watcher = threading.Thread(target=look, name="estop", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()

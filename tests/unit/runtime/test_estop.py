@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coilclaw.runtime.estop import Estop
+from coilclaw.workspace.process import Cancellation
+
+
+def test_it_is_a_file_in_the_home(tmp_path: Path) -> None:
+    estop = Estop.of(tmp_path / "new")
+    assert not estop.set
+    estop.trigger("because")
+    assert estop.path == tmp_path / "new" / "ESTOP"
+    assert estop.path.read_text() == "because\n"
+    assert estop.set
+    assert estop.clear()
+    assert not estop.set
+    assert not estop.clear()
+
+
+@pytest.mark.parametrize("what", ["directory", "dangling link", "fifo"])
+def test_whatever_stands_there_means_stop(tmp_path: Path, what: str) -> None:
+    import os
+
+    place = tmp_path / "ESTOP"
+    if what == "directory":
+        place.mkdir()
+    elif what == "fifo":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("nowhere")
+    assert Estop.of(tmp_path).set
+
+
+def test_watching_cancels_when_it_is_set(tmp_path: Path) -> None:
+    estop = Estop.of(tmp_path)
+    cancel = Cancellation()
+    with estop.watched(cancel, 60):
+        assert not cancel.cancelled
+        estop.trigger("now")
+        _wait(cancel)
+    assert cancel.reason == "the emergency stop is set"
+
+
+def test_watching_cancels_when_the_time_is_up(tmp_path: Path) -> None:
+    cancel = Cancellation()
+    with Estop.of(tmp_path).watched(cancel, 0.05):
+        _wait(cancel)
+    assert cancel.reason == "the tool took longer than 0.05 s"
+
+
+def test_watching_ends_with_its_block(tmp_path: Path) -> None:
+    import threading
+
+    before = threading.active_count()
+    cancel = Cancellation()
+    with Estop.of(tmp_path).watched(cancel, 60):
+        pass
+    Estop.of(tmp_path).trigger("too late")
+    assert not cancel.cancelled
+    assert threading.active_count() == before
+
+
+def _wait(cancel: Cancellation) -> None:
+    import time
+
+    deadline = time.monotonic() + 20
+    while not cancel.cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert cancel.cancelled
