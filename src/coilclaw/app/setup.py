@@ -1,0 +1,280 @@
+"""What ``init`` and ``onboard`` do: a home, a configuration, a memory, a workspace."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.config import edit, sample, store
+from coilclaw.config.keys import BELONGING, MODELS
+from coilclaw.config.load import FILE_NAME, examine, examine_text, read_source
+from coilclaw.config.problem import invalid
+from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.security.protected import STAGING_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from coilclaw.config.values import Config
+    from coilclaw.domain.messages import Provider
+    from coilclaw.domain.secret import Secret
+
+POLICY_NAME: Final = "policy.toml"
+KEYS_NAME: Final = "keys"
+KINDS: Final = ("mock", "openai-compatible", "gemini", "anthropic")
+"""The kinds of provider that ``onboard`` sets up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that is there now; ``made`` when it was not before."""
+
+    what: str
+    path: Path
+    made: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What ``init`` made and found."""
+
+    items: tuple[Item, ...]
+    warnings: tuple[str, ...]
+
+
+def init(home: Path, environ: Mapping[str, str], workspace: Path | None = None) -> Initialised:
+    """Make whatever is missing; nothing that exists is changed.
+
+    The configuration comes last: as long as it is not there, what it would say can still change.
+    """
+    path = home / FILE_NAME
+    text, config = _configuration(path, home, environ, workspace)
+    items = [
+        _folder("home", home, private=True),
+        _folder("keys", home / KEYS_NAME, private=True),
+        _file("policy", home / POLICY_NAME, _policy_text()),
+        _folder("workspace", config.workspace_dir, private=False),
+        _memory(config.memory.path),
+        _file("configuration", path, text),
+    ]
+    return Initialised(tuple(items), (*config.warnings, *_lax(home)))
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The answers of an onboarding; ``None`` leaves what there is."""
+
+    kind: str
+    name: str
+    model: str
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    autonomy: str | None = None
+    workspace: Path | None = None
+
+
+def plan(choices: Choices, home: Path, environ: Mapping[str, str]) -> store.Planned:
+    """Work out the configuration that the answers make, on top of the one there is."""
+    entry = (*MODELS, choices.name)
+    values: dict[tuple[str, ...], object] = {
+        (*entry, "kind"): choices.kind,
+        (*entry, "model"): choices.model,
+    }
+    if choices.base_url is not None:
+        values[*entry, "base_url"] = choices.base_url
+    if choices.api_key_env is not None:
+        values[*entry, "api_key_env"] = choices.api_key_env
+    if choices.api_key_file is not None:
+        values[*entry, "api_key_file"] = sample.written_path(choices.api_key_file, environ)
+    values[("default_provider",)] = choices.name
+    values[("default_model",)] = choices.model
+    if choices.autonomy is not None:
+        values["security", "autonomy"] = choices.autonomy
+    if choices.workspace is not None:
+        values[("workspace_dir",)] = sample.written_path(choices.workspace, environ)
+    kept = {key for key in BELONGING[choices.kind] if not key.startswith(("api_key", "base_url"))}
+    others = {key for keys in BELONGING.values() for key in keys} - kept
+    removed = [(*entry, key) for key in sorted(others) if (*entry, key) not in values]
+    planned = store.plan(
+        home / FILE_NAME,
+        lambda text: edit.changed(text, values, removed),
+        home=home,
+        environ=environ,
+        initial=sample.text(home, environ),
+    )
+    if planned.examined.config is None:
+        raise invalid(FILE_NAME, planned.examined.problems)
+    return planned
+
+
+def store_key(path: Path, key: Secret) -> None:
+    """Keep a key in a file that only its owner can read."""
+    from coilclaw.storage.atomic import write_atomic
+
+    _folder("home", path.parent.parent, private=True)
+    _folder("keys", path.parent, private=True)
+    write_atomic(path, key.reveal().encode() + b"\n", mode=0o600)
+
+
+def current(home: Path, environ: Mapping[str, str]) -> Config:
+    """Return the configuration as it is; a wrong one raises with all of its problems."""
+    examined = examine(home / FILE_NAME, home=home, environ=environ)
+    if examined.config is None:
+        raise invalid(FILE_NAME, examined.problems)
+    return examined.config
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a provider answered when it was tried."""
+
+    text: str
+    model: str
+    latency_s: float
+    input_tokens: int | None
+    output_tokens: int | None
+
+
+def try_provider(config: Config, name: str, environ: Mapping[str, str]) -> Answered:
+    """Ask for a tiny answer; a ``ProviderError`` says why there is none."""
+    import time
+
+    from coilclaw.app import providers
+    from coilclaw.domain.messages import ChatRequest, Message
+    from coilclaw.security.redaction import Redactor
+
+    redact = Redactor(providers.secrets(config.providers, environ)).redact
+    provider = _provider(config, name, environ, redact)
+    request = ChatRequest(
+        system_prompt="You are being tested. Answer with one short word.",
+        messages=(Message("user", "Say ok."),),
+        model=config.providers[name].model or config.default_model,
+        temperature=config.providers[name].temperature,
+    )
+    begin = time.monotonic()
+    response = provider.chat(request)
+    usage = response.usage
+    return Answered(
+        text=redact(response.final_text),
+        model=response.model or request.model,
+        latency_s=time.monotonic() - begin,
+        input_tokens=usage.input_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+    )
+
+
+def _provider(
+    config: Config, name: str, environ: Mapping[str, str], redact: Callable[[str], str]
+) -> Provider:
+    from coilclaw.app import providers
+
+    return providers.build(
+        name,
+        config.providers,
+        environ=environ,
+        max_response_bytes=config.limits.max_response_bytes,
+        redact=redact,
+    )
+
+
+def _configuration(
+    path: Path, home: Path, environ: Mapping[str, str], workspace: Path | None
+) -> tuple[str, Config]:
+    source = read_source(path)
+    if source.text is None and not source.problems:
+        text = sample.text(home, environ, workspace)
+        examined = examine_text(text, path, home=home, environ=environ)
+    else:
+        text = source.text or ""
+        examined = examine(path, home=home, environ=environ)
+    if examined.config is None:
+        raise invalid(path.name, examined.problems)
+    config = examined.config
+    if workspace is not None and config.workspace_dir != workspace:
+        raise UsageError(
+            f"{path} exists and names another workspace: {config.workspace_dir}",
+            rule="init.workspace",
+            hint=f"coilclaw config set workspace_dir {workspace}",
+        )
+    return text, config
+
+
+def _folder(what: str, path: Path, *, private: bool) -> Item:
+    try:
+        if path.is_dir():
+            return Item(what, path, made=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700 if private else 0o777)
+        if private:
+            path.chmod(0o700)  # whatever the umask says, it is readable by us
+    except FileExistsError as problem:
+        if path.is_dir():
+            return Item(what, path, made=False)
+        raise EnvironmentFault(
+            f"{problem.filename or path} is in the way: the {what} must be a directory",
+            rule="init.obstacle",
+        ) from problem
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot make {path}: {problem.strerror}", rule="init.directory"
+        ) from problem
+    return Item(what, path, made=True)
+
+
+def _file(what: str, path: Path, text: str) -> Item:
+    """Make a private file, whole or not at all, unless there is anything of that name."""
+    from coilclaw.storage.atomic import sync_directory, write_atomic
+
+    if os.path.lexists(path):
+        return Item(what, path, made=False)
+    whole = path.with_name(f"{STAGING_PREFIX}{os.urandom(8).hex()}.new")
+    write_atomic(whole, text.encode(), mode=0o600)
+    try:
+        # Unlike a rename, a link does not replace what somebody else put there meanwhile.
+        os.link(whole, path)
+    except FileExistsError:
+        return Item(what, path, made=False)
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot make {path}: {problem.strerror}", rule="init.file"
+        ) from problem
+    finally:
+        whole.unlink()
+    sync_directory(path.parent)
+    return Item(what, path, made=True)
+
+
+def _memory(path: Path) -> Item:
+    from coilclaw.memory.store import Memory
+
+    made = not os.path.lexists(path)
+    if not path.parent.is_dir():
+        _folder("directory of the memory", path.parent, private=True)
+    memory = Memory(path)
+    try:
+        memory.create()
+    finally:
+        memory.close()
+    return Item("memory", path, made)
+
+
+def _policy_text() -> str:
+    from coilclaw.security.commandrules import default_text
+
+    return default_text()
+
+
+def _lax(home: Path) -> tuple[str, ...]:
+    mode = stat.S_IMODE(home.stat().st_mode)
+    if mode & 0o077:
+        return (f"{home} is open to others (mode {mode:o}); chmod 700 closes it",)
+    return ()
+
+
+def name_of(kind: str) -> str:
+    """Return what a provider of a kind is called, unless the user has another name."""
+    return "local" if kind == "mock" else kind.replace("-", "_")

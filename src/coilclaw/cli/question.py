@@ -1,0 +1,125 @@
+"""Questions at a terminal, each of which a flag can answer as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TextIO
+
+from coilclaw.errors import Stopped, UsageError
+
+if TYPE_CHECKING:
+    from coilclaw.cli.console import Console
+    from coilclaw.domain.secret import Secret
+
+MAX_ANSWER: Final = 4096
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Asks a person, if there is one.
+
+    A ``default`` also holds when nobody can be asked; a ``suggestion`` is only offered.
+    """
+
+    console: Console
+    source: TextIO
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody sits at the terminal."""
+        return self.source.isatty()
+
+    def text(
+        self, question: str, *, flag: str, default: str | None = None, suggestion: str | None = None
+    ) -> str:
+        """Ask for a line."""
+        if not self.attended:
+            return self._unattended(question, flag, default)
+        offered = default if default is not None else suggestion
+        for _ in range(_TRIES):
+            answer = self._line(f"{question}{f' [{offered}]' if offered else ''} ")
+            if answer or offered is not None:
+                return answer or offered or ""
+        raise _silence(flag)
+
+    def choose(
+        self,
+        question: str,
+        options: tuple[str, ...],
+        *,
+        flag: str,
+        default: str | None = None,
+        suggestion: str | None = None,
+    ) -> str:
+        """Ask for one of several, by number or by name."""
+        if not self.attended:
+            return self._unattended(question, flag, default)
+        offered = suggestion or default or options[0]
+        self.console.note(question)
+        for number, option in enumerate(options, start=1):
+            self.console.note(f"  {number}  {option}")
+        for _ in range(_TRIES):
+            answer = self._line(f"1-{len(options)} [{offered}] ") or offered
+            if answer in options:
+                return answer
+            if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(options):
+                return options[int(answer) - 1]
+            self.console.note(f"one of: {', '.join(options)}", "yellow")
+        raise _silence(flag)
+
+    def agrees(self, question: str, *, flag: str, default: bool) -> bool:
+        """Ask for a yes or a no; nobody there is an error, not a yes."""
+        if not self.attended:
+            self._unattended(question, flag, None)
+        for _ in range(_TRIES):
+            answer = self._line(f"{question} {'[Y/n]' if default else '[y/N]'} ").lower()
+            if answer in {"", "y", "yes", "n", "no"}:
+                return default if not answer else answer.startswith("y")
+        raise _silence(flag)
+
+    def secret(self, question: str) -> Secret:
+        """Ask for something that is not shown while it is typed."""
+        import warnings
+        from getpass import GetPassWarning, getpass
+
+        from coilclaw.domain.secret import Secret
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", GetPassWarning)
+                typed = getpass(f"{question} ").strip()
+        except GetPassWarning as problem:
+            raise UsageError(
+                "this terminal would show what is typed",
+                rule="onboard.echo",
+                hint="put the key into a file and use --api-key-file",
+            ) from problem
+        except EOFError as problem:
+            raise Stopped("nothing was written", rule="onboard.declined") from problem
+        if not typed:
+            raise UsageError("no key was typed", rule="onboard.key")
+        return Secret(typed[:MAX_ANSWER])
+
+    def _line(self, prompt: str) -> str:
+        self.console.err.write(prompt)
+        self.console.err.flush()
+        line = self.source.readline(MAX_ANSWER)
+        if not line:
+            raise Stopped("nothing was written", rule="onboard.declined")
+        return line.strip()
+
+    def _unattended(self, question: str, flag: str, default: str | None) -> str:
+        if default is not None:
+            return default
+        raise UsageError(
+            f"there is no terminal to ask, and no {flag}: {question}",
+            rule="onboard.unanswered",
+            hint=f"answer with {flag}",
+        )
+
+
+def _silence(flag: str) -> UsageError:
+    return UsageError(
+        "there was no usable answer", rule="onboard.unanswered", hint=f"answer with {flag}"
+    )

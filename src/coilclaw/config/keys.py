@@ -1,0 +1,155 @@
+"""Every key that a configuration may hold: its form, its bounds and what it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from coilclaw.providers.settings import KINDS
+from coilclaw.security.autonomy import Autonomy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Form: TypeAlias = Literal[
+    "text", "choice", "path", "url", "variable", "flag", "count", "number", "list", "map"
+]
+TEXTUAL: Final = frozenset({"text", "choice", "path", "url", "variable"})
+"""Forms that are written as strings."""
+
+
+class Key(NamedTuple):  # read at every start: a dataclass takes three times as long to make
+    """One key; ``least`` and ``most`` bound a number, and ``least`` itself may be excluded."""
+
+    form: Form
+    meaning: str
+    allowed: tuple[str, ...] = ()
+    least: float = 0
+    most: float = 0
+    exclusive: bool = False
+
+
+MODELS: Final = ("providers", "models")
+"""The table whose entries, one per provider, are named by the user."""
+
+ANY: Final = "*"
+
+_MAX_TIMEOUT_S: Final = 3600
+
+
+def _seconds(meaning: str) -> Key:
+    return Key("number", meaning, most=_MAX_TIMEOUT_S, exclusive=True)
+
+
+_TOP: Final = {
+    "workspace_dir": Key("path", "where the agent works; tools are kept inside"),
+    "default_provider": Key("text", "which of the providers below is asked"),
+    "default_model": Key("text", "asked of a provider that names no model of its own"),
+}
+_SECURITY: Final = {
+    "autonomy": Key(
+        "choice",
+        "readonly: nothing is changed; supervised: medium risk asks, high is denied; "
+        "full: only what a rule forbids is denied",
+        tuple(level.value for level in Autonomy),
+    ),
+    "workspace_only": Key("flag", "deny every path outside workspace_dir"),
+    "forbidden_paths": Key("list", "paths that are denied with all that is below them"),
+    "forbidden_commands": Key("list", "commands that are denied, by the name of the program"),
+    "allowed_commands": Key(
+        "list", 'commands of medium risk beside those of policy.toml, as "binary [flags…]"'
+    ),
+    "allowed_domains": Key("list", "hosts that the http tool may ask"),
+    "harmless_commands": Key("flag", "run commands that only read without asking"),
+    "sandbox": Key(
+        "choice",
+        "what contains commands; auto takes the best there is",
+        ("auto", "bubblewrap", "landlock", "none"),
+    ),
+    "audit_log": Key("flag", "log the events of tools; receipts are written in any case"),
+}
+_PROVIDER: Final = {
+    "kind": Key("choice", "how the model is spoken to", KINDS),
+    "model": Key("text", "the model that is asked"),
+    "base_url": Key("url", "the address, where it is not the vendor's"),
+    "api_key_env": Key("variable", "the variable that holds the key"),
+    "api_key_file": Key("path", "the file that holds the key"),
+    "timeout_s": _seconds("seconds until an answer must be complete"),
+    "temperature": Key("number", "how much chance there is in an answer", most=2),
+    "fixture": Key("path", "of mock: the answers to play"),
+    "providers": Key("list", "of reliable: who is asked, in order"),
+    "routes": Key("map", "of router: hint = provider"),
+    "default": Key("text", "of router: who is asked without a hint"),
+    "provider": Key("text", "of recorded: whose exchanges are recorded"),
+    "file": Key("path", "of recorded: where they are kept"),
+    "mode": Key("choice", "of recorded: what to do", ("record", "play")),
+}
+_CLI: Final = {
+    "enabled": Key("flag", "whether the agent can be used from the terminal"),
+    "tools_allow": Key("list", "the tools that the model may call"),
+}
+_MEMORY: Final = {
+    "backend": Key("choice", "how conversations are kept", ("sqlite",)),
+    "path": Key("path", "where conversations are kept"),
+}
+_RECEIPTS: Final = {
+    "enabled": Key("flag", "without receipts every tool call is denied"),
+    "path": Key("path", "where the receipts of tool calls are kept"),
+}
+_LIMITS: Final = {
+    "max_tool_rounds": Key("count", "rounds of tool calls in one turn", least=1, most=1000),
+    "max_response_bytes": Key("count", "largest answer of a model", least=1024, most=64 * 2**20),
+    "tool_timeout_s": _seconds("seconds that a tool may take"),
+    "shell_timeout_s": _seconds("seconds that a command may take"),
+    "http_timeout_s": _seconds("seconds that a request of the http tool may take"),
+}
+TABLES: Final[Mapping[tuple[str, ...], Mapping[str, Key]]] = {
+    (): _TOP,
+    ("security",): _SECURITY,
+    (*MODELS, ANY): _PROVIDER,
+    ("channels", "cli"): _CLI,
+    ("memory",): _MEMORY,
+    ("receipts",): _RECEIPTS,
+    ("limits",): _LIMITS,
+}
+
+_WIRE: Final = ("base_url", "api_key_env", "api_key_file", "timeout_s", "temperature")
+BELONGING: Final[Mapping[str, tuple[str, ...]]] = {
+    "mock": ("fixture", "timeout_s"),
+    "openai-compatible": _WIRE,
+    "gemini": _WIRE,
+    "anthropic": _WIRE,
+    "reliable": ("providers", "temperature"),
+    "router": ("routes", "default", "temperature"),
+    "recorded": ("provider", "file", "mode", "temperature"),
+}
+"""Kind of provider → the keys that count beside ``kind`` and ``model``."""
+
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "openai-compatible": ("base_url",),
+    "reliable": ("providers",),
+    "recorded": ("file",),
+}
+SECRETS: Final = frozenset(
+    {"api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "secret"}
+    | {"password", "authorization", "bearer", "credentials"}
+)
+"""Names under which a key would stand in the file itself."""
+
+
+def known(table: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names that may stand in a table: its keys, and the tables below it."""
+    depth = len(table)
+    below = [path[depth] for path in TABLES if len(path) > depth and path[:depth] == table]
+    return tuple(dict.fromkeys([*TABLES.get(table, ()), *below]))
+
+
+def find(names: tuple[str, ...]) -> Key | None:
+    """Return the key of that name, if there is one."""
+    if len(names) == len(MODELS) + 2 and names[: len(MODELS)] == MODELS:
+        return _PROVIDER.get(names[-1])
+    return TABLES.get(names[:-1], {}).get(names[-1]) if names else None
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a name is one under which a key would be written down."""
+    return name.lower().replace("-", "_") in SECRETS

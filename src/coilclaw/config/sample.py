@@ -1,0 +1,162 @@
+"""The configuration that ``init`` writes: complete, with a comment at every key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.config import expand, models
+from coilclaw.config.keys import ANY, MODELS, TABLES
+from coilclaw.config.sections import MEMORY_NAME, RECEIPTS_NAME, WORKSPACE
+from coilclaw.config.tomltext import header, name, written
+from coilclaw.config.values import CliChannel, Security
+from coilclaw.errors import UsageError
+from coilclaw.runtime.settings import Limits
+from coilclaw.security.settings import FORBIDDEN_PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from coilclaw.config.keys import Key
+    from coilclaw.config.tomltext import Value
+    from coilclaw.providers.settings import ProviderSettings
+
+_WIDTH: Final = 96
+_HEAD: Final = """\
+# The configuration of CoilClaw. Every key has its default here, and has it when it is left out.
+# In paths ~, $VAR and ${VAR} are expanded. Keys of models do not belong into this file: name the
+# variable (api_key_env) or the file (api_key_file) that holds one.
+# Check with: coilclaw config validate
+"""
+_MORE_PROVIDERS: Final = """\
+
+# More kinds of provider:
+# [providers.models.gemini]
+# kind = "gemini"
+# model = "gemini-2.5-pro"
+# api_key_env = "GEMINI_API_KEY"
+#
+# [providers.models.anthropic]
+# kind = "anthropic"
+# model = "claude-sonnet-4-5"
+# api_key_file = "~/.coilclaw/keys/anthropic.key"
+# timeout_s = 120
+# temperature = 0.2
+#
+# [providers.models.steady]
+# kind = "reliable"  # asks the next one when one cannot be reached
+# providers = ["gemini", "local"]
+#
+# [providers.models.chosen]
+# kind = "router"  # asks by hint
+# routes = { fast = "local" }
+# default = "gemini"
+#
+# [providers.models.taped]
+# kind = "recorded"  # keeps every exchange; mode = "play" gives them back
+# provider = "gemini"
+# file = "exchanges.jsonl"
+# mode = "record"
+"""
+
+
+def text(home: Path, environ: Mapping[str, str], workspace: Path | None = None) -> str:
+    """Return the text; read with the same home and environment, it is all defaults."""
+    parts = [_HEAD]
+    explained: set[Key] = set()
+    for table, values in _values(home, environ, workspace):
+        general = (*MODELS, ANY) if table[:2] == MODELS else table
+        lines = ["", header(table)] if table else [""]
+        for key, value in values.items():
+            described = TABLES[general][key]
+            if described not in explained:
+                explained.add(described)
+                lines += _comment(described)
+            lines.append(f"{name(key)} = {written(value)}")
+        parts.append("\n".join(lines) + "\n")
+        if table == (*MODELS, "openai_compatible"):
+            parts.append(_MORE_PROVIDERS)
+    return "".join(parts)
+
+
+def written_path(path: Path, environ: Mapping[str, str]) -> str:
+    """Write an absolute path for the file; what is below the user's home begins with ``~``."""
+    whole = str(path)
+    try:
+        whole.encode()
+    except UnicodeEncodeError as problem:
+        raise UsageError(
+            f"{whole!r} is not UTF-8 and cannot be written into the configuration",
+            rule="config.path",
+        ) from problem
+    own = (expand.user_home(environ) or "").rstrip("/")
+    if own and whole.startswith(f"{own}/"):
+        return "~" + expand.escaped(whole[len(own) :])
+    return expand.escaped(whole)
+
+
+def _comment(key: Key) -> list[str]:
+    from textwrap import wrap
+
+    choices = f" ({', '.join(key.allowed)})" if len(key.allowed) > 1 else ""
+    return [f"# {line}" for line in wrap(key.meaning + choices, _WIDTH)]
+
+
+def _whole(seconds: float) -> float:
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def _values(
+    home: Path, environ: Mapping[str, str], workspace: Path | None
+) -> Iterator[tuple[tuple[str, ...], dict[str, Value]]]:
+    usual, limits, channel = Security(), Limits(), CliChannel()
+    yield (
+        (),
+        {
+            "workspace_dir": written_path(workspace, environ) if workspace else WORKSPACE,
+            "default_provider": models.DEFAULT_NAME,
+            "default_model": models.MOCK_MODEL,
+        },
+    )
+    yield (
+        ("security",),
+        {
+            "autonomy": usual.autonomy.value,
+            "workspace_only": usual.workspace_only,
+            "forbidden_paths": FORBIDDEN_PATHS,
+            "forbidden_commands": usual.forbidden_commands,
+            "allowed_commands": usual.allowed_commands,
+            "allowed_domains": usual.allowed_domains,
+            "harmless_commands": usual.harmless_commands,
+            "sandbox": usual.sandbox,
+            "audit_log": usual.audit_log,
+        },
+    )
+    for settings in models.defaults().values():
+        yield (*MODELS, settings.name), _provider(settings)
+    yield ("channels", "cli"), {"enabled": channel.enabled, "tools_allow": channel.tools_allow}
+    yield ("memory",), {"backend": "sqlite", "path": written_path(home / MEMORY_NAME, environ)}
+    yield (
+        ("receipts",),
+        {"enabled": True, "path": written_path(home / RECEIPTS_NAME, environ)},
+    )
+    yield (
+        ("limits",),
+        {
+            "max_tool_rounds": limits.max_tool_rounds,
+            "max_response_bytes": limits.max_response_bytes,
+            "tool_timeout_s": _whole(limits.tools.tool_timeout_s),
+            "shell_timeout_s": _whole(limits.tools.shell_timeout_s),
+            "http_timeout_s": _whole(limits.tools.http_timeout_s),
+        },
+    )
+
+
+def _provider(settings: ProviderSettings) -> dict[str, Value]:
+    values: dict[str, Value] = {"kind": settings.kind}
+    if settings.base_url:
+        values["base_url"] = settings.base_url
+    values["model"] = settings.model
+    if settings.api_key_env:
+        values["api_key_env"] = settings.api_key_env
+    return values

@@ -1,0 +1,87 @@
+"""The configuration, read: one value per section, defaults filled in, paths expanded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from coilclaw.runtime.settings import Limits
+from coilclaw.security.autonomy import Autonomy
+from coilclaw.security.settings import FORBIDDEN_COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coilclaw.providers.settings import ProviderSettings
+    from coilclaw.workspace.sandbox import Kind
+
+DEFAULT_TOOLS: Final = (
+    "time",
+    "file_list",
+    "file_read",
+    "file_write",
+    "apply_changes",
+    "shell",
+    "http",
+    "memory_search",
+    "ask_user",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """``[security]``."""
+
+    autonomy: Autonomy = Autonomy.SUPERVISED
+    workspace_only: bool = True
+    forbidden_paths: tuple[Path, ...] = ()
+    """Expanded and absolute; links are not followed yet."""
+    forbidden_commands: tuple[str, ...] = FORBIDDEN_COMMANDS
+    allowed_commands: tuple[str, ...] = ()
+    allowed_domains: tuple[str, ...] = ()
+    harmless_commands: bool = True
+    sandbox: Kind = "auto"
+    audit_log: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CliChannel:
+    """``[channels.cli]``."""
+
+    enabled: bool = True
+    tools_allow: tuple[str, ...] = DEFAULT_TOOLS
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """``[memory]``."""
+
+    path: Path
+    backend: Literal["sqlite"] = "sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptSettings:
+    """``[receipts]``."""
+
+    path: Path
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole of ``config.toml``."""
+
+    path: Path
+    workspace_dir: Path
+    default_provider: str
+    default_model: str
+    security: Security
+    providers: Mapping[str, ProviderSettings]
+    memory: MemorySettings
+    receipts: ReceiptSettings
+    cli: CliChannel = field(default_factory=CliChannel)
+    limits: Limits = field(default_factory=Limits)
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """What works and is doubtful: who else can change the file, state inside the workspace."""
