@@ -15,7 +15,7 @@ ROUNDS = 25
 TARGET = 4.0
 
 
-def _install(directory: Path) -> Path:
+def install(directory: Path) -> Path:
     """Install the product as pip leaves it for a user, bytecode included; return its ``bin``."""
     root = Path(__file__).parent.parent
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -39,7 +39,7 @@ def _seconds(argv: list[str]) -> float:
 def run() -> list[Measurement]:
     """Compare ``coilclaw --version`` with ``python -c pass`` of the same environment."""
     with tempfile.TemporaryDirectory() as directory:
-        bin_directory = _install(Path(directory))
+        bin_directory = install(Path(directory))
         product = [str(bin_directory / "coilclaw"), "--version"]
         floor = [str(bin_directory / "python"), "-c", "pass"]
         # Interleaved, so that whatever else the machine does falls on both alike.

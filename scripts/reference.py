@@ -101,7 +101,7 @@ def _tree(kind: type[errors.CoilClawError]) -> list[type[errors.CoilClawError]]:
 SHAPE = re.compile(r"([a-z]+)\.([a-z_]+)")
 NO_RULES = frozenset({"coilclaw", "core", "encodings", "gc", "index", "info", "maintenance", "os"})
 FILES = frozenset(
-    {"json", "jsonl", "lock", "md", "py", "pyz", "sh", "toml", "torn", "txt", "worktree"}
+    {"json", "jsonl", "lock", "md", "py", "pyz", "sh", "sqlite", "toml", "torn", "txt", "worktree"}
 )
 """What dotted texts that are no rules begin or end with: modules, settings of git, files."""
 

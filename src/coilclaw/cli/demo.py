@@ -56,10 +56,26 @@ Just a small clean-up:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("what", choices=("deliver",), metavar="WHAT", help="deliver")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=("agent", "deliver"),
+        default="agent",
+        metavar="WHAT",
+        help="agent (default): tools behind the gate; deliver: a model's answer on a tree",
+    )
 
 
-def run(args: argparse.Namespace, console: Console) -> int:  # noqa: ARG001 - one demo so far
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Play one of the demos."""
+    if args.what == "deliver":
+        return _deliver(console)
+    from coilclaw.cli import demoagent
+
+    return demoagent.run(console)
+
+
+def _deliver(console: Console) -> int:
     """Apply a sample answer, refuse an evil one, and take the first back."""
     from coilclaw.app.tree import open_tree
     from coilclaw.cli.dispatch import DONE, FAILED

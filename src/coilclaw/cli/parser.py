@@ -7,6 +7,16 @@ from importlib import import_module
 from typing import Final
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "init": ("init", "make the configuration, the memory and the workspace"),
+    "onboard": ("onboard", "choose a model, autonomy and workspace, and write the configuration"),
+    "agent": ("agent", "talk with the agent, once or for as long as you like"),
+    "config": ("config", "validate, show and change the configuration"),
+    "provider": ("provider", "list and test the configured models"),
+    "tool": ("tool", "list the tools, and run one through the guard"),
+    "memory": ("memory", "list, search, show and clear what was said"),
+    "receipt": ("receipt", "list, show, verify and export the receipts of tool calls"),
+    "policy": ("policy", "show, explain and check what is allowed"),
+    "estop": ("estop", "stop all tools of all processes at once"),
     "apply": ("apply", "apply a model's answer to a tree, all or nothing"),
     "undo": ("undo", "take a change back"),
     "changes": ("changes", "list and show the changes made to a tree"),

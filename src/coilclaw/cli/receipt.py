@@ -1,0 +1,168 @@
+"""``coilclaw receipt``: what tools were called, and the proof of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coilclaw.cli.parser import add_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from coilclaw.cli.console import Console
+    from coilclaw.receipts.book import ReceiptBook
+    from coilclaw.receipts.verification import OpenIntent, Verification
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="receipts, oldest first", allow_abbrev=False)
+    listing.add_argument("--limit", type=int, metavar="N", help="only the newest N")
+    add_json(listing)
+    showing = actions.add_parser("show", help="one receipt", allow_abbrev=False)
+    showing.add_argument("id", metavar="ID", help="its id, or the beginning of it")
+    add_json(showing)
+    checking = actions.add_parser(
+        "verify", help="replay the chain and name the first broken link", allow_abbrev=False
+    )
+    add_json(checking)
+    exporting = actions.add_parser(
+        "export", help="all receipts as JSON lines, exactly as written", allow_abbrev=False
+    )
+    exporting.add_argument("--output", metavar="FILE", help="write there (default: print)")
+    exporting.add_argument(
+        "--intents", action="store_true", help="export the log of intents instead"
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """List, show, verify or export receipts."""
+    from coilclaw.app.agentwiring import open_book
+    from coilclaw.app.home import home
+
+    with open_book(home()) as book:
+        match args.action:
+            case "list":
+                return _list(book, args.limit, console)
+            case "show":
+                return _show(book, args.id, console)
+            case "verify":
+                return _verify(book, console)
+            case _:
+                return _export(book, args.output, console, intents=args.intents)
+
+
+def _list(book: ReceiptBook, limit: int | None, console: Console) -> int:
+    from coilclaw.cli.dispatch import DONE
+    from coilclaw.errors import UsageError
+
+    if limit is not None and limit < 1:
+        raise UsageError("--limit is at least 1", rule="usage.limit")
+    found = book.receipts() if limit is None else iter(book.last(limit))
+    if console.as_json:
+        console.data(list(found))
+        return DONE
+    empty = True
+    for receipt in found:
+        empty = False
+        status = str(receipt["status"])
+        style = {"denied": "yellow", "failed": "red"}.get(status)
+        console.print(
+            f"{receipt['id']}  {str(receipt['timestamp'])[:19]}Z  {status:<8} "
+            f"{receipt['risk']!s:<7} {receipt['tool']!s:<14} {receipt['approval']}",
+            style,
+        )
+    if empty:
+        console.note(f"no receipts in {book.path}")
+    return DONE
+
+
+def _show(book: ReceiptBook, name: str, console: Console) -> int:
+    from coilclaw.cli.dispatch import DONE
+
+    receipt = book.find(name)
+    if console.as_json:
+        console.data(receipt)
+        return DONE
+    for field, value in receipt.items():
+        console.print(f"{field:<16} {value}")
+    return DONE
+
+
+def _verify(book: ReceiptBook, console: Console) -> int:
+    from coilclaw.cli.dispatch import DONE, FAILED
+    from coilclaw.receipts.verification import verify
+    from coilclaw.runtime.identity import alive
+
+    found = verify(book, alive)
+    if console.as_json:
+        console.data(_record(found))
+        return DONE if found.ok else FAILED
+    for sentence in found.problems:
+        console.error(sentence, rule="receipts.chain")
+    for intent in found.open_intents:
+        _say_open(intent, console)
+    if found.more_open:
+        console.error(f"and {found.more_open} more without a receipt", rule="receipts.crashed")
+    if found.torn_bytes:
+        console.note(f"{found.torn_bytes} bytes at the end are torn; the next receipt mends that")
+    if found.ok:
+        console.print(
+            f"valid: {found.receipts} receipts, {found.intents} intents, the chain and the anchor",
+            "green",
+        )
+    return DONE if found.ok else FAILED
+
+
+def _say_open(intent: OpenIntent, console: Console) -> None:
+    when = f"{intent.id} {intent.tool} at {intent.timestamp} in {intent.conversation_id}"
+    if intent.running:
+        console.note(f"still running: {when}")
+    else:
+        console.error(
+            f"an intent has no receipt: {when}; the program died during the call, and whether it "
+            "had an effect is unknown",
+            rule="receipts.crashed",
+        )
+
+
+def _record(found: Verification) -> dict[str, object]:
+    return {
+        "ok": found.ok,
+        "receipts": found.receipts,
+        "intents": found.intents,
+        "broken_at": found.broken_at,
+        "problems": list(found.problems),
+        "open_intents": [
+            {
+                "id": intent.id,
+                "timestamp": intent.timestamp,
+                "tool": intent.tool,
+                "conversation_id": intent.conversation_id,
+                "running": intent.running,
+            }
+            for intent in found.open_intents
+        ],
+        "more_open": found.more_open,
+        "anchor": found.anchor,
+        "unanchored": found.unanchored,
+        "torn_bytes": found.torn_bytes,
+    }
+
+
+def _export(book: ReceiptBook, output: str | None, console: Console, *, intents: bool) -> int:
+    from coilclaw.cli.dispatch import DONE
+    from coilclaw.receipts.export import export
+
+    if output is None:
+        console.out.flush()
+        count = export(book, sys.stdout.buffer, intents=intents)
+        sys.stdout.buffer.flush()
+    else:
+        with Path(output).open("wb") as file:
+            count = export(book, file, intents=intents)
+    console.note(f"{count} {'intents' if intents else 'receipts'} exported")
+    return DONE
