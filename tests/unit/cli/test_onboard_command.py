@@ -288,7 +288,7 @@ def test_a_model_that_does_not_answer_can_be_kept_all_the_same(world: World) -> 
     ]
     with terminal(world, *flags) as person:
         person.answer("Go on anyway? [y/N]", "")
-        assert person.finish() == 2
+        assert person.finish() == 4
     assert not world.home.exists()
     with terminal(world, *flags) as person:
         person.answer("Go on anyway? [y/N]", "y")
