@@ -7,36 +7,37 @@ import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from coilclaw.app import providers
 from coilclaw.app.policy import Policy
 from coilclaw.config.load import load
+from coilclaw.domain.messages import ToolSpec
 from coilclaw.errors import UsageError
 from coilclaw.memory.store import Memory
-from coilclaw.receipts.book import ReceiptBook
 from coilclaw.runtime.estop import Estop
-from coilclaw.runtime.guard import Guard
 from coilclaw.runtime.identity import new_id
 from coilclaw.runtime.loop import Loop
 from coilclaw.runtime.undoing import Undoing
-from coilclaw.security.redaction import Redactor
 from coilclaw.tools.builtin import builtin
 from coilclaw.tools.contract import ToolContext
-from coilclaw.tools.schema import Validators
-from coilclaw.workspace.process import Cancellation
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.workspace.cancel import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from coilclaw.config.values import Config
-    from coilclaw.domain.messages import ToolCall, ToolSpec
+    from coilclaw.domain.messages import ToolCall
     from coilclaw.domain.toolcalls import Approve, ToolResult
     from coilclaw.domain.turns import Recollection
+    from coilclaw.receipts.book import ReceiptBook
+    from coilclaw.runtime.guard import Guard
     from coilclaw.runtime.handle import TurnOutcome, Undone
+    from coilclaw.tools.contract import Tool
+    from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.state import TreeState
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ def open_memory(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator
 @contextmanager
 def open_book(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator[ReceiptBook]:
     """The receipts by themselves."""
+    from coilclaw.receipts.book import ReceiptBook
+
     path = open_config(home, environ).receipts.path
     with ReceiptBook(path, key_path=key_path(home)) as book:
         yield book
@@ -93,31 +96,27 @@ class Runtime:
         self._environ = environ
         self._people = people
         self.policy_source = Policy(config, home)
-        self.redactor = Redactor(providers.secrets(config.providers, environ))
-        self._root = stack.enter_context(_workspace(config))
-        self._state = TreeState.of(home, self._root.path)
-        _repair(self._root, self._state)
+        self.redactor = providers.redactor(config.providers, environ)
+        _check_workspace(config)
+        self._stack = stack
         self.memory = Memory(config.memory.path)
         stack.callback(self.memory.close)
-        self.undoing = Undoing(self._root, self._state)
-        self.guard = self._guard(stack)
-        self._stack = stack
+        self.undoing = Undoing(lambda: self.tree)
+        self.estop = Estop.of(home)
         self._loop: Loop | None = None
         self._provider_name = config.default_provider
 
-    def _guard(self, stack: ExitStack) -> Guard:
-        config = self.config
-        book = None
-        if config.receipts.enabled:
-            book = ReceiptBook(config.receipts.path, key_path=key_path(self.home))
-            book.create()
-            stack.callback(book.close)
-        tools = {tool.name: tool for tool in builtin()}
+    @cached_property
+    def guard(self) -> Guard:
+        """The one way to a tool."""
+        from coilclaw.runtime.guard import Guard
+        from coilclaw.tools.schema import Validators
+
         return Guard(
-            tools=tools,
-            allowed=frozenset(config.cli.tools_allow),
-            book=book,
-            estop=Estop.of(self.home),
+            tools=self.known_tools,
+            allowed=self.allowed_tools,
+            book=self._open_book(),
+            estop=self.estop,
             approve=self._people.approve,
             policy_hash=lambda: self.policy_source.hash,
             validators=Validators(),
@@ -127,12 +126,44 @@ class Runtime:
             ),
         )
 
+    def _open_book(self) -> ReceiptBook | None:
+        if not self.config.receipts.enabled:
+            return None
+        from coilclaw.receipts.book import ReceiptBook
+
+        book = ReceiptBook(self.config.receipts.path, key_path=key_path(self.home))
+        book.create()
+        self._stack.callback(book.close)
+        return book
+
+    @cached_property
+    def known_tools(self) -> Mapping[str, Tool]:
+        """Every tool there is, by name."""
+        return {tool.name: tool for tool in builtin()}
+
+    @cached_property
+    def allowed_tools(self) -> frozenset[str]:
+        """The names of those that the channel allows."""
+        return frozenset(self.config.cli.tools_allow)
+
+    @cached_property
+    def tree(self) -> tuple[Root, TreeState]:
+        """The workspace, opened when the first tool needs it."""
+        from coilclaw.workspace.resolve import Root
+        from coilclaw.workspace.state import TreeState
+
+        root = self._stack.enter_context(Root(self.config.workspace_dir))
+        state = TreeState.of(self.home, root.path)
+        _repair(root, state)
+        return root, state
+
     def context(self, conversation_id: str, turn_id: str) -> ToolContext:
         """What one call gets to work with."""
         policy = self.policy_source
+        root, state = self.tree
         return ToolContext(
-            root=self._root,
-            state=self._state,
+            root=root,
+            state=state,
             home=self.home,
             security=policy.settings,
             locate=policy.places.locate,
@@ -175,7 +206,9 @@ class Runtime:
         return Loop(
             provider=provider,
             model=model,
-            guard=self.guard,
+            tools=self.tools(),
+            guard=lambda: self.guard,
+            estop=self.estop,
             memory=self.memory,
             security=self.policy_source.settings,
             limits=config.limits,
@@ -215,7 +248,14 @@ class Runtime:
             self.undoing.after(conversation_id, turn)
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        return self.loop.tools()
+        """The active tools, as a model is told of them; without receipts there are none."""
+        if not self.config.receipts.enabled:
+            return ()
+        return tuple(
+            ToolSpec(tool.name, tool.description, tool.parameters_schema)
+            for tool in self.known_tools.values()
+            if tool.name in self.allowed_tools
+        )
 
     def search(self, query: str, limit: int = 20) -> tuple[Recollection, ...]:
         return self.memory.search(query, limit=limit)
@@ -250,7 +290,7 @@ class Runtime:
     def policy(self) -> Mapping[str, str]:
         """The policy in force, as label → text."""
         said = describe(self.config, self.policy_source)
-        return {**said, "emergency stop": "set" if self.guard.estop.set else "not set"}
+        return {**said, "emergency stop": "set" if self.estop.set else "not set"}
 
 
 def describe(config: Config, policy: Policy) -> Mapping[str, str]:
@@ -308,14 +348,13 @@ def _repair(root: Root, state: TreeState) -> None:
         recovery.repair(root, state)
 
 
-def _workspace(config: Config) -> Root:
+def _check_workspace(config: Config) -> None:
     if not config.workspace_dir.is_dir():
         raise UsageError(
             f"the workspace {config.workspace_dir} does not exist",
             rule="workspace.missing",
             hint="'coilclaw init' makes it; workspace_dir in the configuration names it",
         )
-    return Root(config.workspace_dir)
 
 
 def _now() -> datetime:

@@ -140,7 +140,7 @@ class Policy:
 def _files(config: Config) -> tuple[Path, ...]:
     """Files of ours that the configuration may place anywhere, with those that belong to them."""
     from coilclaw.receipts.book import intents_path
-    from coilclaw.storage.view import anchor_path
+    from coilclaw.storage.paths import anchor_path
 
     memory, receipts = config.memory.path, config.receipts.path
     logs = (receipts, intents_path(receipts))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.messages import ProviderCapabilities
+from coilclaw.domain.redacting import NothingToRedact
 from coilclaw.domain.secret import Secret
 from coilclaw.errors import ProviderAuth, UsageError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.domain.messages import ChatRequest, ChatResponse, Provider
+    from coilclaw.domain.redacting import Redacting
     from coilclaw.providers.settings import ProviderSettings
 
 MAX_KEY_BYTES: Final = 16 * 2**10
@@ -51,6 +53,16 @@ def build(
     """
     builder = _Builder(settings, environ, max_response_bytes, redact, report or _warn)
     return builder.build(name, _Place())
+
+
+def redactor(settings: Mapping[str, ProviderSettings], environ: Mapping[str, str]) -> Redacting:
+    """Return what takes every secret of the configured providers out of a text."""
+    known = secrets(settings, environ)
+    if not known:
+        return NothingToRedact()
+    from coilclaw.security.redaction import Redactor
+
+    return Redactor(known)
 
 
 def secrets(

@@ -24,11 +24,11 @@ DEFAULT_BUILD_TIMEOUT_S: Final = 30 * 60
 def main() -> int:
     """Run as the executable ``code-commit``."""
     from coilclaw.cli.dispatch import perform
-    from coilclaw.cli.main import make_ready
+    from coilclaw.cli.main import leave, make_ready
     from coilclaw.cli.parser import single_parser
 
     make_ready()
-    return perform(single_parser("code-commit", "commit").parse_args(sys.argv[1:]))
+    return leave(perform(single_parser("code-commit", "commit").parse_args(sys.argv[1:])))
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

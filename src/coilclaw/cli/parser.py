@@ -41,7 +41,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="version", version=f"coilclaw {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    # With the name given, argparse need not format a usage line to find it.
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", prog=parser.prog
+    )
     for name, (module, summary) in COMMANDS.items():
         if only not in {None, name}:
             continue

@@ -30,7 +30,6 @@ def logging_for(environ: Mapping[str, str], config: Config | None = None) -> Log
 def _redact(environ: Mapping[str, str], config: Config | None) -> Callable[[str], str]:
     if config is None:
         return str
-    from coilclaw.app.providers import secrets
-    from coilclaw.security.redaction import Redactor
+    from coilclaw.app.providers import redactor
 
-    return Redactor(secrets(config.providers, environ)).redact
+    return redactor(config.providers, environ).redact

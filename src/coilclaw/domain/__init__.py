@@ -9,6 +9,7 @@ PUBLIC_MODULES: Final = (
     "files",
     "freeform",
     "messages",
+    "redacting",
     "secret",
     "toolcalls",
     "treediff",

@@ -15,7 +15,7 @@ from coilclaw.errors import VerificationFailed
 from coilclaw.receipts.book import intents_path
 from coilclaw.receipts.records import ID_FIELD, INTENT_HASH, RECEIPT_HASH
 from coilclaw.storage import verify as journals
-from coilclaw.storage.view import anchor_path
+from coilclaw.storage.paths import anchor_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

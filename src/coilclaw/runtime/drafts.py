@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from coilclaw.security.redaction import Redactor
+    from coilclaw.domain.redacting import Redacting
 
 
 class Drafts:
     """Passes pieces on as soon as no secret can begin in them; the rest when it is left."""
 
-    def __init__(self, draft: Callable[[str], None] | None, redactor: Redactor) -> None:
+    def __init__(self, draft: Callable[[str], None] | None, redactor: Redacting) -> None:
         self._draft = draft
         self._stream = redactor.stream()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

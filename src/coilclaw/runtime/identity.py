@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import UsageError
@@ -33,7 +32,7 @@ def alive(process: str) -> bool:
 
 def new_id(kind: str) -> str:
     """An id that nobody else has."""
-    return f"{kind}-{secrets.token_hex(8)}"
+    return f"{kind}-{os.urandom(8).hex()}"
 
 
 def conversation(text: str) -> str:

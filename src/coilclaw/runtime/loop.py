@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.messages import ChatRequest, ToolSpec
+from coilclaw.domain.messages import ChatRequest
 from coilclaw.domain.turns import ToolAnswer, TurnRecord
 from coilclaw.errors import ProviderMalformed
 from coilclaw.providers import streaming
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from coilclaw.domain.messages import ChatResponse, Json, Provider, ToolCall
+    from coilclaw.domain.messages import ChatResponse, Json, Provider, ToolCall, ToolSpec
+    from coilclaw.domain.redacting import Redacting
     from coilclaw.memory.store import Memory
+    from coilclaw.runtime.estop import Estop
     from coilclaw.runtime.guard import Guard
     from coilclaw.runtime.settings import Limits
     from coilclaw.runtime.undoing import Undoing
-    from coilclaw.security.redaction import Redactor
     from coilclaw.security.settings import SecuritySettings
     from coilclaw.tools.contract import ToolContext
 
@@ -65,11 +66,15 @@ class Loop:
 
     provider: Provider
     model: str
-    guard: Guard
+    tools: tuple[ToolSpec, ...]
+    """What the model may call."""
+    guard: Callable[[], Guard]
+    """Made when the first call comes: many conversations never need it."""
+    estop: Estop
     memory: Memory
     security: SecuritySettings
     limits: Limits
-    redactor: Redactor
+    redactor: Redacting
     undoing: Undoing
     context: Callable[[str, str], ToolContext]
     """Makes the context of a call, for a conversation and a turn."""
@@ -137,8 +142,8 @@ class Loop:
             tally.rounds += 1
 
     def _ask(self, turn: Turn, records: list[TurnRecord]) -> ChatResponse:
-        stopped = self.guard.estop.set
-        tools = () if stopped else self.tools()
+        stopped = self.estop.set
+        tools = () if stopped else self.tools
         request = ChatRequest(
             system_prompt=system_prompt(
                 self.security, tools, stopped=stopped, rounds=self.limits.max_tool_rounds
@@ -180,13 +185,14 @@ class Loop:
         self, turn: Turn, tally: Tally, calls: tuple[ToolCall, ...], *, refused: bool
     ) -> tuple[ToolAnswer, ...]:
         answers = []
+        guard = self.guard()
         for call in calls:
             context = self.context(turn.conversation_id, turn.id)
             if refused:
                 reason = f"{self.limits.max_tool_rounds} rounds of tool calls are used up"
-                result = self.guard.refuse(call, context, ROUNDS_RULE, reason)
+                result = guard.refuse(call, context, ROUNDS_RULE, reason)
             else:
-                result = self.guard.call(call, context)
+                result = guard.call(call, context)
             tally.calls += 1
             tally.denials += result.metadata.get("status") == "denied"
             answers.append(
@@ -204,16 +210,6 @@ class Loop:
     def _results(self, turn: Turn, answers: tuple[ToolAnswer, ...]) -> TurnRecord:
         return TurnRecord(
             turn.conversation_id, turn.id, self._time(), "tool", "", tool_results=answers
-        )
-
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The active tools, as the model is told of them."""
-        if self.guard.book is None:
-            return ()
-        return tuple(
-            ToolSpec(tool.name, tool.description, tool.parameters_schema)
-            for tool in self.guard.tools.values()
-            if tool.name in self.guard.allowed
         )
 
     def _add(self, records: list[TurnRecord], record: TurnRecord) -> None:

@@ -17,6 +17,7 @@ from coilclaw.errors import CoilClawError, UndoRefused
 from coilclaw.runtime.handle import Undone
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from coilclaw.domain.treediff import TreeDiff
@@ -43,12 +44,20 @@ class Span:
 class Undoing:
     """Remembers what turns changed in one workspace, and takes it back."""
 
-    def __init__(self, root: Root, state: TreeState) -> None:
-        self._root = root
-        self._state = state
+    def __init__(self, tree: Callable[[], tuple[Root, TreeState]]) -> None:
+        self._tree = tree
+        """The workspace, which may not be open yet."""
         self._open: set[tuple[str, str]] = set()
         """The conversations and turns whose picture before is taken."""
         self._guard = threading.Lock()
+
+    @property
+    def _root(self) -> Root:
+        return self._tree()[0]
+
+    @property
+    def _state(self) -> TreeState:
+        return self._tree()[1]
 
     @cached_property
     def _store(self) -> SnapshotStore:

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "sqlite", "verify", "view")
+PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "paths", "sqlite", "verify")

@@ -31,8 +31,9 @@ from coilclaw.storage.descriptor import (
     this_process,
     unlock,
 )
+from coilclaw.storage.paths import anchor_path
 from coilclaw.storage.torn import Recovered, set_aside
-from coilclaw.storage.view import anchor_path, read_anchor
+from coilclaw.storage.view import read_anchor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.storage.atomic import sync_directory, write_all
-from coilclaw.storage.view import torn_path
+from coilclaw.storage.paths import torn_path
 
 if TYPE_CHECKING:
     from pathlib import Path

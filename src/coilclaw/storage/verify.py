@@ -17,7 +17,8 @@ from coilclaw.storage import anchor as anchors
 from coilclaw.storage.atomic import read_private
 from coilclaw.storage.breaks import Break, Reason, Scene, Suspect
 from coilclaw.storage.chain import FIRST_HASH, Flaw, Form, Head, lines
-from coilclaw.storage.view import View, anchor_path, open_view
+from coilclaw.storage.paths import anchor_path
+from coilclaw.storage.view import View, open_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from coilclaw.errors import EnvironmentFault
 from coilclaw.storage.anchor import ANCHOR_BYTES
 from coilclaw.storage.descriptor import lock, unlock
+from coilclaw.storage.paths import anchor_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +27,6 @@ class View:
     file: BinaryIO | None
     size: int
     anchor: bytes | None
-
-
-def anchor_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.anchor")
-
-
-def torn_path(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.torn-{number}")
 
 
 @contextmanager

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.treepath import TreePath, shown
 from coilclaw.errors import PathRefused, PlanRefused
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coilclaw.changes.sighting import Sighting
     from coilclaw.tools.contract import ToolContext
+    from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.state import TreeState
 
 MAX_PATH: Final = 4096
 
@@ -83,6 +83,9 @@ def tree(spot: Spot, context: ToolContext) -> Iterator[tuple[Root, TreeState]]:
     if spot.inside:
         yield context.root, context.state
         return
+    from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.state import TreeState
+
     with Root(Path("/")) as root:
         yield root, TreeState.of(context.home, root.path)
 

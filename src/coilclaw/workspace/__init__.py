@@ -3,6 +3,7 @@
 from typing import Final
 
 PUBLIC_MODULES: Final = (
+    "cancel",
     "changefile",
     "changelog",
     "delivery",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import EnvironmentFault, JournalDamaged, UsageError
 from coilclaw.storage.journal import Journal
+from coilclaw.storage.paths import anchor_path
 from coilclaw.storage.verify import verify
-from coilclaw.storage.view import anchor_path
 from coilclaw.workspace import changefile
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from coilclaw.errors import UsageError, VerificationFailed
 from coilclaw.receipts.book import Intent, Receipt, ReceiptBook, Status, intents_path
 from coilclaw.receipts.export import export
 from coilclaw.receipts.verification import OpenIntent, verify
-from coilclaw.storage.view import anchor_path
+from coilclaw.storage.paths import anchor_path
 
 CONTRIB = Path(__file__).parents[3] / "contrib" / "verify_receipts.py"
 
