@@ -34,7 +34,7 @@ def records(path, hash_field):
                 raise ValueError(f"{number}: the line is not complete")
             try:
                 record = json.loads(line)
-            except ValueError as problem:
+            except (ValueError, RecursionError) as problem:
                 raise ValueError(f"{number}: not JSON ({problem})") from None
             if not isinstance(record, dict) or not isinstance(record.get(hash_field), str):
                 raise ValueError(f"{number}: no {hash_field}")

@@ -2,7 +2,8 @@
 
 What the request holds is shown in rows that begin with ``|``, or behind a label of ours: nothing in
 it can look like a line of the prompt. What does not show is made visible, what is too long is
-cut with a note of how much is missing and the digest of the whole, and ``e`` shows all of it.
+cut with a note of how much is missing and the digest of the whole, and ``e`` shows all of it, which
+must have been seen before a yes counts.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SHOWN_DETAIL: Final = 6000
 """Characters of the detail that are shown unasked."""
 SHOWN_LINES: Final = 60
 """Lines of the detail that are shown unasked."""
+
+_CUT: Final = "… "
+"""What the note begins with that something is not shown; no row of a request does."""
 
 QUESTION: Final = "Approve? [y/N/a/e] "
 _YES: Final = frozenset({"y", "yes"})
@@ -72,7 +76,9 @@ class TerminalApprover:
             )
             return Reply.NO
         sys.stdout.flush()
-        self._print(self._request(request))
+        shown = self._request(request)
+        self._print(shown)
+        whole = not any(row.startswith(_CUT) for row in shown)
         while True:
             try:
                 answer = self._ask()
@@ -81,7 +87,10 @@ class TerminalApprover:
                 raise
             word = "" if answer is None else answer.strip().lower()
             if word in _EXPLAIN:
-                self._page(list(self._explanation(request)))
+                whole = self._page(list(self._explanation(request))) or whole
+                continue
+            if word in _YES | _ALWAYS and not whole:
+                self._screen.line("Not all of it was shown yet: 'e' shows it, to the end.")
                 continue
             if word in _YES | _ALWAYS:
                 return Reply.YES if word in _YES else Reply.ALWAYS
@@ -113,7 +122,7 @@ class TerminalApprover:
     def _arguments(self, text: str, limit: int | None) -> Iterator[str]:
         yield from self._rows(text[:limit], first="args: ")
         if limit is not None and len(text) > limit:
-            yield f"… {len(text) - limit} more characters of the arguments; {_whole(text)}"
+            yield f"{_CUT}{len(text) - limit} more characters of the arguments; {_whole(text)}"
 
     def _detail(self, lines: Sequence[str], most: int | None, limit: int | None) -> Iterator[str]:
         kept = list(lines[:most])
@@ -124,7 +133,7 @@ class TerminalApprover:
         missing = sum(map(len, lines)) - sum(map(len, kept))
         if len(kept) < len(lines) or missing:
             yield (
-                f"… {len(lines) - len(kept)} more lines, {missing} more characters; "
+                f"{_CUT}{len(lines) - len(kept)} more lines, {missing} more characters; "
                 f"{_whole(chr(10).join(lines))}"
             )
 
@@ -164,11 +173,11 @@ class TerminalApprover:
             with open(terminal, "w", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(text)
 
-    def _page(self, lines: list[str]) -> None:
-        """Print a screenful at a time, when there is a screen."""
+    def _page(self, lines: list[str]) -> bool:
+        """Print a screenful at a time, when there is a screen; say whether the end was seen."""
         if not (self._screen.terminal and self._keyboard.terminal):
             self._print(lines)
-            return
+            return True
         height = max(self._screen.size[1] - 1, 5)
         while lines:
             self._print(lines[:height])
@@ -177,7 +186,8 @@ class TerminalApprover:
                 prompt = f"-- {len(lines)} more rows: Enter goes on, q ends -- "
                 answer = self._keyboard.answer(self._screen, prompt)
                 if answer is None or answer.strip():
-                    return
+                    return False
+        return True
 
 
 def _within(lines: list[str], limit: int) -> list[str]:

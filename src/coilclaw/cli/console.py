@@ -60,7 +60,10 @@ class Console:
     def error(self, message: str, *, rule: str, hint: str | None = None) -> None:
         """Say what went wrong in one sentence, by which rule, and what to do."""
         self.out.flush()
-        self.note(f"coilclaw: {message} [{rule}]", "red")
+        first, *more = message.splitlines() or [""]
+        self.note(f"coilclaw: {first} [{rule}]", "red")
+        for line in more:
+            self.note(f"  {line.strip()}", "red")
         if hint:
             self.note(f"  hint: {hint}")
 

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     with logging_for(os.environ):
         if args.clear:
             was = estop.clear()
-            sentence = "cleared: tools may run again" if was else "it was not set"
+            sentence = "cleared: tools may run again" if was else "not set: nothing to clear"
         elif not args.status:
             estop.trigger(args.reason or "coilclaw estop")
             sentence = f"set: no tool runs until 'coilclaw estop --clear' ({estop.path})"

@@ -143,8 +143,6 @@ def _batch(args: argparse.Namespace, config: Config, console: Console) -> int:
 
     policies: dict[str | None, Policy] = {}
     while line := sys.stdin.readline(MAX_LINE_CHARS + 1):
-        if not line.strip():
-            continue
         try:
             question = _question(line)
             level = question.get("autonomy", args.autonomy)
@@ -173,13 +171,18 @@ def _question(line: str) -> dict[str, object]:
 
 
 def _answer(question: Mapping[str, object], config: Config, policy: Policy) -> dict[str, object]:
-    from coilclaw.tools.builtin import builtin
-
     tool = question.get("tool")
     if tool is not None:
-        if tool not in {one.name for one in builtin()}:
+        from contextlib import ExitStack
+
+        from coilclaw.app.home import home
+        from coilclaw.app.toolbox import allowed_of, tools_of
+
+        with ExitStack() as stack:
+            known = tools_of(config, home(), stack)
+        if tool not in known:
             return _denied("tool.unknown", f"there is no tool {tool!r}")
-        if tool not in config.cli.tools_allow:
+        if tool not in allowed_of(known.values(), config.cli.tools_allow):
             return _denied("tool.not_allowed", f"{tool} is not in channels.cli.tools_allow")
     return _told(policy.judge(_effects(question, tool)))
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coilclaw.cli.console import visible
 from coilclaw.cli.parser import add_json
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ def _list(book: ReceiptBook, limit: int | None, console: Console) -> int:
         empty = False
         status = str(receipt["status"])
         style = {"denied": "yellow", "failed": "red"}.get(status)
-        console.print(
+        # A model may have made the name up, so that nothing in it may act on whoever reads this.
+        line = (
             f"{receipt['id']}  {str(receipt['timestamp'])[:19]}Z  {status:<8} "
-            f"{receipt['risk']!s:<7} {receipt['tool']!s:<14} {receipt['approval']}",
-            style,
+            f"{receipt['risk']!s:<7} {receipt['tool']!s:<14} {receipt['approval']}"
         )
+        console.print(visible(line), style)
     if empty:
         console.note(f"no receipts in {book.path}")
     return DONE
@@ -107,8 +109,18 @@ def _verify(book: ReceiptBook, console: Console) -> int:
         _say_open(intent, console)
     if found.more_open:
         console.error(f"and {found.more_open} more without a receipt", rule="receipts.crashed")
+    if found.unanchored:
+        console.error(
+            f"{found.unanchored} of the {found.receipts} receipts stand after the anchor: a crash "
+            "left them there, or somebody added them without the key",
+            rule="receipts.unanchored",
+        )
     if found.torn_bytes:
-        console.note(f"{found.torn_bytes} bytes at the end are torn; the next receipt mends that")
+        console.error(
+            f"{found.torn_bytes} bytes at the end are no receipts: a crash left them there, or "
+            "somebody added them; the next receipt moves them aside",
+            rule="receipts.torn",
+        )
     if found.ok:
         console.print(
             f"valid: {found.receipts} receipts, {found.intents} intents, the chain and the anchor",

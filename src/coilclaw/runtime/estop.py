@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import contextmanager
@@ -51,12 +52,20 @@ class Estop:
         """Stop every tool call of every process, now and until it is cleared."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomic(self.path, f"{reason}\n".encode("utf-8", "replace"), mode=0o600)
+            self._create(reason)
         except OSError as problem:
             raise EnvironmentFault(
                 f"cannot create {self.path}: {problem.strerror}", rule="estop.create"
             ) from problem
         _log.warning("estop triggered: %s", reason, extra={"event": "estop_triggered"})
+
+    def _create(self, reason: str) -> None:
+        try:
+            write_atomic(self.path, f"{reason}\n".encode("utf-8", "replace"), mode=0o600)
+        except (OSError, EnvironmentFault):
+            # A full disk still has room for a name, and the name alone is the stop.
+            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+            sync_directory(self.path.parent)
 
     def clear(self) -> bool:
         """Let tools run again; say whether it was set."""

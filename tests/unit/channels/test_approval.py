@@ -176,3 +176,23 @@ def test_a_screen_that_knows_no_letters_beyond_ascii_gets_escapes() -> None:
     )
     out.flush()
     assert b"| caf<U+00E9> <U+202E>\n" in raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        _request(arguments="x" * (SHOWN_ARGUMENTS + 1)),
+        _request(detail=("x",) * (SHOWN_LINES + 1)),
+        _request(detail=("x" * 7000, "sandbox: none")),
+    ],
+)
+def test_a_yes_counts_only_when_all_of_it_was_shown(request_: ApprovalRequest) -> None:
+    reply, shown = _ask("y\na\n\n", request_)
+    assert reply is Reply.NO
+    assert shown.count("Not all of it was shown yet") == 2
+    assert _ask("y\ne\ny\n", request_)[0] is Reply.YES
+    assert _ask("e\na\n", request_)[0] is Reply.ALWAYS
+
+
+def test_text_that_looks_like_the_note_does_not_stand_in_for_it() -> None:
+    assert _ask("y\n", _request(detail=("… 3 more lines",)))[0] is Reply.YES

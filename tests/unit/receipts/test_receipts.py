@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from coilclaw.domain.canonical import digest, encode
 from coilclaw.errors import UsageError, VerificationFailed
 from coilclaw.receipts.book import Intent, Receipt, ReceiptBook, Status, intents_path
 from coilclaw.receipts.export import export
@@ -267,3 +268,28 @@ def test_a_line_naming_a_key_twice_is_noticed_without_us(book: ReceiptBook) -> N
     book.path.write_bytes(line.replace(b'"tool":', b'"tool":"x","tool":', 1))
     assert json.loads(book.path.read_bytes())["tool"] == "time"
     assert "canonical" in contrib(book).stderr
+
+
+def test_receipts_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
+    fill(book, 2)
+    book.close()
+    last = json.loads(book.path.read_bytes().splitlines()[-1])
+    forged = {**last, "id": "receipt-forged", "status": "denied", "intent_hash": ""}
+    forged["previous_hash"] = forged.pop("receipt_hash")
+    own = digest(encode(forged))
+    with book.path.open("ab") as file:
+        file.write(encode({**forged, "receipt_hash": own}) + b"\n")
+    found = verify(book, gone)
+    assert (found.ok, found.problems, found.unanchored) == (False, (), 1)
+
+
+@pytest.mark.parametrize("garbage", [b"x", b"\n", b"nonsense\n", b"[" * 100_000 + b"\n"])
+def test_garbage_at_the_end_is_noticed_by_both(book: ReceiptBook, garbage: bytes) -> None:
+    fill(book, 2)
+    book.close()
+    with book.path.open("ab") as file:
+        file.write(garbage)
+    found = verify(book, gone)
+    assert (found.ok, found.torn_bytes) == (False, len(garbage))
+    assert contrib(book).returncode == 1
+    assert "Traceback" not in contrib(book).stderr

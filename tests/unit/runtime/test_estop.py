@@ -75,3 +75,17 @@ def _wait(cancel: Cancellation) -> None:
     while not cancel.cancelled and time.monotonic() < deadline:
         time.sleep(0.01)
     assert cancel.cancelled
+
+
+def test_a_full_disk_does_not_keep_it_from_being_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coilclaw.runtime import estop as module
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_atomic", full)
+    estop = Estop.of(tmp_path)
+    estop.trigger("now")
+    assert is_set(estop)
