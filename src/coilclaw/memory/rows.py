@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from coilclaw.domain.messages import ToolCall
 from coilclaw.domain.turns import ToolAnswer, TurnRecord
 from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.memory.tokens import clean
 
 if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
@@ -148,3 +147,12 @@ def _gather(value: Json, pieces: list[str]) -> None:
             waiting.extend(reversed(value))
         else:
             pieces.append(json.dumps(value))
+
+
+def clean(text: str) -> str:
+    """Join surrogate pairs, and replace what is left of surrogates: no database keeps them."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

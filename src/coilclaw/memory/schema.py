@@ -18,9 +18,12 @@ built, with all columns and with a look at every text found, such a search takes
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.storage.sqlite import Layout
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _VERSION_1: Final = (
     """\
@@ -66,3 +69,17 @@ LAYOUT: Final = Layout(
     application_id=0x43_4C_41_57,  # "CLAW"
     migrations=(_VERSION_1,),
 )
+
+
+def newest(connection: sqlite3.Connection) -> int:
+    """The number of the newest turn."""
+    (number,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
+    return int(number)
+
+
+def indexed_up_to(connection: sqlite3.Connection) -> int:
+    """The number of the last turn that the index knows; those after it wait to be indexed."""
+    (number,) = connection.execute(
+        "SELECT coalesce(max(id), 0) FROM turn_tokens_docsize"
+    ).fetchone()
+    return int(number)

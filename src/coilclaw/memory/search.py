@@ -16,8 +16,8 @@ from coilclaw.domain.turns import Recollection
 from coilclaw.errors import UsageError
 from coilclaw.memory.candidates import MAX_TERMS, question
 from coilclaw.memory.excerpt import excerpt
-from coilclaw.memory.rows import searched_text
-from coilclaw.memory.tokens import clean, fold, terms
+from coilclaw.memory.rows import clean, searched_text
+from coilclaw.memory.tokens import fold, terms
 
 if TYPE_CHECKING:
     import sqlite3

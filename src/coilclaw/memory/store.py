@@ -6,9 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from coilclaw.memory.rows import COLUMNS, Row, from_row, searched_text, to_row
-from coilclaw.memory.schema import LAYOUT
-from coilclaw.memory.tokens import MAX_WORD, clean, fold, indexed, tokens
+from coilclaw.memory.rows import COLUMNS, Row, clean, from_row, to_row
+from coilclaw.memory.schema import LAYOUT, indexed_up_to, newest
 from coilclaw.storage.sqlite import BUSY_S, Database
 
 if TYPE_CHECKING:
@@ -22,6 +21,9 @@ TITLE_CHARS: Final = 120
 """Characters of a conversation's title, at most."""
 
 _log = logging.getLogger(__name__)
+
+INDEXED_AT_ONCE: Final = 64
+"""Records that may wait until they are indexed; indexing them together costs a fraction of it."""
 
 _BATCH: Final = 500
 _COLUMNS: Final = ", ".join(COLUMNS)
@@ -99,9 +101,9 @@ class Memory:
         """Keep some records, all or none of them; they are on disk when this returns."""
         if not records:
             return
-        entries = [_Entry.of(record) for record in records]
+        rows = [to_row(record) for record in records]
         with self._database.write() as connection:
-            _insert(connection, entries)
+            _insert(connection, rows)
         _log.info(
             "memory persisted: %d records",
             len(records),
@@ -146,6 +148,11 @@ class Memory:
         from coilclaw.memory.search import search
 
         with self._database.read() as connection:
+            behind = newest(connection) - indexed_up_to(connection)
+        if behind:
+            with self._database.write() as connection:
+                _index(connection)
+        with self._database.read() as connection:
             return search(connection, query, limit)
 
     def clear(self) -> int:
@@ -170,53 +177,21 @@ class Memory:
             last = rows[-1][0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A record with what the index needs of it, made before the database is locked."""
-
-    row: Row
-    title: str
-    tokens: str
-    words: frozenset[str]
-    long_worded: bool
-
-    @classmethod
-    def of(cls, record: TurnRecord) -> _Entry:
-        row = to_row(record)
-        _, _, _, role, content, calls, results, _, _, _ = row
-        sequence = tokens(fold(searched_text(content, calls, results)))
-        distinct = set(sequence)
-        words = frozenset(token for token in distinct if 1 < len(token) <= MAX_WORD)
-        long_worded = any(len(token) > MAX_WORD for token in distinct)
-        if long_worded:
-            sequence = [token[:MAX_WORD] for token in sequence]
-        title = _first_line(content) if role == "user" else ""
-        return cls(row, title, indexed(sequence), words, long_worded)
-
-
-def _insert(connection: sqlite3.Connection, entries: list[_Entry]) -> None:
+def _insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
-    numbered = list(enumerate(entries, start=last + 1))
-    connection.executemany(_APPEND, [(number, *entry.row) for number, entry in numbered])
-    connection.executemany(
-        _MENTION, [(entry.row[0], entry.row[2], entry.title) for entry in entries]
-    )
-    connection.executemany(
-        "INSERT INTO turn_tokens (rowid, tokens) VALUES (?, ?)",
-        [(number, entry.tokens) for number, entry in numbered],
-    )
-    connection.executemany(
-        "INSERT INTO long_worded (turn) VALUES (?)",
-        [(number,) for number, entry in numbered if entry.long_worded],
-    )
-    (known,) = connection.execute("SELECT coalesce(max(id), 0) FROM words").fetchone()
-    words = sorted(frozenset().union(*(entry.words for entry in entries)))
-    connection.executemany(
-        "INSERT OR IGNORE INTO words (word) VALUES (?)", [(word,) for word in words]
-    )
-    connection.execute(
-        "INSERT INTO word_trigrams (rowid, word) SELECT id, word FROM words WHERE id > ?", (known,)
-    )
+    numbered = enumerate(rows, start=last + 1)
+    connection.executemany(_APPEND, [(number, *row) for number, row in numbered])
+    mentions = [(row[0], row[2], _first_line(row[4]) if row[3] == "user" else "") for row in rows]
+    connection.executemany(_MENTION, mentions)
+    if last + len(rows) - indexed_up_to(connection) >= INDEXED_AT_ONCE:
+        _index(connection)
+
+
+def _index(connection: sqlite3.Connection) -> None:
+    # A conversation that is not searched and not long never needs it.
+    from coilclaw.memory.indexing import index
+
+    index(connection)
 
 
 def _first_line(content: str) -> str:

@@ -12,6 +12,8 @@ import re
 import unicodedata
 from typing import Final
 
+from coilclaw.memory.rows import clean
+
 MAX_WORD: Final = 128
 """Characters of the longest word that is indexed; hexadecimal SHA-512 just fits."""
 
@@ -29,15 +31,6 @@ _INDEXED: Final = {
     for code in range(0x80)
     if not chr(code).isalnum() and chr(code) != "_"
 }
-
-
-def clean(text: str) -> str:
-    """Join surrogate pairs, and replace what is left of surrogates: no database keeps them."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def fold(text: str) -> str:

@@ -15,7 +15,7 @@ from coilclaw.domain.messages import Json, ToolCall
 from coilclaw.domain.turns import TurnRecord
 from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.memory.rows import COLUMNS
-from coilclaw.memory.store import ConversationSummary, Memory
+from coilclaw.memory.store import INDEXED_AT_ONCE, ConversationSummary, Memory
 from tests.unit.memory.turns import exchange, said, time
 
 
@@ -133,12 +133,27 @@ def test_what_is_nested_too_deeply_is_refused_and_nothing_of_it_kept(memory: Mem
         deep = deep[0]  # or the interpreter takes it apart by recursion
 
 
+def test_records_are_indexed_together_and_found_before(memory: Memory) -> None:
+    with memory:
+        for number in range(INDEXED_AT_ONCE + 10):
+            memory.append([said(f"number{number}")])
+            if number % 7 == 0:
+                assert [one.excerpt for one in memory.search(f"number{number}")] == [
+                    f"number{number}"
+                ]
+        with sqlite3.connect(memory.path) as other:
+            (indexed,) = other.execute("SELECT max(id) FROM turn_tokens_docsize").fetchone()
+        other.close()
+        assert 0 < indexed < INDEXED_AT_ONCE + 10
+        assert len(memory.search("number", limit=1000)) == INDEXED_AT_ONCE + 10
+
+
 def test_an_append_is_all_or_nothing(memory: Memory) -> None:
     with memory:
         memory.append([said("kept")])
         with sqlite3.connect(memory.path) as other:
             other.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON words WHEN new.word = 'second' "
+                "CREATE TRIGGER full BEFORE INSERT ON turns WHEN new.content = 'second' "
                 "BEGIN SELECT RAISE(ABORT, 'as if the disk were full'); END"
             )
         other.close()
