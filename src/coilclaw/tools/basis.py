@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 class Basis(ABC):
     """A tool, but for its name, its schema, its effects and how it gets ready."""
 
+    @property
+    def owner(self) -> str:
+        return "coilclaw"
+
     @abstractmethod
     def effects(self, args: Arguments) -> tuple[Effect, ...]: ...
 

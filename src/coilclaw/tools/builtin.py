@@ -11,15 +11,18 @@ from coilclaw.tools.filelist import FileList
 from coilclaw.tools.fileread import FileRead
 from coilclaw.tools.filewrite import FileWrite
 from coilclaw.tools.memorysearch import MemorySearch
+from coilclaw.tools.pdfextract import PdfExtract
 from coilclaw.tools.shell import Shell
 from coilclaw.tools.webget import Http
+from coilclaw.tools.websearch import WebSearch
 
 if TYPE_CHECKING:
     from coilclaw.tools.contract import Tool
+    from coilclaw.tools.searchsettings import SearchSettings
 
 
-def builtin() -> tuple[Tool, ...]:
-    """Return one of each, in the order in which they are shown."""
+def builtin(search: SearchSettings | None = None) -> tuple[Tool, ...]:
+    """Return one of each, in the order in which they are shown; ``search`` says whom to ask."""
     return (
         Time(),
         FileList(),
@@ -30,4 +33,6 @@ def builtin() -> tuple[Tool, ...]:
         Http(),
         MemorySearch(),
         AskUser(),
+        PdfExtract(),
+        WebSearch(search),
     )

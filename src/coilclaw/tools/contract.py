@@ -85,6 +85,10 @@ class Tool(Protocol):
     def description(self) -> str: ...
 
     @property
+    def owner(self) -> str:
+        """Whose it is: ``coilclaw``, ``plugin:NAME`` or ``mcp:SERVER``."""
+
+    @property
     def parameters_schema(self) -> Mapping[str, Json]: ...
 
     def effects(self, args: Arguments) -> tuple[Effect, ...]:

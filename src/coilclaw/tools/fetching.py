@@ -78,7 +78,7 @@ class Fetcher:
 
     def fetch(self, address: WebAddress, cancel: Cancellation) -> Fetched:
         """Ask, and wait for the end of the body, the time, or the patience of somebody."""
-        exchange = _Exchange(self, time.monotonic() + self.timeout_s)
+        exchange = Exchange(self, time.monotonic() + self.timeout_s)
         thread = threading.Thread(
             target=exchange.run, args=(address,), name=f"get {address.host}", daemon=True
         )
@@ -100,7 +100,7 @@ class Fetcher:
         )
 
 
-class _Exchange:
+class Exchange:
     """What happens in the thread, and how it is ended from outside."""
 
     def __init__(self, fetcher: Fetcher, deadline: float) -> None:

@@ -145,5 +145,5 @@ def test_every_built_in_schema_is_closed_and_bounded(tool: Tool) -> None:
 def test_the_built_in_tools_in_their_order() -> None:
     assert [tool.name for tool in builtin()] == [
         *("time", "file_list", "file_read", "file_write", "apply_changes"),
-        *("shell", "http", "memory_search", "ask_user"),
+        *("shell", "http", "memory_search", "ask_user", "pdf_extract", "web_search"),
     ]

@@ -17,6 +17,7 @@ from coilclaw.tools.builtin import builtin
 from coilclaw.tools.clock import Time
 from coilclaw.tools.contract import ToolLimits
 from coilclaw.tools.memorysearch import MemorySearch
+from coilclaw.tools.searchsettings import SearchSettings
 from tests.support.toolworld import HARMLESS, World, judging, world
 
 
@@ -88,8 +89,11 @@ def test_every_tool_declares_what_it_touches() -> None:
         "http": ({"url": "https://a.b/"}, (Fetches("https://a.b/"),)),
         "memory_search": ({"query": "x"}, (Consults("memory"),)),
         "ask_user": ({"question": "x"}, (Consults("user"),)),
+        "pdf_extract": ({"path": "a.pdf"}, (Reads("a.pdf"),)),
+        "web_search": ({"query": "x"}, (Fetches("https://s.example/q"),)),
     }
-    declared = {tool.name: tool.effects(calls[tool.name][0]) for tool in builtin()}  # type: ignore[arg-type] # the literals above are JSON
+    search = SearchSettings("searxng", base_url="https://s.example/q")
+    declared = {tool.name: tool.effects(calls[tool.name][0]) for tool in builtin(search)}  # type: ignore[arg-type] # the literals above are JSON
     assert declared == {name: effects for name, (_, effects) in calls.items()}
 
 

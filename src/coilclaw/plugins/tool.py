@@ -1,0 +1,239 @@
+"""A tool of a plugin: its files are checked, copied, and the copy is run in the sandbox.
+
+What runs is what was checked: the bytes that were hashed are the bytes that are written into a
+fresh directory of ours, and that directory is what the sandbox shows.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain.effects import External
+from coilclaw.domain.toolcalls import ToolResult
+from coilclaw.domain.treepath import shown
+from coilclaw.errors import DeniedError, EnvironmentFault
+from coilclaw.plugins import pins
+from coilclaw.tools.basis import Basis, Ready
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coilclaw.domain.effects import Effect
+    from coilclaw.domain.messages import Json
+    from coilclaw.plugins.answer import Answer
+    from coilclaw.plugins.files import PluginFile
+    from coilclaw.plugins.manifest import PluginTool
+    from coilclaw.plugins.pins import Pin
+    from coilclaw.plugins.settings import PluginSettings
+    from coilclaw.plugins.store import Store
+    from coilclaw.tools.contract import Arguments, Prepared, ToolContext
+    from coilclaw.workspace.process import ProcessResult
+    from coilclaw.workspace.sandbox import SandboxSupport
+
+MAX_LINE: Final = 200
+MAX_STDERR: Final = 1000
+"""Bytes of what a plugin wrote beside its answer that an error tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Everything about one call that is known before it runs."""
+
+    args: Arguments
+    effects: tuple[Effect, ...]
+    writable: bool
+    timeout_s: float
+    support: SandboxSupport
+
+
+class ExternalTool(Basis):
+    """Hands a call to a program of a plugin."""
+
+    def __init__(self, store: Store, pin: Pin, entry: PluginTool, settings: PluginSettings) -> None:
+        self._store = store
+        self._pin = pin
+        self._entry = entry
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    @property
+    def description(self) -> str:
+        return self._entry.description
+
+    @property
+    def parameters_schema(self) -> Mapping[str, Json]:
+        return self._entry.schema
+
+    @property
+    def owner(self) -> str:
+        return f"plugin:{self._pin.name}"
+
+    def effects(self, args: Arguments) -> tuple[Effect, ...]:
+        """The plugin itself, and whatever it declares: that can only make things stricter."""
+        handed = External(self.owner, self._settings.risk)
+        return (handed, *self._entry.declared.effects(args))
+
+    def prepare(self, args: Arguments, context: ToolContext) -> Prepared:
+        from coilclaw.plugins import box
+        from coilclaw.tools import shellbox
+        from coilclaw.workspace import sandbox
+
+        if self._entry.network and not self._settings.network:
+            raise DeniedError(
+                f"{self.name} needs the network, and plugins.{self._pin.name}.network is not true",
+                rule="plugin.network",
+            )
+        with self._store.lock(shared=True):
+            self._verified()
+        effects = self.effects(args)
+        limits = context.limits
+        call = _Call(
+            args,
+            effects,
+            box.writes(effects, context.judge(effects).terms),
+            min(self._entry.timeout_s or limits.tool_timeout_s, limits.tool_timeout_s),
+            sandbox.probe() if context.support is None else context.support(),
+        )
+        planned = box.sandbox(
+            self._entry,
+            context,
+            files=self._store.place(self._pin.name),
+            scratch=None,
+            writable=call.writable,
+        )
+        held = sandbox.choose(planned, call.support).enforced
+        detail = (
+            f"plugin: {self._pin.name} {self._pin.version}, files {self._pin.digest}",
+            f"argv: {json.dumps(self._entry.command, ensure_ascii=False)}",
+            f"declares: {self._entry.declared}",
+            f"sandbox: {shellbox.described(held, writable=call.writable)}",
+            f"at most: {call.timeout_s:g} s",
+        )
+        return Ready(detail, lambda: self._run(call, context))
+
+    def _verified(self) -> tuple[PluginFile, ...]:
+        """Read the files, if they are still those that this tool was made from."""
+        pin = self._store.pin(self._pin.name, pins.load(self._store.home))
+        if not pin.enabled:
+            raise DeniedError(
+                f"the plugin {shown(pin.name)} is disabled; 'coilclaw plugin enable {pin.name}'",
+                rule="plugin.disabled",
+            )
+        if pin.digest != self._pin.digest:
+            raise DeniedError(
+                f"the plugin {shown(pin.name)} was approved anew since this program started",
+                rule="plugin.changed",
+            )
+        return self._store.verified(pin)
+
+    def _run(self, call: _Call, context: ToolContext) -> ToolResult:
+        from coilclaw.plugins import box
+        from coilclaw.workspace import process
+
+        with ExitStack() as stack:
+            with self._store.lock(shared=True):
+                files = self._verified()
+                own, scratch = _copied(stack, self._store.folder, files)
+            result = process.run(
+                (str(own / self._entry.command[0]), *self._entry.command[1:]),
+                cwd=own,
+                timeout_s=call.timeout_s,
+                env=box.environment(context, scratch),
+                stdin=self._question(call.args, context),
+                limit_bytes=self._entry.output_bytes,
+                sandbox=box.sandbox(
+                    self._entry, context, files=own, scratch=scratch, writable=call.writable
+                ),
+                support=call.support,
+                cancel=context.cancel,
+            )
+        return self._told(result, call, context)
+
+    def _question(self, args: Arguments, context: ToolContext) -> bytes:
+        value = {
+            "tool": self.name,
+            "arguments": dict(args),
+            "conversation_id": context.conversation_id,
+            "workspace": str(context.root.path),
+        }
+        return json.dumps(value).encode("ascii") + b"\n"
+
+    def _told(self, result: ProcessResult, call: _Call, context: ToolContext) -> ToolResult:
+        from coilclaw.plugins.answer import Answer
+        from coilclaw.tools import output, shellbox
+
+        given = _answer(result, self._entry.output_bytes)
+        ended = _trouble(result, call, context)
+        metadata: dict[str, Json] = {
+            "plugin": self._pin.name,
+            "version": self._pin.version,
+            "exit_code": result.exit_code,
+            "outcome": result.outcome,
+            "duration_ms": round(result.duration_s * 1000),
+            "sandbox": shellbox.described(result.enforced, writable=call.writable),
+            "leftovers": len(result.leftovers) + len(result.unkillable),
+        }
+        if isinstance(given, Answer) and ended is None:
+            # Nested, so that nothing it says passes for something of ours.
+            metadata["metadata"] = dict(given.metadata)
+            shortened = output.middle_cut(given.output, context.limits.output_bytes)
+            return ToolResult(given.success, shortened, given.error, metadata)
+        said = given if isinstance(given, str) else given.error
+        error = "; ".join(filter(None, (ended, said))) + _beside(result)
+        rule = "plugin.failed" if ended else "plugin.answer"
+        return ToolResult(False, "", f"{self._pin.name}: {error}", {**metadata, "rule": rule})
+
+
+def _copied(stack: ExitStack, folder: Path, files: tuple[PluginFile, ...]) -> tuple[Path, Path]:
+    """Write the checked files where only this call looks, with a place for its own beside."""
+    from coilclaw.plugins import staging
+
+    try:
+        place = stack.enter_context(staging.running(folder))
+        own, scratch = place / "files", place / "scratch"
+        own.mkdir(0o700)
+        scratch.mkdir(0o700)
+        staging.write(own, files, sync=False)
+        for file in files:
+            if file.executable:
+                staging.settle(own / file.path)
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"the files of the plugin cannot be copied: {problem.strerror}", rule="plugin.write"
+        ) from problem
+    return own, scratch
+
+
+def _answer(result: ProcessResult, limit: int) -> Answer | str:
+    from coilclaw.plugins import answer
+
+    if result.stdout.dropped:
+        return f"it wrote {result.stdout.total} bytes, and {limit} are the limit"
+    return answer.parse(result.stdout.data)
+
+
+def _trouble(result: ProcessResult, call: _Call, context: ToolContext) -> str | None:
+    """Say how the program ended, unless that was well."""
+    if result.outcome == "cancelled":
+        return f"stopped: {context.cancel.reason or 'somebody asked for it'}"
+    if result.outcome == "timed_out":
+        return f"ended after the limit of {call.timeout_s:g} s"
+    if result.unkillable:
+        return "a process of it cannot be ended"
+    if result.signal is not None:
+        return f"ended by signal {result.signal}"
+    return None if result.exit_code == 0 else f"exit code {result.exit_code}"
+
+
+def _beside(result: ProcessResult) -> str:
+    """Quote the end of what it wrote beside its answer."""
+    tail = result.stderr.data[-MAX_STDERR:].decode("utf-8", "replace").strip()
+    lines = [shown(line[-MAX_LINE:])[1:-1] for line in tail.splitlines() if line.strip()]
+    return f" [stderr: {' | '.join(lines)}]" if lines else ""

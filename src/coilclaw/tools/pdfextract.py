@@ -1,0 +1,256 @@
+"""``pdf_extract``: the text of a PDF, taken out by a process that a hostile file cannot leave."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain.effects import Reads
+from coilclaw.domain.files import RegularFile
+from coilclaw.domain.toolcalls import ToolResult
+from coilclaw.domain.treepath import shown
+from coilclaw.errors import UsageError
+from coilclaw.tools import output, spot
+from coilclaw.tools.basis import Basis, Ready, closed, failure, success, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coilclaw.domain.effects import Effect
+    from coilclaw.domain.messages import Json
+    from coilclaw.tools.contract import Arguments, Prepared, ToolContext
+    from coilclaw.tools.spot import Spot
+    from coilclaw.workspace.process import ProcessResult
+    from coilclaw.workspace.sandbox import Sandbox
+
+FILE_BYTES: Final = 32 * 2**20
+MAX_PAGES: Final = 200
+"""Pages of one call."""
+MEMORY_BYTES: Final = 2**30
+_HEADER_BYTES: Final = 1024
+_PAGES: Final = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5})?)?")
+_ESCAPES: Final = 7
+"""Bytes that one byte of text may take in JSON, with room to spare."""
+
+_WHY: Final = {
+    "encrypted": "is encrypted, and cannot be read without its password",
+    "memory": f"needs more than {MEMORY_BYTES // 2**20} MiB to be read",
+    "depth": "is nested too deeply",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """The pages that are asked for, from 1, both included."""
+
+    first: int
+    last: int
+
+
+class PdfExtract(Basis):
+    """Reads the text of a PDF."""
+
+    name: Final = "pdf_extract"
+    description: Final = (
+        "Get the text of a PDF of the workspace, page by page. 'pages' is one page or a range, "
+        f"such as '3' or '2-5', at most {MAX_PAGES} pages; without it, from the beginning. "
+        "Scanned pages have no text."
+    )
+    parameters_schema: Final[dict[str, Json]] = closed(
+        {
+            "path": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": spot.MAX_PATH,
+                "description": "path of the file, relative to the workspace",
+            },
+            "pages": {
+                "type": "string",
+                "pattern": f"^{_PAGES.pattern}$",
+                "description": "a page or a range of pages, from 1: '3', '2-5' or '7-'",
+            },
+        },
+        "path",
+    )
+
+    def effects(self, args: Arguments) -> tuple[Effect, ...]:
+        return (Reads(text(args, "path")),)
+
+    def prepare(self, args: Arguments, context: ToolContext) -> Prepared:
+        where = spot.find(text(args, "path"), context)
+        where.to_read()
+        pages = _asked(text(args, "pages", "1-"))
+        detail = f"read the text of {where}, pages {pages.first} to {pages.last}"
+        return Ready((detail,), lambda: _extract(where, pages, context))
+
+
+def _asked(given: str) -> _Pages:
+    found = _PAGES.fullmatch(given)
+    if found is None:
+        raise UsageError("'pages' is neither a page nor a range", rule="pdf.pages")
+    first = int(found[1])
+    last = int(found[2]) if found[2] else first if "-" not in given else first + MAX_PAGES - 1
+    if not first <= last < first + MAX_PAGES:
+        raise UsageError(
+            f"'pages' is a range of 1 to {MAX_PAGES} pages, the smaller number first",
+            rule="pdf.pages",
+        )
+    return _Pages(first, last)
+
+
+def _extract(where: Spot, pages: _Pages, context: ToolContext) -> ToolResult:
+    name = shown(str(where))
+    with spot.tree(where, context) as (root, _):
+        sighting = spot.sight(root, where.to_read(), limit=FILE_BYTES)
+        if isinstance(sighting, str):
+            return failure(sighting, rule="file.unfit")
+        spot.refuse_off_limits(context, root, sighting.real.parts)
+    found = sighting.real_found
+    if found is None:
+        return failure(f"there is no file {name}", rule="file.missing")
+    if not isinstance(found, RegularFile):
+        return failure(f"{name} is no plain file", rule="file.kind")
+    if b"%PDF-" not in found.content[:_HEADER_BYTES]:
+        return failure(f"{name} is no PDF", rule="pdf.malformed")
+    result = _run(found.content, pages, context)
+    return _told(name, found, result, pages, context)
+
+
+def _run(content: bytes, pages: _Pages, context: ToolContext) -> ProcessResult:
+    import math
+    import sys
+    from pathlib import Path
+
+    from coilclaw.workspace import process
+
+    library, program = _library(), Path(__file__).with_name("pdfchild.py")
+    limits = context.limits
+    numbers = (
+        *(pages.first, pages.last, limits.output_bytes, MEMORY_BYTES),
+        math.ceil(limits.tool_timeout_s) + 1,
+    )
+    return process.run(
+        # Without site: nothing but the standard library and what it is shown.
+        (sys.executable, "-I", "-S", "-B", str(program), str(library), *map(str, numbers)),
+        cwd="/",
+        timeout_s=limits.tool_timeout_s,
+        env={"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+        stdin=content,
+        limit_bytes=limits.output_bytes * _ESCAPES + 2**16,
+        sandbox=_sandbox(context, (library, program)),
+        support=None if context.support is None else context.support(),
+        cancel=context.cancel,
+    )
+
+
+def _library() -> Path:
+    """Return the directory that pypdf is in, without running anything of it."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    spec = find_spec("pypdf")
+    if spec is None or spec.origin is None:
+        raise UsageError("pypdf is not installed", rule="pdf.library", hint="pip install pypdf")
+    return Path(spec.origin).parent.parent
+
+
+def _sandbox(context: ToolContext, shown_paths: tuple[Path, ...]) -> Sandbox:
+    """Return what the process is held to: it sees programs, and not even the file itself."""
+    import os
+    import sys
+    from pathlib import Path
+
+    from coilclaw.security.judgement import Terms
+    from coilclaw.tools import shellbox
+    from coilclaw.workspace.sandbox import NO_SANDBOX
+
+    if context.sandbox == "none":
+        return NO_SANDBOX
+    base = shellbox.sandbox(Terms(writable=False, network=False), context)
+    system = [path for path in base.readable or () if path != context.root.path]
+    python = (Path(sys.executable).parent, Path(sys.prefix), Path(sys.base_prefix))
+    readable = tuple(dict.fromkeys((*system, *python, *shown_paths)))
+    real = [os.path.realpath(path) for path in readable]
+    return replace(
+        base,
+        readable=readable,
+        hidden=tuple(path for path in base.hidden if any(path.is_relative_to(r) for r in real)),
+        # Where the user has no sandbox, a process with limits is still better than ours.
+        required=False,
+    )
+
+
+def _told(
+    name: str, found: RegularFile, result: ProcessResult, pages: _Pages, context: ToolContext
+) -> ToolResult:
+    from coilclaw.tools import shellbox
+
+    lines, whole = _lines(result)
+    metadata: dict[str, Json] = {
+        "bytes": len(found.content),
+        "sha256": found.digest,
+        "sandbox": shellbox.described(result.enforced, writable=False),
+    }
+    wrong = next((line for line in lines if "error" in line), None)
+    if wrong is not None:
+        error = str(wrong["error"])
+        detail = f"is malformed: {shown(str(wrong.get('detail', '')))}"
+        return _failed(f"{name} {_WHY.get(error, detail)}", metadata, f"pdf.{error}")
+    total = lines[0].get("total") if lines else None
+    if not result.ok or not whole or not isinstance(total, int):
+        return _failed(f"{name} {_ended(result, context)}", metadata, "pdf.process")
+    metadata["pages"] = total
+    if pages.first > total:
+        said = f"{name} has {total} pages, and none from {pages.first}"
+        return _failed(said, metadata, "pdf.pages")
+    return _pages(lines[1:], total, metadata, context.limits.output_bytes)
+
+
+def _failed(error: str, metadata: dict[str, Json], rule: str) -> ToolResult:
+    return ToolResult(False, "", error, {**metadata, "rule": rule})
+
+
+def _pages(
+    lines: list[dict[str, Json]], total: int, metadata: dict[str, Json], bound: int
+) -> ToolResult:
+    """Return as many pages as there is room for, and say where to go on."""
+    told, last = "", 0
+    for line in lines:
+        page = int(str(line["page"]))
+        written = str(line["text"]).encode("utf-8", "replace").decode("utf-8").rstrip()
+        piece = f"[page {page} of {total}]\n{written}\n"
+        room = bound - output.size(told) - 2 * output.NOTICE_BYTES
+        if output.size(piece) > room or line["cut"]:
+            if not told:
+                kept, lost = output.end_cut(piece, room)
+                note = f"[page {page} is cut; {lost} bytes or more are missing]"
+                told, last = f"{kept}\n{note}\n", page
+            break
+        told, last = told + piece, page
+    more = f"[go on with pages '{last + 1}-']\n" if last < total else ""
+    return success(told + more, {**metadata, "last": last})
+
+
+def _lines(result: ProcessResult) -> tuple[list[dict[str, Json]], bool]:
+    """Return what the process said, and whether all of it could be read."""
+    found: list[dict[str, Json]] = []
+    for line in result.stdout.head.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            return found, False
+        if not isinstance(value, dict):
+            return found, False
+        found.append(value)
+    return found, not result.stdout.dropped
+
+
+def _ended(result: ProcessResult, context: ToolContext) -> str:
+    if result.outcome == "cancelled":
+        return f"was not read to its end: {context.cancel.reason or 'somebody asked for it'}"
+    if result.outcome == "timed_out":
+        return f"could not be read within {context.limits.tool_timeout_s:g} s"
+    said = result.stderr.data[-200:].decode("utf-8", "replace").strip()
+    return f"could not be read: the reader ended early ({shown(said)})"

@@ -1,0 +1,391 @@
+"""Installing, removing and approving: all or nothing, nothing run, every change noticed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
+from coilclaw.plugins import installing, pins, staging
+from coilclaw.plugins.installing import approve, enable, install, remove
+from coilclaw.plugins.manifest import parse
+from coilclaw.plugins.pins import Pin, PinnedFile
+from coilclaw.plugins.store import Difference, Installed, Store
+from tests.support.pluginworld import SAYS_OK, make, manifest
+from tests.support.scale import scaled
+
+BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "plugins"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    return Store(home)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make(tmp_path / "source", files={"data/words.txt": "words"})
+
+
+def rule(problem: pytest.ExceptionInfo[CoilClawError]) -> str:
+    return problem.value.rule
+
+
+def test_an_installed_plugin_is_what_was_given(store: Store, source: Path) -> None:
+    (source / "__pycache__").mkdir()
+    (source / "__pycache__" / "x.pyc").write_bytes(b"left behind")
+    (source / ".git").mkdir()
+    assert install(store, source, ()).version == "1.2.3"
+    assert store.installed() == (Installed("sample", "enabled", "1.2.3", parse(manifest())),)
+    place = store.place("sample")
+    assert (place / "run").read_text() == SAYS_OK
+    assert (place / "data" / "words.txt").read_text() == "words"
+    assert sorted(os.listdir(place)) == ["data", "manifest.toml", "run"]
+    assert stat.S_IMODE((place / "run").stat().st_mode) == 0o755
+    assert stat.S_IMODE((place / "manifest.toml").stat().st_mode) == 0o644
+    assert stat.S_IMODE((store.home / "plugins.json").stat().st_mode) == 0o600
+    assert os.listdir(store.folder) == ["sample"]
+
+
+def test_nothing_is_run_and_no_special_bit_survives(store: Store, tmp_path: Path) -> None:
+    source = make(tmp_path / "source", f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (source / "run").chmod(0o6755)
+    (source / "setup.py").write_text(f"open('{tmp_path}/ran', 'w')")
+    install(store, source, ())
+    assert not (tmp_path / "ran").exists()
+    assert stat.S_IMODE((store.place("sample") / "run").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("kind", ["link", "broken", "folder link", "fifo", "socket"])
+def test_a_directory_with_anything_but_files_is_refused(
+    store: Store, source: Path, kind: str, tmp_path: Path
+) -> None:
+    odd = source / "odd"
+    if kind == "fifo":
+        os.mkfifo(odd)
+    elif kind == "socket":
+        os.mknod(odd, stat.S_IFSOCK | 0o600)
+    else:
+        odd.symlink_to({"link": "run", "broken": "/nowhere", "folder link": "/etc"}[kind])
+    with pytest.raises(DeniedError) as problem:
+        install(store, source, ())
+    assert problem.value.rule == "plugin.kind"
+    assert store.names() == ()
+
+
+def test_a_plugin_without_a_right_manifest_is_refused(store: Store, tmp_path: Path) -> None:
+    no_manifest = make(tmp_path / "a")
+    (no_manifest / "manifest.toml").unlink()
+    not_text = make(tmp_path / "b")
+    (not_text / "manifest.toml").write_bytes(b"\xff\xfe")
+    not_executable = make(tmp_path / "c")
+    (not_executable / "run").chmod(0o644)
+    for source in (no_manifest, not_text, not_executable):
+        with pytest.raises(UsageError) as problem:
+            install(store, source, ())
+        assert problem.value.rule == "plugin.manifest"
+    assert store.names() == ()
+
+
+def test_names_that_are_taken_are_refused_and_others_are_not(store: Store, tmp_path: Path) -> None:
+    install(store, make(tmp_path / "first"), ("shell",))
+    with pytest.raises(DeniedError) as denied:
+        install(store, make(tmp_path / "again"), ())
+    assert denied.value.rule == "plugin.exists"
+    other = manifest("shell").replace('"sample"', '"other"')
+    with pytest.raises(UsageError) as problem:
+        install(store, make(tmp_path / "b", text=other), ("shell",))
+    assert "tools[0].name: 'shell' is a tool of CoilClaw" in problem.value.message
+    other = manifest().replace('"sample"', '"other"')
+    with pytest.raises(UsageError) as problem:
+        install(store, make(tmp_path / "c", text=other), ())
+    assert "'sample_tool' is a tool of the plugin 'sample'" in problem.value.message
+    other = manifest("other_tool").replace('"sample"', '"other"')
+    install(store, make(tmp_path / "d", text=other), ("shell",))
+    assert store.names() == ("other", "sample")
+
+
+def test_every_kind_of_change_is_named(store: Store, source: Path) -> None:
+    install(store, source, ())
+    place = store.place("sample")
+    pin = pins.load(store.home)["sample"]
+    assert len(store.verified(pin)) == 3
+    (place / "run").write_text("#!/bin/sh\n")
+    (place / "data" / "words.txt").unlink()
+    (place / "new.py").write_text("")
+    (place / "manifest.toml").chmod(0o755)
+    (place / "link").symlink_to("run")
+    (place / "empty").mkdir()
+    found = (
+        Difference("data/", "added"),
+        Difference("data/words.txt", "removed"),
+        Difference("empty/", "added"),
+        Difference("link", "no file"),
+        Difference("manifest.toml", "mode"),
+        Difference("new.py", "added"),
+        Difference("run", "changed"),
+    )
+    (seen,) = store.installed()
+    assert (seen.state, seen.differences) == ("changed", found)
+    with pytest.raises(DeniedError) as denied:
+        store.verified(pin)
+    assert denied.value.rule == "plugin.changed"
+    for difference in found:
+        assert str(difference) in denied.value.message
+
+
+def test_a_change_that_keeps_size_and_time_is_noticed(store: Store, source: Path) -> None:
+    install(store, source, ())
+    program = store.place("sample") / "run"
+    before = program.stat()
+    program.write_text(SAYS_OK.replace("ok", "no"))
+    os.utime(program, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert program.stat().st_size == before.st_size
+    (seen,) = store.installed()
+    assert seen.differences == (Difference("run", "changed"),)
+
+
+def test_approving_says_what_changed_and_pins_what_is_there(store: Store, source: Path) -> None:
+    install(store, source, ())
+    program = store.place("sample") / "run"
+    program.write_text(SAYS_OK + "# more\n")
+    approval = approve(store, "sample", ())
+    assert (approval.differences, approval.first) == ((Difference("run", "changed"),), False)
+    (seen,) = store.installed()
+    assert (seen.state, seen.differences) == ("enabled", ())
+    assert approve(store, "sample", ()).differences == ()
+
+
+def test_approving_keeps_a_disabled_plugin_disabled(store: Store, source: Path) -> None:
+    install(store, source, ())
+    enable(store, "sample", enabled=False)
+    (store.place("sample") / "data" / "words.txt").write_text("other")
+    approve(store, "sample", ())
+    assert store.installed()[0].state == "disabled"
+    enable(store, "sample", enabled=True)
+    assert store.installed()[0].state == "enabled"
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ('name = "sample"', 'name = "other"'),
+        ('command = "./run"', 'command = "./gone"'),
+        ('name = "sample_tool"', 'name = "shell"'),
+        ("version", "verzion"),
+    ],
+)
+def test_what_could_not_be_installed_cannot_be_approved(
+    store: Store, source: Path, change: str, wrong: str
+) -> None:
+    install(store, source, ())
+    path = store.place("sample") / "manifest.toml"
+    path.write_text(path.read_text().replace(change, wrong))
+    with pytest.raises(UsageError) as problem:
+        approve(store, "sample", ("shell",))
+    assert problem.value.rule == "plugin.manifest"
+    assert store.installed()[0].state == "changed"
+
+
+def test_a_link_cannot_be_approved(store: Store, source: Path) -> None:
+    install(store, source, ())
+    (store.place("sample") / "link").symlink_to("/etc/passwd")
+    with pytest.raises(DeniedError) as denied:
+        approve(store, "sample", ())
+    assert denied.value.rule == "plugin.kind"
+
+
+def test_a_directory_that_somebody_put_there_needs_approval(store: Store, source: Path) -> None:
+    store.folder.mkdir()
+    os.rename(source, store.place("sample"))
+    assert store.installed() == (Installed("sample", "unapproved"),)
+    with pytest.raises(DeniedError) as denied:
+        enable(store, "sample", enabled=True)
+    assert denied.value.rule == "plugin.unapproved"
+    assert approve(store, "sample", ()).first
+    assert store.installed()[0].state == "enabled"
+
+
+def test_a_removed_plugin_leaves_nothing(store: Store, source: Path, tmp_path: Path) -> None:
+    install(store, source, ())
+    inner = store.place("sample") / "locked"
+    inner.mkdir(mode=0o000)
+    remove(store, "sample")
+    assert os.listdir(store.folder) == []
+    assert pins.load(store.home) == {}
+    install(store, source, ())
+    assert store.installed()[0].state == "enabled"
+
+
+@pytest.mark.parametrize("name", ["absent", "../home", "", "."])
+def test_a_plugin_that_is_not_there_is_said(store: Store, source: Path, name: str) -> None:
+    install(store, source, ())
+    for action in (
+        lambda: remove(store, name),
+        lambda: enable(store, name, enabled=True),
+        lambda: approve(store, name, ()),
+    ):
+        with pytest.raises(UsageError) as problem:
+            action()
+        assert problem.value.rule == "plugin.missing"
+    assert store.names() == ("sample",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": "other", "plugins": []}',
+        '{"format": "coilclaw.plugins.v1", "plugins": [{"name": "x"}]}',
+        '{"format": "coilclaw.plugins.v1", "plugins": [7]}',
+        '{"format": "coilclaw.plugins.v1", "plugins": [{"name": "x", "files": {}}]}',
+    ],
+)
+def test_damaged_pins_stop_everything(store: Store, source: Path, text: str) -> None:
+    install(store, source, ())
+    (store.home / "plugins.json").write_text(text)
+    with pytest.raises(EnvironmentFault) as problem:
+        store.installed()
+    assert problem.value.rule == "plugin.pins"
+    with pytest.raises(EnvironmentFault):
+        enable(store, "sample", enabled=True)
+
+
+def test_the_form_of_the_pins_does_not_change_silently(tmp_path: Path) -> None:
+    expected = Pin(
+        "sample",
+        "1.2.3",
+        False,
+        'name = "sample"\n',
+        {"data/ä.txt": PinnedFile("a" * 64, 0o644), "run": PinnedFile("b" * 64, 0o755)},
+    )
+    text = (BASELINE / "plugins.json").read_text()
+    (tmp_path / "plugins.json").write_text(text)
+    assert pins.load(tmp_path) == {"sample": expected}
+    pins.save(tmp_path, {"sample": expected})
+    assert (tmp_path / "plugins.json").read_text() == text
+    assert expected.digest == json.loads((BASELINE / "digest.json").read_text())
+
+
+def test_what_killed_processes_left_is_swept(store: Store, source: Path) -> None:
+    install(store, source, ())
+    for prefix in (staging.STAGED, staging.REMOVED, staging.RUNNING):
+        (store.folder / f"{prefix}0123" / "files").mkdir(parents=True)
+    with staging.running(store.folder) as held:
+        remove(store, "sample")
+        assert os.listdir(store.folder) == [held.name]
+    assert os.listdir(store.folder) == []
+
+
+def test_a_program_is_run_only_when_nobody_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.write_text(SAYS_OK)
+    staging.settle(path)
+    writer = path.open("a")
+    began = time.monotonic()
+    threading.Timer(0.2, writer.close).start()
+    staging.settle(path)
+    assert writer.closed
+    assert time.monotonic() - began < 4
+
+
+def _killed(work: Callable[[], object], after_s: float | None) -> None:
+    """Do some work in a process that is killed after a while, or, with ``None``, not at all."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    if after_s is not None:
+        time.sleep(after_s)
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _killed_before(work: Callable[[], object], number: int) -> bool:
+    """Do some work in a process that kills itself before its nth deed on files, if it has one."""
+    child = os.fork()
+    if child == 0:
+        deeds = itertools.count(1)
+
+        def watch(event: str, _: object) -> None:
+            if event.startswith(("os.", "open", "fcntl.")) and next(deeds) == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(watch)
+            work()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("action", ["install", "remove"])
+def test_a_kill_before_any_deed_leaves_a_plugin_whole_or_not_there(
+    store: Store, source: Path, action: str
+) -> None:
+    install(store, source, ())
+    remove(store, "sample")
+    seen = []
+    for number in range(1, 500):
+        if action == "remove":
+            if not store.names():
+                install(store, source, ())
+            killed = _killed_before(lambda: remove(store, "sample"), number)
+        else:
+            if store.names():
+                remove(store, "sample")
+            killed = _killed_before(lambda: install(store, source, ()), number)
+        states = tuple(plugin.state for plugin in store.installed())
+        assert states in {(), ("enabled",)}, number
+        seen.append(states)
+        if not killed:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert len(seen) > 20
+    # It happens in one move: before it nothing changed, after it everything.
+    assert seen == sorted(seen, reverse=action == "remove")
+
+
+def test_a_kill_leaves_a_plugin_whole_or_not_there(store: Store, tmp_path: Path) -> None:
+    source = make(tmp_path / "source", files={f"f{n}": "x" * 500 for n in range(20)})
+    chance = random.Random(5)
+    began = time.monotonic()
+    install(store, source, ())
+    remove(store, "sample")
+    took = time.monotonic() - began
+    seen = set()
+    for number in range(scaled(full=200, default=24)):
+        there = store.names() == ("sample",)
+        work: Callable[[], object] = (
+            (lambda: remove(store, "sample")) if there else (lambda: install(store, source, ()))
+        )
+        _killed(work, None if number % 8 == 7 else chance.uniform(0, 2 * took))
+        states = tuple(plugin.state for plugin in store.installed())
+        assert states in {(), ("enabled",)}
+        seen.add(states)
+        # And whatever is left does not stop anybody.
+        if states:
+            enable(store, "sample", enabled=True)
+    assert seen == {(), ("enabled",)}
+    if store.names():
+        remove(store, "sample")
+    installing.install(store, source, ())
+    assert os.listdir(store.folder) == ["sample"]
