@@ -1,0 +1,104 @@
+"""Starting the program of a foreign server: its environment, its sandbox, and its end."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coilclaw.mcp.settings import McpServer
+    from coilclaw.tools.contract import ToolContext
+    from coilclaw.workspace.process import LiveProcess
+    from coilclaw.workspace.sandbox import Sandbox
+
+LIFE_S: Final = 24 * 3600.0
+"""After this a program is ended, and started again when it is next needed."""
+STDERR_BYTES: Final = 16 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A program that runs, and everything that goes with it."""
+
+    process: LiveProcess
+    sandbox: str
+    """What is really enforced, for the receipt."""
+    stack: ExitStack
+
+    def close(self, grace_s: float) -> str:
+        """End it with all that it started, and return the end of what it complained about."""
+        with self.stack:
+            result = self.process.close(grace_s)
+        return (result.stderr.head + result.stderr.tail).decode("utf-8", "replace")
+
+
+def launch(server: McpServer, context: ToolContext) -> Launched:
+    """Start the program in the workspace, contained as a command of the agent would be."""
+    from coilclaw.tools import shellbox
+    from coilclaw.workspace import process
+    from coilclaw.workspace import sandbox as sandboxes
+
+    assert server.command is not None, "only a command can be started"
+    support = sandboxes.probe() if context.support is None else context.support()
+    env = environment(server, context)
+    box = _box(server, context)
+    enforced = sandboxes.choose(box, support).enforced
+    with ExitStack() as stack:
+        if enforced.kind != "bubblewrap":  # the only one that brings a place for temporary files
+            scratch = _scratch(stack)
+            env["TMPDIR"] = str(scratch)
+            box = replace(box, writable=(*box.writable, scratch))
+        child = process.open(
+            server.command,
+            cwd=context.root.path,
+            timeout_s=LIFE_S,
+            env=env,
+            limit_bytes=STDERR_BYTES,
+            sandbox=box,
+            support=support,
+        )
+        kept = stack.pop_all()
+    return Launched(child, shellbox.described(enforced, writable=True), kept)
+
+
+def environment(server: McpServer, context: ToolContext) -> dict[str, str]:
+    """Return the environment of the program: what every command gets, and what it names."""
+    from coilclaw.tools import shellenv
+
+    kept_out = (str(context.root.path), str(context.home), *context.security.own_paths)
+    env = shellenv.environment(context.environ, kept_out=kept_out, only_reading=False)
+    return env | {name: value_of(server, name, context.environ) for name in server.env}
+
+
+def value_of(server: McpServer, variable: str, environ: Mapping[str, str]) -> str:
+    """Return what a variable holds that the settings name; it is not there, or it is something."""
+    value = environ.get(variable, "")
+    if not value:
+        raise UsageError(
+            f"the MCP server {server.name} needs the variable {variable}, and it is not set",
+            rule="mcp.variable",
+            hint=f"set {variable}, or take it out of mcp.servers.{server.name}",
+        )
+    return value
+
+
+def _box(server: McpServer, context: ToolContext) -> Sandbox:
+    from coilclaw.security.judgement import Terms
+    from coilclaw.tools import shellbox
+
+    box = shellbox.sandbox(Terms(writable=True, network=server.network), context)
+    return replace(box, writable=(*box.writable, *server.writable))
+
+
+def _scratch(stack: ExitStack) -> Path:
+    import tempfile
+    from pathlib import Path
+
+    made = tempfile.TemporaryDirectory(prefix="coilclaw-", ignore_cleanup_errors=True)
+    return Path(stack.enter_context(made))

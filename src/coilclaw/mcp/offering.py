@@ -1,0 +1,148 @@
+"""Our tools, offered to others: every call is handed to a callable, which is the guard."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from coilclaw.domain.canonical import digest
+from coilclaw.domain.messages import ToolCall
+from coilclaw.errors import CoilClawError
+from coilclaw.workspace.process import Cancellation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import anyio
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+    from mcp.types import (
+        CallToolRequestParams,
+        CallToolResult,
+        ListToolsResult,
+        PaginatedRequestParams,
+    )
+
+    from coilclaw.domain.messages import ToolSpec
+    from coilclaw.domain.toolcalls import ToolResult
+
+Call: TypeAlias = "Callable[[ToolCall, str, Cancellation], ToolResult]"
+"""Takes one call of a conversation through the guard; cancelling it ends what it runs."""
+Offered: TypeAlias = "Callable[[], Sequence[ToolSpec]]"
+"""The tools that are active."""
+
+CALLS_AT_ONCE: Final = 16
+RECEIPT_KEY: Final = "coilclaw/receipt"
+SESSION_HEADER: Final = "mcp-session-id"
+INSTRUCTIONS: Final = (
+    "Every call is judged by a policy before it runs, and leaves a receipt. A call that is denied "
+    "names the rule. A call that needs a person's approval waits for it."
+)
+
+
+def new_conversation() -> str:
+    """An id under which the calls of one client stand in the receipts."""
+    return f"mcp-{secrets.token_hex(8)}"
+
+
+def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Server[Any]:
+    """Make the server; without a ``conversation`` each HTTP session, or call, has its own."""
+    import anyio
+    from mcp.server.lowlevel import Server
+    from mcp.types import ListToolsResult, Tool
+
+    from coilclaw import __version__
+
+    places = anyio.CapacityLimiter(CALLS_AT_ONCE)
+
+    async def listed(
+        _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(
+            tools=[
+                Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=dict(tool.parameters_schema),
+                )
+                for tool in tools()
+            ]
+        )
+
+    async def called(
+        context: ServerRequestContext[Any], params: CallToolRequestParams
+    ) -> CallToolResult:
+        where = conversation or _conversation(context)
+        wanted = ToolCall(str(context.request_id), params.name, params.arguments or {})
+        return _told(await _performed(call, wanted, where, places))
+
+    return Server(
+        "coilclaw",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=listed,
+        on_call_tool=called,
+    )
+
+
+async def _performed(
+    call: Call, wanted: ToolCall, conversation: str, places: anyio.CapacityLimiter
+) -> ToolResult:
+    """Perform a call in a thread; when nobody wants it any more, it is ended and waited for.
+
+    Its receipt is written in any case.
+    """
+    import anyio
+    from anyio import to_thread
+
+    cancel = Cancellation()
+
+    async def watch() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancel.cancel("the client does not want the call any more")
+
+    async with places, anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        with anyio.CancelScope(shield=True):
+            result = await to_thread.run_sync(_answered, call, wanted, conversation, cancel)
+        tasks.cancel_scope.cancel()
+    return result
+
+
+def _answered(call: Call, wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:
+    from coilclaw.domain.toolcalls import ToolResult
+
+    try:
+        return call(wanted, conversation, cancel)
+    except CoilClawError as problem:
+        return ToolResult(False, "", f"{problem.message} [{problem.rule}]", {"rule": problem.rule})
+    except KeyboardInterrupt:  # the guard's word for a call that was stopped half way
+        return ToolResult(False, "", "the call was stopped [stopped]", {"rule": "stopped"})
+
+
+def _told(result: ToolResult) -> CallToolResult:
+    from mcp.types import CallToolResult, TextContent
+
+    texts = [result.output] if result.output or result.success else []
+    if result.error is not None:
+        texts.append(result.error)
+    meta = None if result.receipt_id is None else {RECEIPT_KEY: result.receipt_id}
+    return CallToolResult(
+        content=[TextContent(text=_valid(text)) for text in texts],
+        is_error=not result.success,
+        _meta=meta,
+    )
+
+
+def _valid(text: str) -> str:
+    """Names that are not Unicode carry surrogates, which no JSON holds."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _conversation(context: ServerRequestContext[Any]) -> str:
+    """One for each session; whoever knows the id of a session can use it, so that it is hashed."""
+    headers = getattr(context.request, "headers", None)
+    session = None if headers is None else headers.get(SESSION_HEADER)
+    return f"mcp-{digest(session.encode())[:16]}" if session else new_conversation()

@@ -1,0 +1,98 @@
+"""Serving over standard input and output, which then carry nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.mcp import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import anyio
+
+    from coilclaw.mcp.offering import Call, Offered
+
+SAFE_WRITE: Final = 4096
+"""What a pipe takes at once when it says that it takes something."""
+
+
+@contextmanager
+def diverted() -> Iterator[tuple[int, int]]:
+    """Yield what input and output were; from now on nothing else reads there, or writes there.
+
+    Whoever prints writes to standard error instead, and children read nothing.
+    """
+    with ExitStack() as stack:
+        source, sink = os.dup(0), os.dup(1)
+        stack.callback(_back, source, 0)
+        stack.callback(_back, sink, 1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        yield source, sink
+
+
+def _back(saved: int, number: int) -> None:
+    os.dup2(saved, number)
+    os.close(saved)
+
+
+def serve(call: Call, tools: Offered, source: int, sink: int) -> None:
+    """Serve one client until it closes its end, or until a signal asks us to stop.
+
+    Calls that still run are then ended, and their receipts written.
+    """
+    asyncio.run(_serve(call, tools, source, sink))
+
+
+async def _serve(call: Call, tools: Offered, source: int, sink: int) -> None:
+    import anyio
+
+    from coilclaw.mcp import offering
+
+    made = offering.server(call, tools, conversation=offering.new_conversation())
+    scope = anyio.CancelScope()
+    pipe = wire.Pipe(lambda: _receive(source), lambda data: _transmit(sink, data))
+    with _stopping(scope), scope:
+        async with wire.streams(pipe) as (incoming, outgoing):
+            await made.run(incoming, outgoing, made.create_initialization_options())
+
+
+@contextmanager
+def _stopping(scope: anyio.CancelScope) -> Iterator[None]:
+    """Stop in good order when a signal asks for it: nothing may be left without its receipt."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    for number in numbers:
+        loop.add_signal_handler(number, scope.cancel)
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+async def _receive(source: int) -> bytes:
+    import anyio
+
+    with suppress(PermissionError):  # a file, which is always ready
+        await anyio.wait_readable(source)
+    return os.read(source, wire.CHUNK)
+
+
+async def _transmit(sink: int, data: bytes) -> None:
+    import anyio
+
+    rest = memoryview(data)
+    while rest:
+        with suppress(PermissionError):
+            await anyio.wait_writable(sink)
+        rest = rest[os.write(sink, rest[:SAFE_WRITE]) :]

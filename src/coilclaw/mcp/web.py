@@ -1,0 +1,95 @@
+"""The way to a foreign server over HTTP: its headers, and a bound for everything it sends."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import UsageError
+from coilclaw.mcp.launching import value_of
+from coilclaw.mcp.wire import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    import httpx2
+    from mcp.client._transport import TransportStreams
+
+    from coilclaw.mcp.settings import McpServer
+
+CONNECT_TIMEOUT_S: Final = 15.0
+MAX_STREAM_BYTES: Final = 64 * 2**20
+"""Of all events that one answer consists of."""
+
+
+def headers(server: McpServer, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what every request carries; the secrets are in here and nowhere else."""
+    found = {name: value_of(server, variable, environ) for name, variable in server.headers.items()}
+    if server.token_env is not None:
+        found["Authorization"] = f"Bearer {value_of(server, server.token_env, environ)}"
+    for name, value in found.items():
+        if not value.isascii() or not value.isprintable():
+            raise UsageError(
+                f"the header {name} of the MCP server {server.name} would hold what no header can",
+                rule="mcp.variable",
+            )
+    return {**found, "Accept-Encoding": "identity"}
+
+
+@asynccontextmanager
+async def streams(server: McpServer, sent: Mapping[str, str]) -> AsyncIterator[TransportStreams]:
+    """Yield the two streams of a connection to an address."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=server.timeout_s)
+    async with (
+        httpx2.AsyncClient(
+            headers=dict(sent),
+            timeout=timeout,
+            transport=_bounded(httpx2.AsyncHTTPTransport(retries=0)),
+            trust_env=False,
+        ) as client,
+        streamable_http_client(
+            str(server.url), http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+        ) as pair,
+    ):
+        yield pair
+
+
+def _bounded(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:
+    """Wrap a transport so that no answer is larger than its bound, or packed."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            response = await inner.handle_async_request(request)
+            if response.headers.get("content-encoding", "identity") != "identity":
+                # A packed answer could be of any size.
+                await response.aclose()
+                raise httpx2.DecodingError("the answer is packed", request=request)
+            events = response.headers.get("content-type", "").startswith("text/event-stream")
+            limit = MAX_STREAM_BYTES if events else MAX_MESSAGE_BYTES
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Counted(response.stream, limit)
+            return response
+
+        async def aclose(self) -> None:
+            await inner.aclose()
+
+    class _Counted(httpx2.AsyncByteStream):
+        def __init__(self, stream: httpx2.AsyncByteStream, limit: int) -> None:
+            self._stream = stream
+            self._left = limit
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for chunk in self._stream:
+                self._left -= len(chunk)
+                if self._left < 0:
+                    raise httpx2.ReadError("the answer is too large")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    return Bounded()

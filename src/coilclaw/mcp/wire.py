@@ -1,0 +1,116 @@
+"""Messages as lines, for both ends: what a pipe carries becomes the streams that the SDK reads."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+
+MAX_MESSAGE_BYTES: Final = 8 * 2**20
+MAX_UNASKED: Final = 10_000
+"""Messages that may come in a row without one of ours in between."""
+CHUNK: Final = 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """The two directions of a connection; ``receive`` gives nothing when it has ended."""
+
+    receive: Callable[[], Awaitable[bytes]]
+    transmit: Callable[[bytes], Awaitable[None]]
+    ended: Callable[[str], None] = lambda _: None
+    """Told why nothing more can be received, before anybody notices."""
+
+
+class _Flood(Exception):
+    """More came than anybody asked for."""
+
+
+class _Lines:
+    """Cuts what comes into lines, with a bound for one line and for their number."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._unasked = 0
+
+    def asked(self) -> None:
+        self._unasked = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = bytes(self._rest) + lines[0]
+            self._rest = bytearray(rest)
+        else:
+            self._rest += rest
+        self._unasked += len(lines)
+        if max(len(self._rest), *map(len, lines), 0) > MAX_MESSAGE_BYTES:
+            raise _Flood(f"a message is larger than {MAX_MESSAGE_BYTES} bytes")
+        if self._unasked > MAX_UNASKED:
+            raise _Flood(f"there were {MAX_UNASKED} messages that nobody asked for")
+        return [line for line in lines if line.strip()]
+
+
+@asynccontextmanager
+async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
+    """Yield the two streams of a connection, and stop reading and writing at the end."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    lines = _Lines()
+
+    async def read() -> None:
+        why = "it ended"
+        async with received:
+            try:
+                while chunk := await pipe.receive():
+                    for line in lines.feed(chunk):
+                        await received.send(_message(line))
+            except _Flood as problem:
+                why = str(problem)
+            except (OSError, ValueError) as problem:
+                why = f"it cannot be read ({type(problem).__name__})"
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                why = "nobody listens any more"
+            pipe.ended(why)
+
+    async def write() -> None:
+        async with to_send:
+            try:
+                async for message in to_send:
+                    lines.asked()
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await pipe.transmit(text.encode("utf-8") + b"\n")
+            except (OSError, ValueError):
+                # Whoever waits for an answer must hear that there will be none.
+                pipe.ended("it does not listen")
+                await received.aclose()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        try:
+            yield incoming, outgoing
+        finally:
+            incoming.close()
+            outgoing.close()
+            tasks.cancel_scope.cancel()
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        # What it holds is not repeated: it may be anything, and ends up in a log.
+        return ValueError("a line is no message of the protocol")
