@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from coilclaw.domain.effects import Effect
-    from coilclaw.domain.messages import ToolCall
+    from coilclaw.domain.messages import Json, ToolCall
     from coilclaw.domain.toolcalls import Approve
     from coilclaw.receipts.book import ReceiptBook, Status
     from coilclaw.runtime.estop import Estop
@@ -111,7 +111,7 @@ class Guard:
     def refuse(self, call: ToolCall, context: ToolContext, rule: str, reason: str) -> ToolResult:
         """Deny a call for a reason outside of policy; it leaves its receipt like any other."""
         if self.book is None:
-            return ToolResult(False, "", f"denied by {rule}: {reason}")
+            return _unrecorded(rule, reason)
         attempt = Attempt(call, context, _arguments(call) or "")
         return self._deny(attempt, rule, reason)
 
@@ -124,7 +124,7 @@ class Guard:
                 reason,
                 extra={"event": "tool_denied", "fields": {"rule": "receipts.disabled"}},
             )
-            return ToolResult(False, "", f"denied by receipts.disabled: {reason}")
+            return _unrecorded("receipts.disabled", reason)
         text = _arguments(call)
         attempt = Attempt(call, context, text or "")
         if self.estop.set:
@@ -304,6 +304,12 @@ class Guard:
         return replace(
             result, receipt_id=receipt_id, metadata={**result.metadata, "status": status}
         )
+
+
+def _unrecorded(rule: str, reason: str) -> ToolResult:
+    """A denial where there are no receipts, and therefore none for this either."""
+    metadata: dict[str, Json] = {"rule": rule, "status": "denied"}
+    return ToolResult(False, "", f"denied by {rule}: {reason}", metadata)
 
 
 def changes(effects: tuple[Effect, ...], judged: Judgement) -> bool:

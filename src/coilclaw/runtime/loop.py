@@ -97,12 +97,16 @@ class Loop:
             extra={"event": "conversation_started", "fields": {"conversation_id": name}},
         )
         past = self.memory.conversation(name, last=history.MAX_RECORDS)
-        said = TurnRecord(name, turn.id, self._time(), "user", _bounded(message))
+        said = TurnRecord(name, turn.id, self._time(), "user", self._said(message))
         self._persist(said)
         try:
             return self._answer(turn, [*past, said])
         finally:
             self.undoing.after(name, turn.id)
+
+    def _said(self, message: str) -> str:
+        """What the user said, without the key that may have slipped into it."""
+        return self.redactor.redact(_bounded(message))
 
     def _answer(self, turn: Turn, records: list[TurnRecord]) -> TurnOutcome:
         tally = Tally(seen_ids={call.id for record in records for call in record.tool_calls})

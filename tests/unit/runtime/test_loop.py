@@ -222,7 +222,7 @@ def test_secrets_echoed_by_the_model_are_not_kept(tmp_path: Path) -> None:
     )
     drafts: list[str] = []
     with home.runtime(Person([Reply.YES]), {"MY_KEY": secret}) as runtime:
-        outcome = runtime.turn("hi", draft=drafts.append)
+        outcome = runtime.turn(f"hi, {secret} is my key", draft=drafts.append)
     assert secret not in outcome.text
     assert secret not in "".join(drafts)
     kept = b"".join(path.read_bytes() for path in home.home.rglob("*") if path.is_file())

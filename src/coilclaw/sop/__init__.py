@@ -1,0 +1,15 @@
+"""Deterministic workflows: stages of tools, agents and approvals that survive a crash."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "document",
+    "engine",
+    "folders",
+    "means",
+    "outcome",
+    "parse",
+    "problem",
+    "runfile",
+    "validate",
+)

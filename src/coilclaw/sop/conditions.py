@@ -1,0 +1,201 @@
+"""``when``: a condition on what became of earlier stages, parsed and never evaluated as code.
+
+    condition = all { "or" all }
+    all       = one { "and" one }
+    one       = "not" one | "(" condition ")" | test
+    test      = STAGE "." ("success" | "failure" | "skipped")
+              | STAGE ".output" ("contains" | "equals") TEXT
+
+TEXT stands in single or double quotes and has no escapes. Output is compared without the white
+space around it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+
+from coilclaw.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from coilclaw.sop.outcome import Outcome
+
+Field: TypeAlias = Literal["success", "failure", "skipped"]
+How: TypeAlias = Literal["contains", "equals"]
+
+MAX_CHARS: Final = 1000
+MAX_DEPTH: Final = 20
+LOST: Final = "sop.output_lost"
+
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<text>'[^']*'|\"[^\"]*\")"
+    r"|(?P<field>[A-Za-z][A-Za-z0-9_-]*\.[a-z]+)(?![\w.-])"
+    r"|(?P<word>and|or|not|contains|equals)(?![\w.-])"
+    r"|(?P<sign>[()]))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """Whether a stage came to this."""
+
+    stage: str
+    field: Field
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """Whether the output of a stage holds, or is, a text."""
+
+    stage: str
+    how: How
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite."""
+
+    one: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """All of them, or any of them."""
+
+    how: Literal["and", "or"]
+    parts: tuple[Condition, ...]
+
+
+Condition: TypeAlias = Came | Says | Not | Several
+
+
+def parse(text: str) -> Condition:
+    """Read a condition; a ``UsageError`` says what is wrong with it."""
+    if len(text) > MAX_CHARS:
+        raise _wrong(f"is longer than {MAX_CHARS} characters")
+    parser = _Parser(tuple(_tokens(text)))
+    condition = parser.either(MAX_DEPTH)
+    if parser.next is not None:
+        raise _wrong(f"{parser.next[1]!r} is not expected here")
+    return condition
+
+
+def stages(condition: Condition) -> Iterator[str]:
+    """The stages that a condition speaks of."""
+    match condition:
+        case Not(one):
+            yield from stages(one)
+        case Several(_, parts):
+            for part in parts:
+                yield from stages(part)
+        case Came(stage) | Says(stage):
+            yield stage
+
+
+def holds(condition: Condition, outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether it is so; an output that was lost makes a ``UsageError``."""
+    match condition:
+        case Not(one):
+            return not holds(one, outcomes)
+        case Several(how, parts):
+            judged = (holds(part, outcomes) for part in parts)
+            return all(judged) if how == "and" else any(judged)
+        case Came(stage, field):
+            return _is(outcomes[stage], field)
+        case Says(stage, how, text):
+            output = known_output(outcomes[stage]).strip()
+            return text in output if how == "contains" else text == output
+
+
+def known_output(outcome: Outcome) -> str:
+    """What a stage put out; a ``UsageError`` where that was lost."""
+    if not outcome.output_known:
+        raise UsageError(
+            f"what {outcome.stage} put out was lost when the run was interrupted", rule=LOST
+        )
+    return outcome.output
+
+
+def _is(outcome: Outcome, field: str) -> bool:
+    if field == "skipped":
+        return outcome.status == "skipped"
+    return outcome.success if field == "success" else outcome.failure
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    at = 0
+    while text[at:].strip():
+        found = _TOKEN.match(text, at)
+        if found is None or found.lastgroup is None:
+            raise _wrong(f"{text[at:].strip()[:40]!r} is not understood")
+        yield found.lastgroup, found[found.lastgroup]
+        at = found.end()
+
+
+class _Parser:
+    """Reads tokens from left to right."""
+
+    def __init__(self, tokens: tuple[tuple[str, str], ...]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    @property
+    def next(self) -> tuple[str, str] | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def either(self, depth: int) -> Condition:
+        return self._joined("or", depth)
+
+    def _joined(self, how: Literal["and", "or"], depth: int) -> Condition:
+        parts = [self._part(how, depth)]
+        while self.next == ("word", how):
+            self._at += 1
+            parts.append(self._part(how, depth))
+        return parts[0] if len(parts) == 1 else Several(how, tuple(parts))
+
+    def _part(self, how: str, depth: int) -> Condition:
+        return self._joined("and", depth) if how == "or" else self._one(depth)
+
+    def _one(self, depth: int) -> Condition:
+        if depth == 0:
+            raise _wrong("is nested too deeply")
+        kind, word = self._take()
+        if (kind, word) == ("word", "not"):
+            return Not(self._one(depth - 1))
+        if (kind, word) == ("sign", "("):
+            inside = self.either(depth - 1)
+            if self._take() != ("sign", ")"):
+                raise _wrong("a ')' is missing")
+            return inside
+        if kind != "field":
+            raise _wrong(f"{word!r} is not expected here")
+        return self._test(word)
+
+    def _test(self, word: str) -> Condition:
+        stage, _, field = word.partition(".")
+        if field in {"success", "failure", "skipped"}:
+            return Came(stage, cast("Field", field))
+        if field != "output":
+            raise _wrong(f"a stage has success, failure, skipped and output, not {field!r}")
+        _, how = self._take()
+        if how not in {"contains", "equals"}:
+            raise _wrong("after output comes 'contains' or 'equals', and a text in quotes")
+        kind, text = self._take()
+        if kind != "text":
+            raise _wrong(f"after {how} comes a text in quotes")
+        return Says(stage, cast("How", how), text[1:-1])
+
+    def _take(self) -> tuple[str, str]:
+        token = self.next
+        if token is None:
+            raise _wrong("ends too early")
+        self._at += 1
+        return token
+
+
+def _wrong(what: str) -> UsageError:
+    return UsageError(what, rule="sop.condition", hint='for example: "list.success"')

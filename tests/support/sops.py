@@ -1,0 +1,68 @@
+"""A home with SOPs, run in this process by the real runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coilclaw.app.agentwiring import People
+from coilclaw.app.sopwiring import Attended, Sops, open_desk, open_runs, open_sops
+from coilclaw.runtime.approvals import Desk
+from coilclaw.sop.runfile import Run
+from tests.support.agents import AgentHome, Person
+
+FULL = '[security]\nautonomy = "full"\n'
+
+
+@dataclass(frozen=True)
+class SopHome:
+    """An agent's home, and what its SOPs are called by."""
+
+    agent: AgentHome
+    person: Person = field(default_factory=Person)
+
+    @classmethod
+    def make(cls, folder: Path, config: str = FULL, answers: tuple[object, ...] = ()) -> SopHome:
+        return cls(AgentHome.make(folder, config, answers))
+
+    @property
+    def workspace(self) -> Path:
+        return self.agent.workspace
+
+    @property
+    def desk(self) -> Desk:
+        return open_desk(self.agent.home)
+
+    def write(self, name: str, text: str, *, in_workspace: bool = False) -> Path:
+        """Put a SOP where it belongs; the name is put in front."""
+        base = self.workspace if in_workspace else self.agent.home / "workspace"
+        path = base / "sops" / name / "SOP.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'name = "{name}"\n{text}')
+        return path
+
+    @contextmanager
+    def sops(self, attended: Attended | None = None) -> Iterator[Sops]:
+        people = People(self.person.approve, self.person.ask)
+        with open_sops(self.agent.home, os.environ, people, attended=attended) as sops:
+            yield sops
+
+    def run(self, name: str, attended: Attended | None = None) -> Run:
+        with self.sops(attended) as sops:
+            return sops.run(name)
+
+    def resume(self, run: str, attended: Attended | None = None) -> Run:
+        with self.sops(attended) as sops:
+            return sops.resume(run)
+
+    def last(self) -> Run:
+        """The newest run, as its journal tells it."""
+        return open_runs(self.agent.home).list()[-1]
+
+
+def statuses(run: Run) -> dict[str, str]:
+    """Stage → what became of it."""
+    return {stage: outcome.status for stage, outcome in run.outcomes.items()}

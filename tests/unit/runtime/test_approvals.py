@@ -1,0 +1,266 @@
+"""The desk: who may answer what, once, in time, and for exactly what was asked."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from coilclaw.errors import UsageError
+from coilclaw.runtime.approvals import HASH_FIELD, MAX_TEXT_CHARS, NAME, Approval, Desk, Question
+from coilclaw.runtime.identity import this_process
+from coilclaw.storage.verify import verify
+from coilclaw.workspace.process import Cancellation
+
+SOP = Question("sop", "sop-1", "a run", "digest-1", detail=("line",))
+TOOL = Question("tool", "conv-1", "a call", "digest-2", tool="shell", arguments="{}")
+
+
+@dataclass
+class Clock:
+    moment: datetime = field(default_factory=lambda: datetime(2025, 1, 1, tzinfo=UTC))
+
+    def __call__(self) -> datetime:
+        return self.moment
+
+    def later(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, clock: Clock) -> Desk:
+    return Desk(tmp_path / "home", clock)
+
+
+def in_child(work: Callable[[], object]) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def rule(work: Callable[[], object]) -> str:
+    with pytest.raises(UsageError) as caught:
+        work()
+    return caught.value.rule
+
+
+def test_an_empty_desk_makes_nothing(desk: Desk, tmp_path: Path) -> None:
+    assert desk.list() == ()
+    assert rule(lambda: desk.find("approval-00000000")) == "approval.unknown"
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_is_asked_lies_there_as_it_was_asked(desk: Desk) -> None:
+    name = desk.ask(SOP)
+    assert desk.list() == (
+        Approval(
+            name,
+            SOP,
+            "2025-01-01T00:00:00.000000Z",
+            "2025-01-02T00:00:00.000000Z",
+            this_process(),
+        ),
+    )
+
+
+def test_a_yes_is_taken_once_and_only_for_what_was_asked(desk: Desk) -> None:
+    name = desk.ask(SOP)
+    assert not desk.use(name, SOP.digest)
+    answered = desk.answer(name, approved=True, by="me")
+    assert (answered.state, answered.answered_by) == ("approved", "me")
+    assert not desk.use(name, "another digest")
+    assert desk.use(name, SOP.digest)
+    assert not desk.use(name, SOP.digest)
+    assert desk.find(name).state == "used"
+
+
+def test_a_no_is_no_yes(desk: Desk) -> None:
+    name = desk.ask(SOP)
+    assert desk.answer(name, approved=False, by="me").state == "rejected"
+    assert not desk.use(name, SOP.digest)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_answer_counts(desk: Desk, first: bool) -> None:
+    name = desk.ask(SOP)
+    desk.answer(name, approved=first, by="one")
+    assert rule(lambda: desk.answer(name, approved=not first, by="two")) == "approval.closed"
+    assert desk.find(name).state == ("approved" if first else "rejected")
+
+
+def test_of_many_answers_at_once_one_counts_and_the_others_hear_of_it(
+    desk: Desk, tmp_path: Path
+) -> None:
+    name = desk.ask(SOP)
+    start = threading.Barrier(8)
+    heard: list[tuple[bool, str]] = []
+
+    def answer(number: int) -> None:
+        mine = Desk(tmp_path / "home", Clock())
+        start.wait()
+        try:
+            heard.append((True, mine.answer(name, approved=number % 2 == 0, by=str(number)).id))
+        except UsageError as problem:
+            heard.append((False, problem.rule))
+
+    threads = [threading.Thread(target=answer, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(heard) == [(False, "approval.closed")] * 7 + [(True, name)]
+
+
+def test_of_many_users_at_once_one_has_it(desk: Desk, tmp_path: Path) -> None:
+    name = desk.ask(SOP)
+    desk.answer(name, approved=True, by="me")
+    start = threading.Barrier(8)
+    used: list[bool] = []
+
+    def use() -> None:
+        mine = Desk(tmp_path / "home", Clock())
+        start.wait()
+        used.append(mine.use(name, SOP.digest))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(used) == [False] * 7 + [True]
+
+
+def test_after_its_time_it_is_neither_answered_nor_used(desk: Desk, clock: Clock) -> None:
+    pending, approved, used = desk.ask(SOP), desk.ask(SOP), desk.ask(SOP)
+    for name in (approved, used):
+        desk.answer(name, approved=True, by="me")
+    assert desk.use(used, SOP.digest)
+    clock.later(24 * 3600 + 1)
+    assert rule(lambda: desk.answer(pending, approved=True, by="me")) == "approval.closed"
+    assert not desk.use(approved, SOP.digest)
+    assert [one.state for one in desk.list(pending_only=False)] == ["expired", "expired", "used"]
+    assert desk.list() == ()
+
+
+def test_just_in_time_is_in_time(desk: Desk, clock: Clock) -> None:
+    name = desk.ask(SOP, expires_s=10)
+    clock.later(10)
+    assert desk.answer(name, approved=True, by="me").state == "approved"
+
+
+def test_what_is_withdrawn_is_not_answered(desk: Desk) -> None:
+    name = desk.ask(SOP)
+    desk.withdraw(name)
+    assert rule(lambda: desk.answer(name, approved=True, by="me")) == "approval.closed"
+    answered = desk.ask(SOP)
+    desk.answer(answered, approved=True, by="me")
+    desk.withdraw(answered)
+    assert desk.find(answered).state == "approved"
+
+
+def test_a_call_waits_as_long_as_its_process_and_a_run_waits_longer(desk: Desk) -> None:
+    in_child(lambda: (desk.ask(TOOL), desk.ask(SOP)))
+    assert [one.question.kind for one in desk.list()] == ["sop"]
+    call, run = desk.list(pending_only=False)
+    assert rule(lambda: desk.answer(call.id, approved=True, by="me")) == "approval.closed"
+    assert desk.answer(run.id, approved=True, by="me").state == "approved"
+    mine = desk.ask(TOOL)
+    assert desk.answer(mine, approved=True, by="me").state == "approved"
+
+
+def test_it_is_named_by_enough_of_its_id_and_by_nothing_else(desk: Desk) -> None:
+    name = desk.ask(SOP)
+    digits = name.removeprefix("approval-")
+    for text in (name, name[:-3], digits, digits[:4]):
+        assert desk.find(text).id == name
+    for text in ("", "a", "approval-", digits[:3], f"approval-{digits[:3]}", name + "0"):
+        assert rule(lambda text=text: desk.find(text)) == "approval.unknown"  # type: ignore[misc]
+
+
+def test_waiting_hears_a_yes_from_elsewhere(desk: Desk, tmp_path: Path) -> None:
+    name = desk.ask(TOOL)
+    other = Desk(tmp_path / "home", Clock())
+    timer = threading.Timer(0.05, lambda: other.answer(name, approved=True, by="me"))
+    timer.start()
+    assert desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=30)
+    assert desk.find(name).state == "used"
+
+
+@pytest.mark.parametrize(
+    ("happens", "state"),
+    [("rejected", "rejected"), ("cancelled", "withdrawn"), ("late", "withdrawn")],
+)
+def test_waiting_for_anything_else_is_a_no(desk: Desk, happens: str, state: str) -> None:
+    name = desk.ask(TOOL)
+    cancel = Cancellation()
+    if happens == "rejected":
+        desk.answer(name, approved=False, by="me")
+    elif happens == "cancelled":
+        cancel.cancel("test")
+    timeout_s = 0.05 if happens == "late" else 30
+    assert not desk.wait(name, TOOL.digest, cancel=cancel, timeout_s=timeout_s)
+    assert desk.find(name).state == state
+
+
+def test_waiting_ends_when_the_time_of_the_question_is_over(desk: Desk, clock: Clock) -> None:
+    name = desk.ask(TOOL, expires_s=10)
+    timer = threading.Timer(0.05, lambda: clock.later(11))
+    timer.start()
+    assert not desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=30)
+    assert desk.find(name).state == "expired"
+
+
+def test_waiting_for_another_thing_than_was_asked_is_a_no(desk: Desk) -> None:
+    name = desk.ask(TOOL)
+    desk.answer(name, approved=True, by="me")
+    assert not desk.wait(name, "another", cancel=Cancellation(), timeout_s=30)
+
+
+def test_what_no_journal_holds_is_made_to_fit(desk: Desk) -> None:
+    odd = replace(
+        TOOL,
+        title="name \udcff",
+        arguments="x" * (MAX_TEXT_CHARS + 5),
+        detail=("\ud800", "y" * MAX_TEXT_CHARS),
+    )
+    kept = desk.find(desk.ask(odd)).question
+    assert kept.title == "name \\udcff"
+    assert kept.arguments.endswith("x… 5 more characters")
+    assert kept.detail[0] == "\\ud800"
+    assert kept.detail[-1].endswith("… 7 more characters")
+    assert kept.digest == odd.digest
+
+
+def test_a_question_takes_words_and_nothing_else_does(desk: Desk) -> None:
+    asked = desk.ask(Question("question", "conv-1", "which one?", "d"))
+    assert rule(lambda: desk.answer(asked, approved=True, by="me")) == "approval.words"
+    answered = desk.answer(asked, approved=True, by="me", words="the red one")
+    assert (answered.state, answered.text) == ("approved", "the red one")
+    other = desk.ask(SOP)
+    words = rule(lambda: desk.answer(other, approved=True, by="me", words="yes"))
+    assert words == "approval.words"
+
+
+def test_the_journal_is_whole_and_holds_it_all(desk: Desk, tmp_path: Path) -> None:
+    name = desk.ask(SOP)
+    desk.answer(name, approved=True, by="me")
+    desk.use(name, SOP.digest)
+    home = tmp_path / "home"
+    report = verify(home / NAME, hash_field=HASH_FIELD, key_path=home / "keys" / "journal.key")
+    assert report.ok
+    assert len((home / NAME).read_text().splitlines()) == 3
+    assert home.stat().st_mode & 0o077 == 0

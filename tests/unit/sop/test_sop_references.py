@@ -1,0 +1,71 @@
+"""What a stage takes from earlier ones."""
+
+from __future__ import annotations
+
+from coilclaw.domain.messages import Json
+from coilclaw.sop import references
+from coilclaw.sop.document import Sop, Stage
+from coilclaw.sop.outcome import Outcome
+
+SCHEMA: dict[str, Json] = {"properties": {"copy_from": {}, "copy": {}, "content": {}}}
+
+
+def test_an_argument_that_the_tool_itself_calls_so_is_the_tools() -> None:
+    args: dict[str, Json] = {
+        "copy_from": "place",
+        "content_from": "list",
+        "_from": "x",
+        "n_from": 3,
+    }
+    assert references.filled(args, SCHEMA) == {"content": "list"}
+    stage = Stage("s", "tool", (), args=args)
+    outcomes = {"list": Outcome("list", "done", output="text")}
+    assert references.arguments(stage, SCHEMA, outcomes) == {
+        "copy_from": "place",
+        "content": "text",
+        "_from": "x",
+        "n_from": 3,
+    }
+
+
+def test_output_put_into_a_prompt_is_not_read_again() -> None:
+    stage = Stage("ask", "approval", (), prompt="{{a.output}} and {{ b.output }}")
+    outcomes = {
+        "a": Outcome("a", "done", output="{{b.output}}"),
+        "b": Outcome("b", "done", output="\\1"),
+    }
+    assert references.shown(stage, outcomes) == "{{b.output}} and \\1"
+
+
+def test_an_agent_without_references_gets_what_ran_last() -> None:
+    def stage(name: str, kind: str) -> Stage:
+        return Stage(name, "agent" if kind == "agent" else "approval", (), prompt="Go.")
+
+    stages = (
+        stage("first", "agent"),
+        stage("second", "agent"),
+        stage("left", "agent"),
+        stage("ask", "approval"),
+        stage("last", "agent"),
+    )
+    sop = Sop("s", "", stages, "", "")
+    outcomes = {
+        "first": Outcome("first", "done", output="one"),
+        "second": Outcome("second", "done", output="two"),
+        "left": Outcome("left", "skipped"),
+        "ask": Outcome("ask", "done"),
+    }
+    message = references.message(stages[-1], sop, outcomes)
+    assert "<<<output of stage second" in message
+    assert "one" not in message.split("\n\n", 2)[2]
+    assert references.message(stages[0], sop, {}) == "Go."
+
+
+def test_long_output_is_cut_and_said_so() -> None:
+    stage = Stage("say", "agent", (), prompt="{{a.output}}")
+    output = "x" * (references.MAX_SHOWN_CHARS + 7)
+    message = references.message(
+        stage, Sop("s", "", (stage,), "", ""), {"a": Outcome("a", "done", output=output)}
+    )
+    assert "… 7 more characters are not shown" in message
+    assert len(message) < references.MAX_SHOWN_CHARS + 1000
