@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coilclaw.config import edit, expand, sample
-from coilclaw.config.keys import ANY, MODELS, TABLES
+from coilclaw.config.keys import ANY, TABLES
 from coilclaw.config.load import examine, examine_text
 from coilclaw.errors import UsageError
 from tests.support.scale import scaled
@@ -20,7 +20,7 @@ ENVIRON = {"HOME": "/home/u"}
 SAMPLE = sample.text(HOME, ENVIRON)
 
 KEYS = sorted(
-    ".".join((*table, key)) if table[-1:] != (ANY,) else ".".join((*MODELS, name, key))
+    ".".join((*(part for part in table if part != ANY), *([name] if name else []), key))
     for table, keys in TABLES.items()
     for key in keys
     for name in (("local", "openai_compatible", "new") if table[-1:] == (ANY,) else ("",))

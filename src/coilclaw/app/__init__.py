@@ -7,8 +7,13 @@ PUBLIC_MODULES: Final = (
     "committing",
     "doctor",
     "home",
+    "mcpwiring",
+    "pluginwiring",
     "policy",
     "providers",
+    "serving",
     "setup",
+    "sopwiring",
+    "toolbox",
     "tree",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from coilclaw.app import providers
 from coilclaw.app.policy import Policy
+from coilclaw.app.toolbox import allowed_of, redactor_of, tools_of
 from coilclaw.config.load import load
 from coilclaw.domain.messages import ToolSpec
 from coilclaw.errors import UsageError
@@ -20,7 +21,6 @@ from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.identity import new_id
 from coilclaw.runtime.loop import Loop
 from coilclaw.runtime.undoing import Undoing
-from coilclaw.tools.builtin import builtin
 from coilclaw.tools.contract import ToolContext
 from coilclaw.workspace.cancel import Cancellation
 
@@ -96,7 +96,7 @@ class Runtime:
         self._environ = environ
         self._people = people
         self.policy_source = Policy(config, home)
-        self.redactor = providers.redactor(config.providers, environ)
+        self.redactor = redactor_of(config, environ)
         _check_workspace(config)
         self._stack = stack
         self.memory = Memory(config.memory.path)
@@ -139,12 +139,12 @@ class Runtime:
     @cached_property
     def known_tools(self) -> Mapping[str, Tool]:
         """Every tool there is, by name."""
-        return {tool.name: tool for tool in builtin()}
+        return tools_of(self.config, self.home, self._stack)
 
     @cached_property
     def allowed_tools(self) -> frozenset[str]:
         """The names of those that the channel allows."""
-        return frozenset(self.config.cli.tools_allow)
+        return allowed_of(self.known_tools.values(), self.config.cli.tools_allow)
 
     @cached_property
     def tree(self) -> tuple[Root, TreeState]:

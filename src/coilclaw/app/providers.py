@@ -55,9 +55,13 @@ def build(
     return builder.build(name, _Place())
 
 
-def redactor(settings: Mapping[str, ProviderSettings], environ: Mapping[str, str]) -> Redacting:
-    """Return what takes every secret of the configured providers out of a text."""
-    known = secrets(settings, environ)
+def redactor(
+    settings: Mapping[str, ProviderSettings],
+    environ: Mapping[str, str],
+    more: tuple[Secret, ...] = (),
+) -> Redacting:
+    """Return what takes every secret of the configured providers, and more, out of a text."""
+    known = (*secrets(settings, environ), *more)
     if not known:
         return NothingToRedact()
     from coilclaw.security.redaction import Redactor

@@ -30,6 +30,6 @@ def logging_for(environ: Mapping[str, str], config: Config | None = None) -> Log
 def _redact(environ: Mapping[str, str], config: Config | None) -> Callable[[str], str]:
     if config is None:
         return str
-    from coilclaw.app.providers import redactor
+    from coilclaw.app.toolbox import redactor_of
 
-    return redactor(config.providers, environ).redact
+    return redactor_of(config, environ).redact

@@ -50,13 +50,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(console: Console) -> int:
+    from contextlib import ExitStack
+
     from coilclaw.app.agentwiring import open_config
     from coilclaw.app.home import home
+    from coilclaw.app.toolbox import allowed_of, tools_of
     from coilclaw.cli.dispatch import DONE
-    from coilclaw.tools.builtin import builtin
 
-    allowed = open_config(home(), os.environ).cli.tools_allow
-    tools = [(tool, tool.name in allowed) for tool in builtin()]
+    config = open_config(home(), os.environ)
+    with ExitStack() as stack:
+        known = tools_of(config, home(), stack).values()
+    allowed = allowed_of(known, config.cli.tools_allow)
+    tools = [(tool, tool.name in allowed) for tool in known]
     if console.as_json:
         console.data(
             [
@@ -64,6 +69,7 @@ def _list(console: Console) -> int:
                     "name": tool.name,
                     "description": tool.description,
                     "active": active,
+                    "owner": tool.owner,
                     "parameters_schema": tool.parameters_schema,
                 }
                 for tool, active in tools
@@ -71,7 +77,8 @@ def _list(console: Console) -> int:
         )
         return DONE
     for tool, active in tools:
-        state = "" if active else "  (not in channels.cli.tools_allow)"
+        state = "" if tool.owner == "coilclaw" else f"  [{tool.owner}]"
+        state += "" if active else "  (not in channels.cli.tools_allow)"
         console.print(f"{tool.name:<14} {tool.description}{state}", None if active else "dim")
     return DONE
 
@@ -83,7 +90,7 @@ def _run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.cli.telling import logging_for
     from coilclaw.domain.messages import ToolCall
 
-    arguments = _arguments(args.arguments)
+    arguments = arguments_of(args.arguments)
     config = open_config(home(), os.environ)
     with (
         logging_for(os.environ, config),
@@ -121,7 +128,7 @@ def _show(result: ToolResult, console: Console, *, as_json: bool) -> int:
     return FAILED if status == "failed" else DENIED
 
 
-def _arguments(text: str) -> dict[str, Json]:
+def arguments_of(text: str) -> dict[str, Json]:
     from coilclaw.errors import UsageError
 
     if text == "-":

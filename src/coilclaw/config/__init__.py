@@ -2,4 +2,14 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("edit", "keys", "load", "problem", "sample", "show", "store", "values")
+PUBLIC_MODULES: Final = (
+    "edit",
+    "keys",
+    "load",
+    "locate",
+    "problem",
+    "sample",
+    "show",
+    "store",
+    "values",
+)

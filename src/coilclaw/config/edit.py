@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from coilclaw.config.keys import ANY, MODELS, TABLES, TEXTUAL, find, known
+from coilclaw.config.keys import ANY, TABLES, TEXTUAL, find, general, known
 from coilclaw.config.load import dotty_line
 from coilclaw.config.problem import dotted
 from coilclaw.config.section import unknown
@@ -125,8 +125,8 @@ def _unknown(names: tuple[str, ...]) -> UsageError:
     """Say which part of a key is the wrong one."""
     for depth, name in enumerate(names):
         table = names[:depth]
-        entry = len(table) == len(MODELS) + 1 and table[: len(MODELS)] == MODELS
-        options = tuple(TABLES[*MODELS, ANY]) if entry else known(table)
+        entry = general(table)
+        options = tuple(TABLES[entry]) if ANY in entry else known(table)
         if name not in options and ANY not in options:
             message, allowed = unknown(name, options)
             choices = f"; known there: {', '.join(allowed)}" if allowed else ""

@@ -29,7 +29,10 @@ class Key(NamedTuple):  # read at every start: a dataclass takes three times as 
 
 
 MODELS: Final = ("providers", "models")
-"""The table whose entries, one per provider, are named by the user."""
+PLUGINS: Final = ("plugins",)
+SERVERS: Final = ("mcp", "servers")
+NAMED: Final = (MODELS, PLUGINS, SERVERS)
+"""The tables whose entries, one per provider, plugin or server, are named by the user."""
 
 ANY: Final = "*"
 
@@ -102,6 +105,38 @@ _LIMITS: Final = {
     "shell_timeout_s": _seconds("seconds that a command may take"),
     "http_timeout_s": _seconds("seconds that a request of the http tool may take"),
 }
+_RISKS: Final = ("low", "medium", "high")
+_GATEWAY: Final = {
+    "host": Key("text", "where `coilclaw serve` listens"),
+    "port": Key("count", "its port; 0 picks a free one", least=0, most=65535),
+    "tls_cert": Key("path", "certificate, for listening beyond this machine"),
+    "tls_key": Key("path", "its key"),
+    "allowed_hosts": Key("list", "more names under which clients reach it, as name or name:port"),
+    "requests_per_minute": Key("count", "of all clients together", least=1, most=10**6),
+    "max_body_bytes": Key("count", "largest request", least=1024, most=64 * 2**20),
+}
+_SEARCH: Final = {
+    "provider": Key("choice", "whom web_search asks", ("brave", "tavily", "searxng")),
+    "api_key_env": Key("variable", "the variable that holds the key"),
+    "base_url": Key("url", "the address, where it is not the vendor's"),
+}
+_PLUGIN: Final = {
+    "risk": Key("choice", "how far the plugin is trusted", _RISKS),
+    "network": Key("flag", "let its tools that declare it use the network"),
+}
+_SERVER: Final = {
+    "command": Key("list", "the program and its arguments"),
+    "url": Key("url", "the address, where it is not a program"),
+    "env": Key("list", "names of variables that the program gets"),
+    "token_env": Key("variable", "the variable that is sent as bearer token"),
+    "headers": Key("map", "header = name of the variable that holds its value"),
+    "risk": Key("choice", "how risky its calls are", _RISKS),
+    "network": Key("flag", "let the program use the network"),
+    "writable": Key("list", "paths that the program may write beside the workspace"),
+    "timeout_s": _seconds("seconds that a call may take"),
+    "start_timeout_s": _seconds("seconds until it must be there"),
+    "enabled": Key("flag", "whether its tools are offered"),
+}
 TABLES: Final[Mapping[tuple[str, ...], Mapping[str, Key]]] = {
     (): _TOP,
     ("security",): _SECURITY,
@@ -110,6 +145,10 @@ TABLES: Final[Mapping[tuple[str, ...], Mapping[str, Key]]] = {
     ("memory",): _MEMORY,
     ("receipts",): _RECEIPTS,
     ("limits",): _LIMITS,
+    ("gateway",): _GATEWAY,
+    ("web_search",): _SEARCH,
+    (*PLUGINS, ANY): _PLUGIN,
+    (*SERVERS, ANY): _SERVER,
 }
 
 _WIRE: Final = ("base_url", "api_key_env", "api_key_file", "timeout_s", "temperature")
@@ -145,9 +184,15 @@ def known(table: tuple[str, ...]) -> tuple[str, ...]:
 
 def find(names: tuple[str, ...]) -> Key | None:
     """Return the key of that name, if there is one."""
-    if len(names) == len(MODELS) + 2 and names[: len(MODELS)] == MODELS:
-        return _PROVIDER.get(names[-1])
-    return TABLES.get(names[:-1], {}).get(names[-1]) if names else None
+    return TABLES.get(general(names[:-1]), {}).get(names[-1]) if names else None
+
+
+def general(table: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the table that says which keys a table has: entries of one kind have the same."""
+    for named in NAMED:
+        if len(table) == len(named) + 1 and table[: len(named)] == named:
+            return (*named, ANY)
+    return table
 
 
 def is_secret(name: str) -> bool:

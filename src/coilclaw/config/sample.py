@@ -60,6 +60,51 @@ _MORE_PROVIDERS: Final = """\
 """
 
 
+_EXTENSIONS: Final = """
+# Where `coilclaw serve` listens, and what it takes:
+#
+# [gateway]
+# host = "127.0.0.1"
+# port = 8737
+# tls_cert = "cert.pem"
+# tls_key = "key.pem"
+# allowed_hosts = ["agent.example.org"]
+# requests_per_minute = 6000
+# max_body_bytes = 2097152
+#
+# Whom the tool web_search asks; its address must be in security.allowed_domains, too:
+#
+# [web_search]
+# provider = "brave"
+# api_key_env = "BRAVE_API_KEY"
+# base_url = "https://api.search.brave.com/res/v1/web/search"
+#
+# How far a plugin is trusted, and whether it may use the network:
+#
+# [plugins.echo-plugin]
+# risk = "medium"
+# network = false
+#
+# Servers whose tools the agent may use, once `coilclaw mcp approve NAME` has seen them:
+#
+# [mcp.servers.files]
+# command = ["npx", "-y", "some-mcp-server"]
+# env = ["SOME_VARIABLE"]
+# network = true
+# writable = ["~/.npm"]
+# risk = "medium"
+# timeout_s = 30
+# start_timeout_s = 30
+# enabled = true
+#
+# [mcp.servers.remote]
+# url = "https://mcp.example.org/mcp"
+# token_env = "EXAMPLE_TOKEN"
+# headers = { X-Team = "EXAMPLE_TEAM" }
+# risk = "high"
+"""
+
+
 def text(home: Path, environ: Mapping[str, str], workspace: Path | None = None) -> str:
     """Return the text; read with the same home and environment, it is all defaults."""
     parts = [_HEAD]
@@ -76,6 +121,7 @@ def text(home: Path, environ: Mapping[str, str], workspace: Path | None = None) 
         parts.append("\n".join(lines) + "\n")
         if table == (*MODELS, "openai_compatible"):
             parts.append(_MORE_PROVIDERS)
+    parts.append(_EXTENSIONS)
     return "".join(parts)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from coilclaw.config import expand, models
-from coilclaw.config.keys import MODELS, TABLES, known
+from coilclaw.config import expand, extensions, models
+from coilclaw.config.keys import MODELS, PLUGINS, SERVERS, TABLES, known
 from coilclaw.config.section import Section, meant, shown, unknown
 from coilclaw.config.values import (
     CliChannel,
@@ -59,6 +59,10 @@ def config_of(
         receipts=_receipts(_section(reading, data, ("receipts",)), home),
         cli=_cli(_section(reading, data, ("channels", "cli")), tools),
         limits=_limits(_section(reading, data, ("limits",))),
+        gateway=extensions.gateway(_section(reading, data, ("gateway",))),
+        web_search=extensions.web_search(_section(reading, data, ("web_search",))),
+        plugins=extensions.plugins(reading, _table(reading, data, PLUGINS)),
+        mcp_servers=extensions.servers(reading, _table(reading, data, SERVERS)),
     )
     if config.memory.path == config.receipts.path:
         reading.note(("receipts", "path"), "is the same file as that of the memory")
@@ -194,10 +198,16 @@ def _domains(section: Section, usual: tuple[str, ...]) -> tuple[str, ...]:
     return section.texts(name, usual)
 
 
+def _foreign(tool: str) -> bool:
+    """Tell whether an entry means the tools of a plugin or a server."""
+    kind, _, name = tool.partition(":")
+    return kind in {"plugin", "mcp"} and bool(name)
+
+
 def _cli(section: Section, tools: tuple[str, ...]) -> CliChannel:
     usual = CliChannel()
     for index, tool in section.items("tools_allow", ()):
-        if tool not in tools and not section.reading.full:
+        if tool not in tools and not _foreign(tool) and not section.reading.full:
             message = f"is {shown(tool)}, no known tool{meant(tool, tools)}"
             section.item("tools_allow", index, message, tools)
     return CliChannel(

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from coilclaw.config.keys import BELONGING, MODELS
+from coilclaw.config.keys import BELONGING, MODELS, PLUGINS, SERVERS
 from coilclaw.config.tomltext import header, name, written
 
 if TYPE_CHECKING:
@@ -58,11 +58,54 @@ def tables(config: Config, environ: Mapping[str, str]) -> dict[tuple[str, ...], 
             "http_timeout_s": limits.tools.http_timeout_s,
         },
     }
+    found |= _extensions(config)
     clean = redactor(config, environ)
     return {
         table: {key: _cleaned(value, clean) for key, value in values.items()}
         for table, values in found.items()
     }
+
+
+def _extensions(config: Config) -> dict[tuple[str, ...], dict[str, Value]]:
+    """What was said about things beyond the program itself; what was not said is left out."""
+    gateway, search = config.gateway, config.web_search
+    listening: dict[str, Value | None] = {
+        "host": gateway.host,
+        "port": gateway.port,
+        "tls_cert": None if gateway.tls_cert is None else str(gateway.tls_cert),
+        "tls_key": None if gateway.tls_key is None else str(gateway.tls_key),
+        "allowed_hosts": list(gateway.allowed_hosts) or None,
+        "requests_per_minute": gateway.requests_per_minute,
+        "max_body_bytes": gateway.max_body_bytes,
+    }
+    said: dict[tuple[str, ...], dict[str, Value | None]] = {("gateway",): listening}
+    if search is not None:
+        said["web_search",] = {
+            "provider": search.provider,
+            "api_key_env": search.api_key_env or None,
+            "base_url": shown_url(search.base_url) if search.base_url else None,
+        }
+    for called, plugin in config.plugins.items():
+        said[*PLUGINS, called] = {"risk": str(plugin.risk), "network": plugin.network}
+    for called, server in config.mcp_servers.items():
+        said[*SERVERS, called] = {
+            "command": None if server.command is None else list(server.command),
+            "url": None if server.url is None else shown_url(server.url),
+            "env": list(server.env) or None,
+            "token_env": server.token_env,
+            "headers": dict(server.headers) or None,
+            "risk": str(server.risk),
+            "network": server.network,
+            "writable": [str(path) for path in server.writable] or None,
+            "timeout_s": server.timeout_s,
+            "start_timeout_s": server.start_timeout_s,
+            "enabled": server.enabled,
+        }
+    kept = {
+        table: {key: value for key, value in values.items() if value is not None}
+        for table, values in said.items()
+    }
+    return {table: values for table, values in kept.items() if values}
 
 
 def lines(config: Config, environ: Mapping[str, str]) -> list[str]:
@@ -72,7 +115,7 @@ def lines(config: Config, environ: Mapping[str, str]) -> list[str]:
         said += ["", header(table)] if table else []
         for key, value in values.items():
             said.append(f"{name(key)} = {written(value)}")
-            if key in {"api_key_env", "api_key_file"}:
+            if table[:2] == MODELS and key in {"api_key_env", "api_key_file"}:
                 said[-1] += f"  # {key_state(config.providers[table[-1]], environ)}"
     return said
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from coilclaw.mcp.settings import McpServer
+    from coilclaw.plugins.settings import PluginSettings
     from coilclaw.providers.settings import ProviderSettings
+    from coilclaw.tools.searchsettings import SearchSettings
     from coilclaw.workspace.sandbox import Kind
 
 DEFAULT_TOOLS: Final = (
@@ -26,7 +29,12 @@ DEFAULT_TOOLS: Final = (
     "http",
     "memory_search",
     "ask_user",
+    "pdf_extract",
+    "web_search",
+    "plugin:*",
+    "mcp:*",
 )
+"""``plugin:NAME`` and ``mcp:NAME`` stand for all tools of one plugin or server, ``*`` for any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,19 @@ class ReceiptSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Gateway:
+    """``[gateway]``; what is absent is the gateway's own to decide."""
+
+    host: str | None = None
+    port: int | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    requests_per_minute: int | None = None
+    max_body_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The whole of ``config.toml``."""
 
@@ -83,5 +104,9 @@ class Config:
     receipts: ReceiptSettings
     cli: CliChannel = field(default_factory=CliChannel)
     limits: Limits = field(default_factory=Limits)
+    gateway: Gateway = field(default_factory=Gateway)
+    web_search: SearchSettings | None = None
+    plugins: Mapping[str, PluginSettings] = field(default_factory=dict)
+    mcp_servers: Mapping[str, McpServer] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """What works and is doubtful: who else can change the file, state inside the workspace."""

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from coilclaw.config.keys import ANY, MODELS, TABLES
+from coilclaw.config.keys import ANY, TABLES
 from coilclaw.config.load import MAX_BYTES, Examined, examine, examine_text, load, problems
 from coilclaw.config.problem import Problem
 from coilclaw.config.values import (
@@ -523,7 +523,7 @@ def test_a_long_line_of_values_is_read() -> None:
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_every_known_key_is_read(table: tuple[str, ...]) -> None:
     """A value of a type that no key has is noticed at each of them."""
-    place = (*MODELS, "local") if table[-1:] == (ANY,) else table
+    place = (*table[:-1], "local") if table[-1:] == (ANY,) else table
     for name in TABLES[table]:
         lines = [f"[{'.'.join(place)}]"] if place else []
         lines.append(f"{name} = 2020-01-01")
