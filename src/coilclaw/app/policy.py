@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace.sandbox import SandboxSupport
 
 NAME: Final = "policy.toml"
+TRUSTED_LANDLOCK: Final = 3
 MAX_BYTES: Final = 2**20
 
 
@@ -107,7 +108,13 @@ class Policy:
         security = self._config.security
         if not security.harmless_commands or security.sandbox == "none":
             return False
-        return bool(self.support.bubblewrap or self.support.landlock_abi)
+        support = self.support
+        # Before this version Landlock cannot keep files from being emptied.
+        landlock = support.landlock_abi >= TRUSTED_LANDLOCK and support.seccomp
+        wanted = security.sandbox
+        return (wanted != "landlock" and bool(support.bubblewrap)) or (
+            wanted != "bubblewrap" and landlock
+        )
 
     def judge(self, effects: tuple[Effect, ...]) -> Judgement:
         """Judge the effects of one call."""

@@ -177,9 +177,10 @@ def _allowed_commands(section: Section, usual: tuple[str, ...]) -> tuple[str, ..
     if given:
         from coilclaw.security.commandrules import check_entry
 
+        forbidden = section.texts("forbidden_commands", Security().forbidden_commands)
         for index, entry in given:
             try:
-                check_entry(entry)
+                check_entry(entry, forbidden=forbidden)
             except UsageError as problem:
                 section.item(name, index, problem.message)
     return section.texts(name, usual)

@@ -21,11 +21,21 @@ _HARMLESS: Final = frozenset(
         *("LC_MESSAGES", "TZ", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TERM"),
         *("COLORTERM", "COLUMNS", "LINES", "CI", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"),
         *("PYTHONHASHSEED", "PYTHONIOENCODING", "PYTHONUTF8", "RUST_BACKTRACE", "DEBIAN_FRONTEND"),
-        *("GIT_PAGER_IN_USE", "GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "SOURCE_DATE_EPOCH"),
-        *("LS_COLORS", "BLOCK_SIZE", "QUOTING_STYLE", "TIME_STYLE", "DEBUG", "VERBOSE", "RUST_LOG"),
+        *(
+            "SOURCE_DATE_EPOCH",
+            "LS_COLORS",
+            "BLOCK_SIZE",
+            "QUOTING_STYLE",
+            "TIME_STYLE",
+            "DEBUG",
+            "VERBOSE",
+            "RUST_LOG",
+        ),
         *("NODE_ENV", "GOOS", "GOARCH", "CGO_ENABLED", "CARGO_TERM_COLOR", "PY_COLORS"),
     }
 )
+_TUNING: Final = frozenset({"GIT_PAGER_IN_USE", "GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"})
+"""They run nothing, and are no longer as the tool sets them."""
 _PAGERS: Final = frozenset({"PAGER", "GIT_PAGER", "MANPAGER"})
 _DANGEROUS: Final = re.compile(
     r"PATH|LD_.*|DYLD_.*|GIT_.*|.*_?EDITOR|VISUAL|.*PAGER|IFS|ENV|BASH.*|ZDOTDIR|FPATH|CDPATH"
@@ -78,7 +88,7 @@ def _check(name: str, value: Word, *, loop: bool) -> list[Classed]:
         if value.text is not None or loop:
             return []
         return [other("command.assignment", f"what {name} becomes is known only when it runs")]
-    if _DANGEROUS.fullmatch(bare):
+    if _DANGEROUS.fullmatch(bare) and bare not in _TUNING:
         return [forbidden("command.environment", f"{name} changes what runs, or how")]
     if loop and _LOOP_NAME.fullmatch(bare):
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.security.findcommands import FindCommand
+from coilclaw.security.sedscripts import sed_commands
 from coilclaw.security.shellscript import Word
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ CARRIERS: Final[Mapping[str, tuple[str, ...]]] = {
     "sftp": ("-S", "-o"),
     "ssh": ("-o",),
     "rg": ("--pre", "--hostname-bin"),
+    "ag": ("--pager",),
     "sort": ("--compress-program",),
     "split": ("--filter",),
     "man": ("-P", "--pager", "-H", "--html", "-B"),
@@ -69,6 +71,10 @@ def carried(name: str, words: Sequence[Word]) -> Iterator[Word]:
         for word in words[1:]:
             if (word.text or "").startswith(("+!", "+|")):
                 yield Word(word.raw, (word.text or "")[2:])
+    if name in {"sed", "gsed"}:
+        yield from sed_commands(words[1:])
+    if name == "socat":
+        yield from _addresses(words[1:])
     if name == "ssh":
         yield from _remote(words[1:])
 
@@ -82,6 +88,14 @@ def carried_commands(name: str, words: Sequence[Word]) -> tuple[tuple[Word, ...]
             if word.text in {"-x", "-X", "--exec", "--exec-batch"}:
                 return (tuple(words[index + 1 :]),)
     return ()
+
+
+def _addresses(words: Sequence[Word]) -> Iterator[Word]:
+    """Yield what ``socat`` would start: ``EXEC:command`` and ``SYSTEM:command``."""
+    for word in words:
+        kind, colon, rest = (word.text or "").partition(":")
+        if colon and kind.casefold() in {"exec", "system", "shell"}:
+            yield Word(word.raw, rest)
 
 
 def _values(words: Sequence[Word], option: str) -> Iterator[str]:

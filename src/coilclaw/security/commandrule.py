@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.security.commandclass import other
 from coilclaw.security.commandline import read_line
+from coilclaw.security.streamprograms import is_stream
 from coilclaw.security.wordpaths import (
     STREAMS,
     check_mentions,
+    check_pattern,
     check_read,
     check_revision,
     check_write,
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
 RuleClass: TypeAlias = Literal["harmless", "allow"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}")
-_PARAMETERS: Final = re.compile(r"(?:[^$`<>\\]|\$[?#$]|\$PWD\b|\$\{PWD\})*")
+_SIGNATURES: Final = re.compile(r"%[-+ ]?G|%[<>|(]+[^)]*\)%?[-+ ]?G|%\(\*?signature")
+_PARAMETERS: Final = re.compile(
+    r"(?:[^$`<>\\]|\$[?#$]|\$PWD\b|\$\{PWD\}|\$\(\([0-9 +*/%()-]*\)\))*"
+)
+_HERE: Final = re.compile(r"(\"?)\$(?:PWD|\{PWD\})((?:/[\w.-]+)*)/?\1")
+_PLAIN: Final = re.compile(r"[\w./-]+")
 _SUBSTITUTION: Final = re.compile(r"<\([^()\"'\\]*\)")
 
 
@@ -41,6 +48,8 @@ def _objection(text: str, role: Role) -> str | None:
         return "is not a number"
     if role == "format" and not text.startswith("+"):
         return "is not a format; it sets something"
+    if role == "pretty" and _SIGNATURES.search(text):
+        return "asks for signatures, which another program checks"
     if role == "name" and ("=" in text or text.startswith("@")):
         return "is more than a name"
     if role == "write" and any(matches(name, ".git") for name in text.split("/")):
@@ -136,6 +145,7 @@ class Rule:
         problem = pattern_problem(word, literal=literal, any_option=self.any_option)
         if problem is not None:
             found.append(self.against(problem))
+        found += check_pattern(word, scene)
         objection = _objection(word.text, role)
         if objection is not None:
             found.append(self.against(f"{word.raw!r} {objection}"))
@@ -145,6 +155,8 @@ class Rule:
             case "revision":
                 found += check_revision(word, scene)
             case "path":
+                if self.cls == "allow" and is_stream(word):
+                    found.append(self.against(f"{word.raw!r} is not a file of the workspace"))
                 for text in spellings(word):
                     found += check_read(text, scene, tree=self.tree)
             case "write" if word.text not in STREAMS:
@@ -155,7 +167,12 @@ class Rule:
     def _check_unknown(self, word: Word, role: Role, scene: Scene) -> Iterator[Classed]:
         if role == "text" and _PARAMETERS.fullmatch(word.raw):
             return
-        if role == "path" and _SUBSTITUTION.fullmatch(word.raw):
+        if role == "path" and self.cls == "harmless" and _SUBSTITUTION.fullmatch(word.raw):
+            return
+        here = _HERE.fullmatch(word.raw)
+        # Without quotes a directory's name with a blank or a star in it becomes other words.
+        if here and role == "path" and (here[1] or _PLAIN.fullmatch(scene.settings.workspace)):
+            yield from check_read(f".{here[2]}", scene, tree=self.tree)
             return
         yield self.against(f"what {word.raw!r} becomes is known only when it runs")
         yield from check_mentions(word, scene)

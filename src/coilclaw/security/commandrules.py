@@ -6,6 +6,7 @@ anywhere does not load at all, so that half of it never permits what the other h
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from coilclaw.security.commandrule import Rule
     from coilclaw.security.denyrule import DenyRule
 
 MAX_FILE: Final = 2**20
 MAX_PROBLEMS: Final = 50
+_PROGRAM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,29 @@ def check(rules: CommandRules) -> tuple[ExampleResult, ...]:
     return try_examples(rules)
 
 
-def check_entry(entry: str) -> None:
-    """Raise ``UsageError`` when an entry of ``allowed_commands`` cannot be read."""
-    from coilclaw.security.policyfile import read_entry
+def check_entry(entry: str, *, forbidden: Collection[str] = ()) -> None:
+    """Raise ``UsageError`` for an entry of ``allowed_commands`` that is none, or has no effect.
 
-    read_entry(entry)
+    ``forbidden`` are the forbidden commands, which no entry allows.
+    """
+    from coilclaw.security.policyfile import read_entry
+    from coilclaw.security.simplecommand import is_forbidden
+    from coilclaw.security.wrappers import runs_others
+
+    (name, *more), *_ = read_entry(entry).commands
+    problem = None
+    if _PROGRAM.fullmatch(name) is None:
+        problem = f"{name!r} is a pattern, and not the name of a program"
+    elif runs_others(name, more[0] if more else None):
+        problem = f"{name!r} runs other programs, which are judged one by one"
+    elif is_forbidden(name, forbidden):
+        problem = f"{name!r} is one of the forbidden commands"
+    if problem is not None:
+        raise UsageError(
+            f"allowed_commands has the entry {entry!r}, which has no effect: {problem}",
+            rule="policy.entry",
+            hint="name the program itself that is to be allowed",
+        )
 
 
 def _parse(text: str) -> RuleSet:

@@ -12,7 +12,7 @@ from coilclaw.security.peeled import Input, family, program_name
 from coilclaw.security.policyfile import read_entry
 from coilclaw.security.shellscript import NotUnderstood, Script, Simple, Word
 from coilclaw.security.simplecommand import Judged, SimpleJudge
-from coilclaw.security.wordpaths import Scene, check_mentions
+from coilclaw.security.wordpaths import Scene, check_data, check_mentions
 from coilclaw.security.workingdirectory import after_command, is_chain
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class _LineJudge:
         for index, command in enumerate(reading.commands):
             given = _input(reading.commands, index)
             found = list(SimpleJudge(scene, self._below).judge(command, given))
+            found += _printed_paths(command, scene)
             ran += _ran(command, found)
             judged += found
             scene = after_command(scene, reading.commands, index, chain=chain)
@@ -189,6 +190,15 @@ def _printed(words: Sequence[Word]) -> Word:
     return Word(raw, None if "\\" in text or "%" in text else text)
 
 
+def _printed_paths(command: Simple, scene: Scene) -> Iterator[Judged]:
+    """What a substitution prints becomes a word of another command: a path, as likely as not."""
+    name = command.words[0].text if command.words else None
+    if command.nested and name in {"echo", "printf"}:
+        for word in command.words[1:]:
+            for each in check_data(word.text or "", scene):
+                yield Judged(command.raw, command.words, each)
+
+
 def _pipes(reading: Script, judged: Sequence[Judged], scene: Scene) -> Iterator[Judged]:
     """Look at the text of a pipe that ends in something which is not judged word by word."""
     worst = max((each.classed.level for each in judged), default=CommandClass.HARMLESS)
@@ -201,6 +211,9 @@ def _pipes(reading: Script, judged: Sequence[Judged], scene: Scene) -> Iterator[
     }
     for command in reading.commands:
         if command.pipeline in numbers:
-            for word in command.words[1:]:
-                for each in check_mentions(word, scene):
-                    yield Judged(command.raw, command.words, each)
+            found = [each for word in command.words[1:] for each in check_mentions(word, scene)]
+            for redirection in command.redirections:
+                body = redirection.body
+                found += check_data(body.text or "", scene) if body is not None else []
+            for each in found:
+                yield Judged(command.raw, command.words, each)

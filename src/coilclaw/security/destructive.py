@@ -94,9 +94,12 @@ def destructive_line(commands: Iterable[Ran]) -> Classed | None:
     """Judge the commands of one line together: what is downloaded must not be run."""
     ran = list(commands)
     downloads = [each for each in ran if each.name in DOWNLOADERS]
+    if downloads:
+        downloads += [each for each in ran if each.name == "tee" and each.piped_into]
     for each in ran if downloads else ():
         runs_text = each.name in SHELLS or each.name in INTERPRETERS or each.name in _READERS
-        if runs_text and (each.piped_into or _takes(each, downloads)):
+        started = _is_downloaded(each, downloads)
+        if started or (runs_text and (each.piped_into or _takes(each, downloads))):
             return denial("destructive.download", f"{downloads[0].name} … {each.name}")
     return None
 
@@ -147,9 +150,27 @@ def _takes(each: Ran, downloads: Sequence[Ran]) -> bool:
     """Whether a command runs what another one downloads, from a substitution or from a file."""
     if any(word.text is None for word in each.words) and any(d.nested for d in downloads):
         return True
-    written = {word.text for d in downloads for word in d.words[1:]}
-    written |= {target for d in downloads for target in d.targets}
-    return any(word.text is not None and word.text in written for word in each.words[1:])
+    written = _written(downloads)
+    return any(word.text is not None and _plain(word.text) in written for word in each.words[1:])
+
+
+def _is_downloaded(each: Ran, downloads: Sequence[Ran]) -> bool:
+    """Whether a command is itself a file that another one downloads: ``./x``."""
+    program = each.words[0].text or "" if each.words else ""
+    return "/" in program and _plain(program) in _written(downloads)
+
+
+def _written(downloads: Sequence[Ran]) -> set[str]:
+    """Every word of a download may be the file that it writes, and so may the end of an address."""
+    words = {word.text for d in downloads for word in d.words[1:] if word.text}
+    words |= {target for d in downloads for target in d.targets}
+    ends = {word.rpartition("/")[2] for word in words if "://" in word}
+    attached = {word[2:] for word in words if word.startswith("-") and not word.startswith("--")}
+    return {_plain(word) for word in words | ends | attached} - {"", "."}
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("./")
 
 
 def _removes(words: Sequence[Word]) -> str | None:

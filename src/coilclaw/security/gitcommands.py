@@ -129,12 +129,26 @@ def _scripts(words: Sequence[Word]) -> Iterator[Word]:
         text = word.text or ""
         if text.startswith("ext::"):
             yield Word(word.raw, text.removeprefix("ext::").replace("% ", " "))
+        if subcommand == "clone":
+            yield from _cloned(text, words[index + 1 : index + 2])
         for option in options:
             value = _value(text, option)
             if value is not None:
                 yield Word(value, value)
             elif text == option or (len(text) > 4 and option.startswith(text) and text[:2] == "--"):
                 yield from words[index + 1 : index + 2]
+
+
+def _cloned(text: str, following: Sequence[Word]) -> Iterator[Word]:
+    """Find what ``git clone -c name=value`` would run."""
+    attached = re.fullmatch(r"(?:-c|--config=)(.+)", text, re.DOTALL)
+    values = [Word(attached[1], attached[1])] if attached is not None else []
+    if text in {"-c", "--config"}:
+        values += following
+    for value in values:
+        script = _setting(value)[1]
+        if script is not None:
+            yield script
 
 
 def _configured(words: Sequence[Word]) -> Iterator[Word]:

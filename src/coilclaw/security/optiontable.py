@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Role: TypeAlias = Literal[
-    "text", "number", "format", "name", "argument", "revision", "path", "write"
+    "text", "number", "format", "pretty", "name", "argument", "revision", "path", "write"
 ]
 Style: TypeAlias = Literal["gnu", "single"]
 
@@ -25,6 +25,7 @@ ROLES: Final[tuple[Role, ...]] = (
     "text",
     "number",
     "format",
+    "pretty",
     "name",
     "argument",
     "revision",

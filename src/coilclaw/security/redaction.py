@@ -57,7 +57,7 @@ class Redactor:
 
     def redact_bytes(self, data: bytes) -> bytes:
         """Return the bytes, of whatever encoding, without secrets."""
-        if not self._marks:
+        if not self._marks or not data:
             return data
         parts = self._sieve.parts(data)
         while found := self._leaks(data, parts):

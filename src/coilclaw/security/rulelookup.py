@@ -15,7 +15,7 @@ from coilclaw.security.commandclass import (
     strictest,
 )
 from coilclaw.security.peeled import program_name
-from coilclaw.security.wordpaths import check_mentions
+from coilclaw.security.wordpaths import check_mentions, check_real_mentions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from coilclaw.security.wordpaths import Scene
 
 _PYTHON: Final = re.compile(r"python3\.\d+")
+_WITH_PATTERNS: Final = frozenset(
+    {"sed", "grep", "egrep", "fgrep", "rg", "ag", "jq", "find", "tr", "expr", "echo", "printf"}
+)
+"""Programs whose words are often patterns or texts that only look like a path."""
 _WITH_SUBCOMMANDS: Final = frozenset(
     {
         *("git", "docker", "podman", "npm", "yarn", "pnpm", "kubectl", "helm", "pip", "pip3"),
@@ -45,11 +49,15 @@ def judge_by_rules(words: Sequence[Word], scene: Scene) -> Classed:
             return strictest([_permits(rule), *against])
         tried += against
     if tried:
-        return strictest(tried)
-    found = [other("command.other", f"no rule names {name!r}")]
-    for word in words[1:]:
-        found += check_mentions(word, scene)
+        return strictest([*tried, *_mentioned(name, words, scene)])
+    found = [other("command.other", f"no rule names {name!r}"), *_mentioned(name, words, scene)]
     return strictest([*found, *_names_forbidden(name, words, scene)])
+
+
+def _mentioned(name: str, words: Sequence[Word], scene: Scene) -> list[Classed]:
+    """What no rule permits may read and write every path in its words."""
+    check = check_real_mentions if name in _WITH_PATTERNS else check_mentions
+    return [each for word in words[1:] for each in check(word, scene)]
 
 
 def rule_name(text: str) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.security.codetexts import check_code
 from coilclaw.security.commandline import read_line
+from coilclaw.security.shellscript import Word as Written
 from coilclaw.security.wordpaths import check_read, looks_like_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from coilclaw.security.commandclass import Classed
     from coilclaw.security.commandrule import Rule
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from coilclaw.security.wordpaths import Scene
 
 MAX_SCRIPT: Final = 10_000
+MAX_LINES: Final = 500
 _SCRIPTS: Final = ("-e", "--expression")
 _SPACE: Final = re.compile(r"[ \t]*")
 _SEPARATORS: Final = re.compile(r"[\s;]*")
@@ -43,9 +45,11 @@ _DANGEROUS: Final = {
 class _Impure(Exception):
     """The script does something else, or is not understood; ``rest`` is what it does it with."""
 
-    def __init__(self, problem: str, rest: str = "") -> None:
+    def __init__(self, problem: str, rest: str = "", runs: str = "") -> None:
         super().__init__(problem)
         self.rest = rest.partition("\n")[0].strip()
+        self.runs = runs.partition("\n")[0].strip()
+        """A command line that it would have a shell run."""
 
 
 def check_sed(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
@@ -67,6 +71,16 @@ def check_sed(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
         if looks_like_path(impure.rest):
             found += check_read(impure.rest, scene)
     return found
+
+
+def sed_commands(words: Sequence[Word]) -> Iterator[Word]:
+    """Yield the command lines that scripts among the words of a ``sed`` would have run."""
+    for word in words:
+        text = re.sub(r"\A(?:--?[a-z]*=|-[A-Za-z]*e(?=.))", "", word.text or "")
+        for line in text.split("\n")[:MAX_LINES]:
+            impure = _impure(line)
+            if impure is not None and impure.runs:
+                yield Written(impure.runs, impure.runs)
 
 
 def script_problem(script: str) -> str | None:
@@ -114,7 +128,8 @@ class _Script:
         self._at += 1
         if name in _DANGEROUS:
             problem = f"the command {name} of its script {_DANGEROUS[name]}"
-            raise _Impure(problem, self._text[self._at :])
+            rest = self._text[self._at :]
+            raise _Impure(problem, rest, rest if name == "e" else "")
         self._body(name)
 
     def _body(self, name: str) -> None:
@@ -152,12 +167,15 @@ class _Script:
     def _substitute(self) -> None:
         mark = self._delimiter()
         self._until(mark, brackets=True)
+        start = self._at
         self._until(mark, brackets=False)
+        replacement = self._text[start : self._at - 1]
         self._skip(_FLAGS)
         flag = self._peek()
         if flag in {"e", "w"}:
             problem = f"the flag {flag} of s/// in its script {_DANGEROUS[flag]}"
-            raise _Impure(problem, self._text[self._at + 1 :])
+            rest = self._text[self._at + 1 :]
+            raise _Impure(problem, rest, replacement if flag == "e" else "")
 
     def _address(self) -> bool:
         if self._skip(_NUMBER):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.security.commandclass import harmless, other, unknown
@@ -110,6 +110,8 @@ def peel_interpreter(name: str, words: Sequence[Word], given: Input) -> Peeled |
     if name in _FIRST_IS_CODE:
         codes = tuple(_awk_program(words[1:]))
     floor = harmless("command.interpreter", f"{name} runs what its rule permits")
+    if name == "sqlite":
+        codes = (*codes, *(word for word in words[2:] if word not in codes))
     if codes:
         return Peeled(
             other("command.interpreter", f"{name} runs program text of the command line"),
@@ -171,10 +173,12 @@ def _codes(words: Sequence[Word], options: tuple[str, ...]) -> Iterator[Word]:
             yield piece(word, text[1:])
         elif text.startswith("-") and not text.startswith("--"):
             found = [at for at, letter in enumerate(text[1:], start=1) if letter in letters]
-            if found and text[1 : found[0]].isalpha() | (found[0] == 1):
-                rest = text[found[0] + 1 :]
-                if rest:
-                    yield piece(word, rest)
+            if found and (rest := text[found[0] + 1 :]):
+                yield piece(word, rest)
+                if found[-1] == len(text) - 1:
+                    # A copy: if it is no code after all, it is looked at as a path as well.
+                    yield from map(replace, following)
+            elif found:
                 yield from following
 
 

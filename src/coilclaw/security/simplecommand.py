@@ -23,7 +23,14 @@ from coilclaw.security.gitcommands import GitCommand
 from coilclaw.security.peeled import Input, Peeled, family, is_bare, program_name
 from coilclaw.security.rulelookup import judge_by_rules
 from coilclaw.security.shells import peel_interpreter, peel_shell
-from coilclaw.security.wordpaths import STREAMS, check_mentions, check_read, check_write
+from coilclaw.security.streamprograms import check_stream_program
+from coilclaw.security.wordpaths import (
+    STREAMS,
+    check_mentions,
+    check_read,
+    check_real_mentions,
+    check_write,
+)
 from coilclaw.security.wrappers import peel_wrapper
 
 if TYPE_CHECKING:
@@ -69,10 +76,11 @@ class SimpleJudge:
 
     def _judged(self, raw: str, words: tuple[Word, ...], found: Iterable[Classed]) -> Judged:
         classed = strictest(found)
-        writes = classed.level > CommandClass.HARMLESS
+        exists = self._scene.settings.harmless_commands
+        writes = classed.level > CommandClass.HARMLESS or not exists
         if classed.level is CommandClass.OTHER:
             classed = _embedded(words) or classed
-        if not writes and not self._scene.settings.harmless_commands:
+        if classed.level is CommandClass.HARMLESS and not exists:
             classed = replace(classed, level=CommandClass.ALLOWED)
         return Judged(raw, words, classed, writes)
 
@@ -118,6 +126,10 @@ class SimpleJudge:
         name = program_name(words[0].text)
         if name == "git":
             yield from self._git(words, raw, around, depth)
+            return
+        streamed = check_stream_program(family(name), words)
+        if streamed:
+            yield Judged(raw, words, strictest([*around, *streamed]))
             return
         peeled = _peel(family(name), words, given)
         if peeled is None:
@@ -206,7 +218,8 @@ class SimpleJudge:
         inner_words |= {id(word) for word in (*peeled.scripts, *peeled.codes)}
         for word in words[1:]:
             if id(word) not in inner_words and not peeled.itself:
-                floor += check_mentions(word, scene)
+                attached = bool(peeled.codes) and (word.text or "").startswith("-")
+                floor += (check_real_mentions if attached else check_mentions)(word, scene)
         if peeled.directory is not None:
             if peeled.directory.text is None:
                 floor.append(other("command.wrapper", "where it would run cannot be told"))

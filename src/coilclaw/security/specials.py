@@ -94,13 +94,21 @@ def check_copy(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]
     """``cp`` and ``mv``: what lands in a directory is written there under its own name."""
     line = read_line(words, rule.table)
     found = [rule.against(problem) for problem in line.problems]
-    if len(line.operands) < 2:
+    into = line.values("-t", "--target-directory")
+    if len(line.operands) + len(into) < 2:
         return [*found, rule.against("it needs a source and a target")]
-    target = line.operands[-1].word
-    sources = [operand.word for operand in line.operands[:-1]]
+    operands = line.operands if into else line.operands[:-1]
+    sources = [operand.word for operand in operands]
     source_role = rule.roles.rest or "path"
-    for operand in line.operands[:-1]:
+    for operand in operands:
         found += rule.check_word(operand.word, source_role, scene, literal=operand.literal)
+    for target in into or (line.operands[-1].word,):
+        found += _check_target(rule, target, sources, scene)
+    return found
+
+
+def _check_target(rule: Rule, target: Word, sources: Sequence[Word], scene: Scene) -> list[Classed]:
+    found: list[Classed] = []
     if target.text is None or target.globs:
         return [*found, rule.against(f"where {target.raw!r} leads is known only when it runs")]
     if not _is_directory(target.text, scene):
@@ -154,6 +162,14 @@ def _unbundled(letters: str, rest: Sequence[Word]) -> Iterator[Word]:
     yield from values
 
 
+def check_strings(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
+    """``strings``: a word with ``@`` before it names a file of further words."""
+    found = rule.check_line(read_line(words, rule.table), scene)
+    if any((word.text or "").startswith("@") for word in words):
+        found.append(rule.against("'@' names a file of further words"))
+    return found
+
+
 def check_cd(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
     """``cd`` to a directory that is named; ``-`` is one that only the shell knows."""
     line = read_line(words, rule.table)
@@ -171,6 +187,7 @@ SPECIALS: Final[Mapping[str, Callable[[Rule, Sequence[Word], Scene], list[Classe
     "jq": check_jq,
     "printf": check_printf,
     "sed": check_sed,
+    "strings": check_strings,
     "tar": check_tar,
     "test": check_test,
 }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_SPELLINGS: Final = 64
 MAX_PATH: Final = 4096
+MAX_RANGE: Final = 10_000
+MAX_PIECES: Final = 2000
 STREAMS: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 """Devices that only name what a process has open anyway."""
 
@@ -32,6 +34,8 @@ _FILE_ADDRESS: Final = re.compile(r"file:(?://[^/]*)?(/.*)", re.IGNORECASE)
 _SEPARATORS: Final = re.compile(r"[=:,@;|<>]")
 _ATTACHED: Final = re.compile(r"-{1,2}[A-Za-z]+?(?=[/~.])")
 _HOME: Final = re.compile(r"[\"']?\$\{?(?:HOME|OLDPWD|TMPDIR|XDG_\w+)\b")
+_PARAMETER: Final = re.compile(r"\$(?:\{[^{}]*\}|\w+|[?#$!*@-])|[\"']")
+_ALWAYS: Final = frozenset({"path.forbidden", "path.state"})
 _EXPANSION: Final = re.compile(r"[$`]|[<>]\(")
 
 
@@ -102,6 +106,36 @@ def check_mentions(word: Word, scene: Scene) -> list[Classed]:
     return found
 
 
+def check_real_mentions(word: Word, scene: Scene) -> list[Classed]:
+    """Likewise, for text that is likely no path: only what is there, or forbidden by name."""
+    if word.text is None:
+        return _dynamic(word, scene)
+    found = []
+    for candidate in dict.fromkeys(_candidates(word.text)):
+        if looks_like_path(candidate) and candidate.strip("/") and is_real(candidate, scene):
+            found += _out_of_bounds(candidate, scene)
+    return found
+
+
+def check_data(text: str, scene: Scene) -> list[Classed]:
+    """Say which paths in data that becomes arguments, or a program's text, are out of bounds."""
+    found = []
+    for piece in dict.fromkeys(text.split()[:MAX_PIECES]):
+        bare = piece.strip("\"'`;,()[]{}")
+        if looks_like_path(bare) and bare.strip("/") and is_real(bare, scene):
+            found += _out_of_bounds(bare, scene)
+    return found
+
+
+def is_real(path: str, scene: Scene) -> bool:
+    """Whether a path is there, or is one that nobody may name."""
+    return (
+        path.startswith("~")
+        or any(each.rule in {"path.forbidden", "path.state"} for each in check_read(path, scene))
+        or any(place.kind != "missing" for place in scene.places(path))
+    )
+
+
 def check_revision(word: Word, scene: Scene) -> list[Classed]:
     """Likewise for a revision or a path as git understands them."""
     text = word.text or ""
@@ -109,12 +143,45 @@ def check_revision(word: Word, scene: Scene) -> list[Classed]:
         return []
     bare = re.sub(r"\A:(?:\([^)]*\)|[!^]+)?", "", text)
     pieces = dict.fromkeys((bare, bare.partition(":")[2]))
-    return [
+    found = [
         each
         for one in pieces
         if looks_like_path(one) or _leads_away(one, scene)
         for each in _out_of_bounds(one, scene)
     ]
+    for one in filter(None, pieces):
+        found += [each for each in check_read(one, scene) if each.rule in _ALWAYS]
+        found += _could_match(one, scene)
+    return found
+
+
+def check_pattern(word: Word, scene: Scene) -> list[Classed]:
+    """Say which places an unquoted pattern would look into that it must not."""
+    if not word.globs or set("*?[").isdisjoint(word.text or ""):
+        return []
+    found = []
+    for text in spellings(word):
+        found += check_read(text, scene)
+        found += _could_match(text, scene)
+    return found
+
+
+def _could_match(text: str, scene: Scene) -> list[Classed]:
+    """A pattern may become the name of a place inside the workspace that is not to be read."""
+    if set("*?[").isdisjoint(text):
+        return []
+    for base in (*scene.settings.forbidden_paths, *scene.settings.own_paths):
+        names = base.strip("/").split("/")
+        for place in scene.places(text):
+            pattern = place.lexical.strip("/").split("/")
+            common = list(zip(pattern, names, strict=False))
+            if all(one == other_ or matches(one, other_) for one, other_ in common) and len(
+                pattern
+            ) >= len(names):
+                return [
+                    other("path.pattern", f"{text!r} may become {base}, which is not to be read")
+                ]
+    return []
 
 
 def looks_like_path(text: str) -> bool:
@@ -167,7 +234,15 @@ def _alternatives(inside: str) -> tuple[str, ...]:
     if "," in inside:
         return tuple(inside.split(","))
     ends = _SEQUENCE.fullmatch(inside)
+    if ends and _span(ends[1], ends[2]) > MAX_RANGE:
+        return tuple("" for _ in range(MAX_SPELLINGS + 1))
     return (ends[1], ends[2]) if ends else ()
+
+
+def _span(first: str, last: str) -> int:
+    if not (first.isdecimal() and last.isdecimal()):
+        return 0
+    return abs(int(last[:9]) - int(first[:9])) if max(len(first), len(last)) < 10 else MAX_RANGE + 1
 
 
 def _strange(path: str) -> list[Classed]:
@@ -205,8 +280,14 @@ def _out_of_bounds(path: str, scene: Scene) -> list[Classed]:
 def _dynamic(word: Word, scene: Scene) -> list[Classed]:
     if _HOME.match(word.raw):
         return [forbidden("path.home", f"{word.raw!r} starts at a home directory; write it out")]
-    prefix = _EXPANSION.split(word.raw.lstrip("\"'"), maxsplit=1)[0]
-    return _out_of_bounds(prefix, scene) if looks_like_path(prefix) else []
+    bare = word.raw.strip("\"'")
+    prefix = _EXPANSION.split(bare, maxsplit=1)[0]
+    found = _out_of_bounds(prefix, scene) if looks_like_path(prefix) else []
+    # What stands before may be empty: then the rest is an absolute path.
+    rest = _PARAMETER.sub("", bare)
+    if rest != bare and looks_like_path(rest) and rest.strip("/") and is_real(rest, scene):
+        found += _out_of_bounds(rest, scene)
+    return found
 
 
 def _candidates(text: str) -> Iterator[str]:

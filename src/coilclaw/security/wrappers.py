@@ -63,6 +63,9 @@ _CONTAINER_WORDS: Final = frozenset(
 )
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _LOADER: Final = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*)?\.so(?:\.\d+)*")
+_ARCHITECTURE: Final = re.compile(
+    r"(?:x86_64|i[3-6]86|linux(?:32|64)|uname26|[a-z]+64\w*|arm\w*|ppc\w*|s390x?)"
+)
 _PLAIN_TEXT: Final = re.compile(r"[^\"'\\$`#]*")
 
 
@@ -88,6 +91,15 @@ def peel_wrapper(name: str, words: Sequence[Word]) -> Peeled | None:
     if second is not None and (name, second) in RUNNERS:
         return _peel(f"{name} {second}", RUNNERS[name, second], words[2:])
     return None
+
+
+def runs_others(name: str, second: str | None) -> bool:
+    """Whether a program only runs others, so that no rule about itself decides."""
+    from coilclaw.security.shells import SHELLS
+
+    named = {"env", "eval", "exec", "source", ".", "coreutils", "trap"}
+    tables = (SHELLS, PRIVILEGE, CONTAINMENT, WRAPPERS, named)
+    return any(name in table for table in tables) or (name, second) in RUNNERS
 
 
 def _peel_privilege(name: str, words: Sequence[Word]) -> Peeled:
@@ -119,6 +131,8 @@ def _peel(name: str, wrapper: Wrapper, words: Sequence[Word]) -> Peeled:
         if each.option.name in wrapper.script_options and each.value is not None
     )
     rest = tuple(operand.word for operand in line.operands[wrapper.skip :])
+    if name == "setarch" and rest and _ARCHITECTURE.fullmatch(rest[0].text or ""):
+        return _peel(name, wrapper, rest[1:])
     if wrapper.script and rest:
         return Peeled(floor, scripts=(*scripts, joined(_before_lists(rest))))
     if name == "flock" and rest and rest[0].text in {"-c", "--command"}:
@@ -169,6 +183,9 @@ def _past_assignments(rest: list[Word], line: CommandLine) -> Peeled:
         assignments.append((found[1], Word(found[2], found[2])))
         index += 1
     floor = harmless("command.wrapper", "env runs a command")
+    bare = bool(rest) and rest[0].text == "-"
+    if bare or line.has("-i", "--ignore-environment", "-u", "--unset"):
+        floor = other("command.wrapper", "env takes away variables that keep programs quiet")
     if index >= len(rest):
         return Peeled(
             other("command.other", "env shows the whole environment"),

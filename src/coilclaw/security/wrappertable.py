@@ -100,7 +100,7 @@ WRAPPERS: Final[Mapping[str, Wrapper]] = {
     "taskset": Wrapper("-c --cpu-list -a --all-tasks", skip=1),
     "chrt": Wrapper("-f -o -r -b -i -R --fifo --other --rr --batch --idle", skip=1),
     "numactl": Wrapper("-m=<text> --membind=<text> -N=<text> --cpunodebind=<text> -i=<text> -l"),
-    "setarch": Wrapper("-R --addr-no-randomize -v -3 -B -F -I -L -S -T -X -Z", skip=1),
+    "setarch": Wrapper("-R --addr-no-randomize -v -3 -B -F -I -L -S -T -X -Z"),
     "linux32": Wrapper("-R --addr-no-randomize"),
     "linux64": Wrapper("-R --addr-no-randomize"),
     "xvfb-run": Wrapper("-a --auto-servernum -n=<number> -s=<text> --server-args=<text>"),

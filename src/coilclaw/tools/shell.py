@@ -27,6 +27,7 @@ MAX_COMMAND: Final = 30_000
 """Characters; the kernel takes 128 KiB for one argument, and one may have four bytes."""
 MAX_ARGUMENTS: Final = 1000
 MAX_TIMEOUT_S: Final = 3600
+MAX_SETTINGS: Final = 256 * 1024
 _BASH: Final = ("bash", "--noprofile", "--norc", "-c")
 
 
@@ -79,6 +80,7 @@ class Shell(Basis):
             sandbox.probe() if context.support is None else context.support(),
         )
         held = sandbox.choose(shellbox.sandbox(terms, context), call.support).enforced
+        shellbox.refuse_open_network(terms, held)
         detail = (
             f"argv: {json.dumps(call.argv, ensure_ascii=False)}",
             f"in: {context.root.path}",
@@ -144,6 +146,12 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
     env = shellenv.environment(
         context.environ, kept_out=kept_out, only_reading=not call.terms.writable
     )
+    if not call.terms.writable and any("git" in word for word in call.argv):
+        names = _git_settings(call, env, context)
+        refused = shellenv.external_diff(names, call.argv)
+        if refused is not None:
+            return ToolResult(False, "", refused)
+        env |= shellenv.quiet_drivers(names, env)
     with ExitStack() as stack:
         scratch: Path | None = None
         if call.terms.writable and kind != "bubblewrap":
@@ -160,6 +168,24 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
             cancel=context.cancel,
         )
     return _told(result, call, context)
+
+
+def _git_settings(call: _Call, env: dict[str, str], context: ToolContext) -> list[str]:
+    """The names of what the repository's own configuration sets; reading them runs nothing."""
+    from coilclaw.tools import shellbox
+    from coilclaw.workspace import process
+
+    result = process.run(
+        ("git", "config", "--list", "--includes", "--name-only"),
+        cwd=context.root.path,
+        timeout_s=call.timeout_s,
+        env=env,
+        limit_bytes=MAX_SETTINGS,
+        sandbox=shellbox.sandbox(call.terms, context),
+        support=call.support,
+        cancel=context.cancel,
+    )
+    return output.captured(result.stdout, MAX_SETTINGS).splitlines()
 
 
 def _scratch(stack: ExitStack) -> Path:

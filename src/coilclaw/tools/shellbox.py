@@ -53,6 +53,17 @@ def sandbox(terms: Terms, context: ToolContext, scratch: Path | None = None) -> 
     )
 
 
+def refuse_open_network(terms: Terms, enforced: Enforced) -> None:
+    """Landlock blocks TCP alone: a command that nobody was asked about could still send."""
+    if not terms.writable and enforced.network != "blocked":
+        raise DeniedError(
+            "a command that runs without being asked about needs a sandbox without network, and "
+            f"{enforced.kind} leaves it {enforced.network}",
+            rule="sandbox.network",
+            hint="install bubblewrap, or set security.harmless_commands to false",
+        )
+
+
 def described(enforced: Enforced, *, writable: bool) -> str:
     """Say in a few words what really held, for the receipt."""
     if enforced.kind == "none":

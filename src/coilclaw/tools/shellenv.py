@@ -22,15 +22,31 @@ _QUIET: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
 }
-# What git would run or ask on the word of a repository's own configuration. A diff driver cannot
-# be switched off from here, for an empty one makes every diff fail: the sandbox holds that.
+# What git would run or ask on the word of a repository's own configuration, whatever its name.
 _GIT_SETTINGS: Final = (
+    ("core.alternateRefsCommand", ""),
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.pager", "cat"),
     ("core.sshCommand", "false"),
+    ("diff.ignoreSubmodules", "dirty"),
+    ("gpg.openpgp.program", "false"),
+    ("gpg.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("log.diffMerges", "separate"),
     ("log.showSignature", "false"),
+    ("safe.bareRepository", "explicit"),
 )
+_COPYING: Final = {
+    ("diff", "textconv"): "cat",
+    ("filter", "clean"): "",
+    ("filter", "smudge"): "",
+    ("filter", "process"): "",
+    ("filter", "required"): "false",
+    ("merge", "driver"): "false",
+}
+_COMPARING: Final = ("diff", "show", "log", "stash", "whatchanged", "blame", "annotate")
 _ONLY_READING: Final = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -51,6 +67,32 @@ def environment(
     kept = {name: ours[name] for name in _KEPT if ours.get(name)}
     path = search_path(ours.get("PATH", ""), kept_out=tuple(kept_out), system_only=only_reading)
     return {"PATH": path, **kept, **_QUIET, **(_ONLY_READING if only_reading else {})}
+
+
+def quiet_drivers(names: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return further variables that replace each driver a repository names by one that copies."""
+    count = int(env.get("GIT_CONFIG_COUNT", "0"))
+    added = {}
+    for name in dict.fromkeys(names):
+        value = _COPYING.get((name.partition(".")[0], name.rpartition(".")[2]))
+        if value is not None and name.count(".") > 1:
+            added[f"GIT_CONFIG_KEY_{count}"] = name
+            added[f"GIT_CONFIG_VALUE_{count}"] = value
+            count += 1
+    return {**added, "GIT_CONFIG_COUNT": str(count)}
+
+
+def external_diff(names: Iterable[str], argv: Iterable[str]) -> str | None:
+    """Say why git may not compare: the repository names a program for it, which has no stand-in."""
+    if not any(word in text for text in argv for word in _COMPARING):
+        return None
+    for name in names:
+        if name == "diff.external" or (name.startswith("diff.") and name.endswith(".command")):
+            return (
+                f"the repository sets {name}, so that git would run a program of its choice "
+                "without anybody having been asked"
+            )
+    return None
 
 
 def search_path(path: str, *, kept_out: tuple[str, ...], system_only: bool) -> str:

@@ -71,6 +71,8 @@ class SandboxSupport:
     bubblewrap_proc: bool = False
     landlock_abi: int = 0
     notes: tuple[str, ...] = ()
+    seccomp: bool = False
+    """Whether internet sockets can be refused beside Landlock, which blocks TCP only."""
 
 
 @dataclass(frozen=True, slots=True)

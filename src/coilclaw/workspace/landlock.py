@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from coilclaw.errors import EnvironmentFault
 from coilclaw.workspace.confinement import Confinement, Enforced, is_below
+from coilclaw.workspace.seccomp import leave_no_internet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from coilclaw.workspace.confinement import NetworkState
 
 _T = TypeVar("_T")
 
@@ -123,7 +126,7 @@ def _spread(path: str, hidden: Sequence[str]) -> Iterator[str]:
             yield from _spread(os.path.join(path, name), inside)
 
 
-def enforced(confinement: Confinement, abi_version: int) -> Enforced:
+def enforced(confinement: Confinement, abi_version: int, *, seccomp: bool = False) -> Enforced:
     """What a child under this version of Landlock is held to, and what not."""
     notes = list(confinement.notes)
     truncation = abi_version >= ABI_TRUNCATE
@@ -133,8 +136,10 @@ def enforced(confinement: Confinement, abi_version: int) -> Enforced:
         notes.append("Landlock gives no private /tmp: it is shared, and writable only if listed.")
     if confinement.hidden:
         notes.append("Directories above a hidden path cannot be listed.")
-    blocked = not confinement.network and abi_version >= ABI_TCP
-    if blocked:
+    network = _network(confinement, abi_version, seccomp=seccomp)
+    if network == "blocked":
+        notes.append("Unix sockets in the file system stay open.")
+    elif network == "tcp-blocked":
         notes.append("Landlock blocks TCP only: UDP and Unix sockets in the file system stay open.")
     elif not confinement.network:
         notes.append(f"Landlock {abi_version} cannot block the network.")
@@ -143,10 +148,18 @@ def enforced(confinement: Confinement, abi_version: int) -> Enforced:
     return Enforced(
         kind="landlock",
         filesystem=truncation,
-        network="tcp-blocked" if blocked else "open",
+        network=network,
         processes=False,
         notes=tuple(notes),
     )
+
+
+def _network(confinement: Confinement, abi_version: int, *, seccomp: bool) -> NetworkState:
+    if confinement.network:
+        return "open"
+    if seccomp:
+        return "blocked"
+    return "tcp-blocked" if abi_version >= ABI_TCP else "open"
 
 
 def ruleset(confinement: Confinement, abi_version: int) -> int:
@@ -191,7 +204,7 @@ def _add(ruleset_fd: int, grant: Grant, handled: int) -> None:
         os.close(fd)
 
 
-def restricted(ruleset_fd: int, start: Callable[[], _T]) -> _T:
+def restricted(ruleset_fd: int, start: Callable[[], _T], *, no_internet: bool = False) -> _T:
     """Call ``start`` in a thread of its own that is held to the rules, as its children will be."""
     outcome: list[_T] = []
     failure: list[BaseException] = []
@@ -200,6 +213,8 @@ def restricted(ruleset_fd: int, start: Callable[[], _T]) -> _T:
         try:
             _prctl(_PR_SET_NO_NEW_PRIVS, 1)
             _syscall(_RESTRICT_SELF, ruleset_fd, 0)
+            if no_internet:
+                leave_no_internet()
         except OSError as error:
             failure.append(_refused(error))
             return

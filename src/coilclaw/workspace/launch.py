@@ -121,7 +121,11 @@ def _start_restricted(
 ) -> subprocess.Popen[bytes]:
     rules = landlock.ruleset(choice.confinement, choice.support.landlock_abi)
     try:
-        return landlock.restricted(rules, lambda: _start_free(command, stdio))
+        return landlock.restricted(
+            rules,
+            lambda: _start_free(command, stdio),
+            no_internet=choice.support.seccomp and not choice.confinement.network,
+        )
     finally:
         os.close(rules)
 

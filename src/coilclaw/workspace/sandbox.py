@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from coilclaw.errors import EnvironmentFault
-from coilclaw.workspace import bubblewrap, landlock
+from coilclaw.workspace import bubblewrap, landlock, seccomp
 from coilclaw.workspace.confinement import (
     NO_SANDBOX,
     SYSTEM_PATHS,
@@ -49,7 +49,7 @@ def probe() -> SandboxSupport:
     notes = [reason] if reason else []
     if not abi:
         notes.append("This kernel has no Landlock.")
-    return SandboxSupport(program, proc, abi, tuple(notes))
+    return SandboxSupport(program, proc, abi, tuple(notes), seccomp.available())
 
 
 def choose(sandbox: Sandbox, support: SandboxSupport) -> Choice:
@@ -61,7 +61,7 @@ def choose(sandbox: Sandbox, support: SandboxSupport) -> Choice:
         held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc)
         return Choice(confinement, support, held)
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
-        held = landlock.enforced(confinement, support.landlock_abi)
+        held = landlock.enforced(confinement, support.landlock_abi, seccomp=support.seccomp)
         _refuse_weaker(sandbox, held)
         return Choice(confinement, support, held)
     if sandbox.kind != "auto" or sandbox.required:

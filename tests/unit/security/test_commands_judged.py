@@ -380,7 +380,9 @@ def test_without_the_harmless_class_reading_is_asked_for() -> None:
     found = judged("ls | wc -l", settings(harmless_commands=False))
     assert (found.risk, found.rule, found.forbidden) == (Risk.MEDIUM, "harmless.ls", False)
     assert [segment.kind for segment in found.segments] == ["allowed", "allowed"]
-    assert found.terms == Terms(writable=False, network=False)
+    # They are asked for like all that is allowed, and run like it: no sandbox holds them.
+    assert found.terms == Terms(writable=True, network=False)
+    assert judged("ls | wc -l").terms == Terms(writable=False, network=False)
 
 
 def test_with_paths_outside_permitted_reading_there_is_asked_for() -> None:

@@ -23,8 +23,8 @@ def words(text: str) -> tuple[Word, ...]:
     ("command", "inner", "level"),
     [
         ("env A=1 B=2 ls -l", "ls -l", PASS),
-        ("env -i -u X -- ls", "ls", PASS),
-        ("env - ls", "ls", PASS),
+        ("env -i -u X -- ls", "ls", OTHER),
+        ("env - ls", "ls", OTHER),
         ("env -C src ls", "ls", PASS),
         ("nice -n 5 ls", "ls", PASS),
         ("nice -5 ls", "ls", PASS),

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def writing(here: World) -> World:
     return here.using(judge=judging(WRITING))
 
 
-def sandboxed(here: World, kind: str) -> World:
-    support = supported(kind)
+def sandboxed(here: World, kind: str, given: SandboxSupport | None = None) -> World:
+    support = given or supported(kind)
     return here.using(sandbox=kind, support=lambda: support)
 
 
@@ -96,6 +97,21 @@ def test_a_harmless_command_can_write_nothing(here: World, kind: str) -> None:
     assert sorted(os.listdir(here.workspace)) == ["a.txt"]
     assert (here.workspace / "a.txt").read_text() == "one\n"
     assert str(told.metadata["sandbox"]).startswith(f"{kind} fs=read-only net=")
+
+
+def test_a_harmless_command_does_not_run_where_only_tcp_is_blocked(
+    here: World, writing: World
+) -> None:
+    plain = replace(supported("landlock"), seccomp=False)
+    for each, allowed in ((here, False), (writing, True)):
+        held = sandboxed(each, "landlock", plain)
+        if allowed:
+            assert held.call(Shell(), command="pwd").success
+        else:
+            with pytest.raises(DeniedError) as denied:
+                held.call(Shell(), command="pwd")
+            assert denied.value.rule == "sandbox.network"
+    assert sandboxed(here, "bubblewrap").call(Shell(), command="pwd").success
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -278,11 +294,45 @@ def test_git_reads_without_running_what_the_repository_names(here: World) -> Non
     assert "+two" in here.call(Shell(), command="git diff").output
 
 
-def test_exit_codes_and_signals_are_told(here: World) -> None:
+def test_drivers_that_a_repository_names_are_not_run(here: World) -> None:
+    git = ["git", "-C", str(here.workspace), "-c", "user.name=n", "-c", "user.email=e@x"]
+    (here.workspace / ".gitattributes").write_text("*.txt diff=odd filter=odd\n")
+    for args in (
+        ["init", "-q"],
+        ["add", "a.txt"],
+        ["commit", "-q", "-m", "first"],
+        ["config", "diff.odd.textconv", "echo EVIL;:"],
+        ["config", "filter.odd.clean", "echo EVIL;:"],
+    ):
+        subprocess.run([*git, *args], check=True, capture_output=True)
+    (here.workspace / "a.txt").write_text("two\n")
+    for command in ("git diff", "git log -p", "git blame a.txt"):
+        told = here.call(Shell(), command=command)
+        assert told.success, told
+        assert "EVIL" not in told.output, command
+    assert "+two" in here.call(Shell(), command="git diff").output
+    subprocess.run([*git, "config", "diff.external", "echo EVIL;:"], check=True)
+    told = here.call(Shell(), command="git diff")
+    assert (told.success, "diff.external" in str(told.error)) == (False, True)
+    assert here.call(Shell(), command="git status --short").success
+
+
+def test_git_enters_no_bare_repository_that_lies_in_the_workspace(here: World) -> None:
+    bare = here.workspace / "data"
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
+    told = here.call(Shell(), command="git -C data rev-parse --is-bare-repository")
+    assert not told.success
+    assert "safe.bareRepository" in told.output
+    subprocess.run(["git", "init", "-q", str(here.workspace / "plain")], check=True)
+    told = here.call(Shell(), command="git -C plain rev-parse --is-bare-repository")
+    assert (told.success, told.output) == (True, "false\n")
+
+
+def test_exit_codes_and_signals_are_told(here: World, writing: World) -> None:
     told = here.call(Shell(), command="echo out; echo err >&2; exit 3")
     assert (told.success, told.error) == (False, "exit code 3")
     assert told.output == "out\n[stderr]\nerr\n"
-    killed = sandboxed(here, "landlock").call(Shell(), command="kill -9 $$")
+    killed = sandboxed(writing, "landlock").call(Shell(), command="kill -9 $$")
     assert (killed.error, killed.metadata["signal"]) == ("ended by signal 9", signal.SIGKILL)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -89,6 +90,7 @@ def test_an_old_landlock_is_better_than_nothing_and_says_what_it_lacks(
         ("auto", BUBBLEWRAP, ("bubblewrap", True, "blocked", True)),
         ("auto", LANDLOCK, ("landlock", True, "tcp-blocked", False)),
         ("landlock", BOTH, ("landlock", True, "tcp-blocked", False)),
+        ("landlock", replace(BOTH, seccomp=True), ("landlock", True, "blocked", False)),
         ("bubblewrap", BOTH, ("bubblewrap", True, "blocked", True)),
         ("none", BOTH, ("none", False, "open", False)),
     ],
