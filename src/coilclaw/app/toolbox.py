@@ -47,10 +47,11 @@ def redactor_of(config: Config, environ: Mapping[str, str]) -> Redacting:
     """Return what takes every secret that the configuration names out of a text."""
     from coilclaw.app import providers
 
-    return providers.redactor(config.providers, environ, _more_secrets(config, environ))
+    return providers.redactor(config.providers, environ, more_secrets(config, environ))
 
 
-def _more_secrets(config: Config, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+def more_secrets(config: Config, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    """Return the secrets that others than providers are given."""
     found: tuple[Secret, ...] = ()
     if config.mcp_servers:
         from coilclaw.app.mcpwiring import secrets

@@ -1,0 +1,15 @@
+"""Everything that listens: our own endpoints, and the door for clients of the OpenAI protocol."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "agent",
+    "feed",
+    "gathering",
+    "listening",
+    "metrics",
+    "parts",
+    "server",
+    "settings",
+    "token",
+)

@@ -1,0 +1,127 @@
+"""Who may ask at all: checked before any endpoint sees a request, in this order.
+
+The name under which we were reached (``host.foreign``), the page that asks (``origin.foreign``), a
+token where it would be logged (``auth.query``), the token (``auth.missing``, ``auth.wrong``), how
+many requests there were (``rate.limit``), the form and size of a body (``body.type``,
+``body.large``). Only ``/health`` needs no token, and the emergency stop is never too much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.gateway.answers import problem_response
+from coilclaw.gateway.faults import refused
+from coilclaw.gateway.token import presented
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from coilclaw.errors import UsageError
+    from coilclaw.gateway.hosts import Hosts
+    from coilclaw.gateway.ratelimit import RateLimit
+    from coilclaw.gateway.settings import GatewaySettings
+
+HEALTH: Final = "/health"
+UNLIMITED: Final = frozenset({HEALTH, "/estop"})
+_IN_QUERY: Final = ("token", "api_key", "apikey", "authorization", "bearer", "secret", "password")
+_FOREIGN_SITES: Final = frozenset({b"cross-site", b"same-site"})
+_JSON: Final = b"application/json"
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Wraps an application; what it does not admit is answered here."""
+
+    app: ASGIApp
+    token: bytes
+    hosts: Hosts
+    rate: RateLimit
+    settings: GatewaySettings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # nothing else is served, and nobody waits for an answer
+        problem = self._problem(scope)
+        if problem is None:
+            await self.app(scope, receive, send)
+        else:
+            await problem_response(problem, scope["path"])(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> UsageError | None:
+        headers: dict[bytes, bytes] = {}
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+            if name in headers and name in {b"authorization", b"host", b"origin", b"content-type"}:
+                return refused("http.headers", f"there are two {name.decode('ascii')} headers")
+            headers[name] = value
+        if size > self.settings.max_header_bytes:
+            # Below us only an incomplete head is bounded, not one that came in one piece.
+            most = self.settings.max_header_bytes
+            return refused("http.head_large", f"the head of a request has at most {most} bytes")
+        return (
+            self._from_elsewhere(scope, headers)
+            or self._unknown(scope, headers)
+            or self._too_much(scope, headers)
+        )
+
+    def _from_elsewhere(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
+        reached = (scope.get("server") or ("",))[0]
+        if not self.hosts.knows(headers.get(b"host", b"").decode("latin-1"), reached):
+            return refused(
+                "host.foreign",
+                "this is not a name that we are reached under",
+                "use the address that 'coilclaw serve' printed, or --allow-host NAME",
+            )
+        origin = headers.get(b"origin")
+        foreign = origin is not None and not self.hosts.knows_origin(
+            origin.decode("latin-1"), reached
+        )
+        if foreign or headers.get(b"sec-fetch-site") in _FOREIGN_SITES:
+            return refused("origin.foreign", "pages of other sites may not ask us anything")
+        return None
+
+    def _unknown(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
+        query = scope["query_string"].lower()
+        if query and (self.token in query or _names_a_token(query)):
+            return refused(
+                "auth.query",
+                "a token in the address would be logged and remembered along the way",
+                "send it as 'Authorization: Bearer TOKEN'",
+            )
+        if scope["path"] == HEALTH:
+            return None
+        given = headers.get(b"authorization")
+        if given is None:
+            return refused(
+                "auth.missing",
+                "there is no token with this request",
+                "send 'Authorization: Bearer TOKEN'; the file that 'coilclaw serve' names holds it",
+            )
+        if not presented(given, self.token):
+            return refused("auth.wrong", "this is not the token")
+        return None
+
+    def _too_much(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
+        if scope["path"] not in UNLIMITED:
+            wait = self.rate.take()
+            if wait:
+                return refused("rate.limit", f"too many requests; wait {wait:.1f} s")
+        length = headers.get(b"content-length", b"")
+        chunked = b"transfer-encoding" in headers
+        most = self.settings.max_body_bytes
+        if length.isdigit() and int(length[:20]) > most:
+            return refused("body.large", f"a body has at most {most} bytes")
+        if scope["method"] in _WITH_BODY and (chunked or length.strip(b"0")):
+            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+            if kind != _JSON:
+                return refused("body.type", "a body must be application/json")
+        return None
+
+
+def _names_a_token(query: bytes) -> bool:
+    names = [pair.partition(b"=")[0].decode("latin-1") for pair in query.split(b"&")]
+    return any(word in name for name in names for word in _IN_QUERY)

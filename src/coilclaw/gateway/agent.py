@@ -1,0 +1,76 @@
+"""What the gateway needs of the runtime; ``app`` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from coilclaw.domain.messages import Json, ToolSpec
+    from coilclaw.gateway.parts import Part
+    from coilclaw.memory.store import Memory
+    from coilclaw.runtime.approvals import Desk
+    from coilclaw.runtime.estop import Estop
+    from coilclaw.runtime.handle import TurnOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A turn that came to its end; tokens are known only where the provider tells."""
+
+    outcome: TurnOutcome
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChainState:
+    """What the last verification of the receipts found."""
+
+    valid: bool
+    receipts: int
+    open_intents: int
+
+
+class Agent(Protocol):
+    """The runtime, safe to be used by many threads."""
+
+    @property
+    def memory(self) -> Memory: ...
+
+    @property
+    def desk(self) -> Desk: ...
+
+    @property
+    def estop(self) -> Estop: ...
+
+    def turn(
+        self,
+        message: str,
+        conversation_id: str,
+        *,
+        new: bool = False,
+        listen: Callable[[Part], None] | None = None,
+    ) -> Finished:
+        """Run one turn in this thread; ``listen`` is told its parts.
+
+        ``new`` says that nobody else can know this conversation.
+        """
+
+    def halt(self, reason: str) -> None:
+        """Cancel all turns that run, and let none begin: their calls end, their receipts follow."""
+
+    def tools(self) -> tuple[ToolSpec, ...]: ...
+
+    def receipts(self, limit: int) -> Sequence[Mapping[str, object]]: ...
+
+    def describe(self) -> Mapping[str, Json]:
+        """Provider, model and policy in force."""
+
+    def verify_receipts(self) -> ChainState:
+        """Replay the chain, which may take long; one without any receipt holds."""
+
+    def receipts_size(self) -> int:
+        """How long the logs of receipts are, so that one can tell whether to verify again."""

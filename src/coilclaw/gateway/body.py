@@ -1,0 +1,98 @@
+"""The body and the query of a request, read within their bounds and checked by their schemas."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final, NoReturn
+from urllib.parse import parse_qsl
+
+from coilclaw.errors import UsageError
+from coilclaw.gateway.faults import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import Receive
+
+    from coilclaw.domain.messages import Json
+    from coilclaw.tools.schema import Validators
+
+MAX_QUERY_FIELDS: Final = 16
+_MAX_DIGITS: Final = 9
+
+
+async def read(receive: Receive, *, max_bytes: int, timeout_s: float) -> bytes:
+    """Return the whole body, if it comes in time and is not too large."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise refused("body.slow", "the client went away before its request ended")
+                piece = message.get("body", b"")
+                size += len(piece)
+                if size > max_bytes:
+                    raise refused("body.large", f"a body has at most {max_bytes} bytes")
+                pieces.append(piece)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+    except TimeoutError:
+        raise refused("body.slow", f"the body did not come within {timeout_s:g} s") from None
+
+
+def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> dict[str, Json]:
+    """Return a body that fits its schema; all that is wrong with another is told at once."""
+    try:
+        value = json.loads(data.decode("utf-8") if data else "{}", parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
+    if not isinstance(value, dict):
+        raise UsageError("the body is not a JSON object", rule="body.json")
+    problems = validators.check(schema, value)
+    if problems:
+        raise UsageError("; ".join(problems), rule="body.schema", hint="see /openapi.json")
+    return value
+
+
+def parse_query(
+    query: bytes, schema: Mapping[str, Json], validators: Validators
+) -> dict[str, Json]:
+    """Return the fields of a query that fits its schema, numbers as numbers."""
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            errors="strict",
+            max_num_fields=MAX_QUERY_FIELDS,
+        )
+    except ValueError:
+        raise UsageError("the query cannot be read", rule="query.malformed") from None
+    if len(dict(pairs)) < len(pairs):
+        raise UsageError("the query names a field twice", rule="query.malformed")
+    properties = schema["properties"]
+    assert isinstance(properties, dict), "the schema of a query is one of ours"
+    fields: dict[str, Json] = {
+        name: _number(text) if _is_count(properties.get(name)) else text for name, text in pairs
+    }
+    problems = validators.check(schema, fields)
+    if problems:
+        raise UsageError("; ".join(problems), rule="query.schema", hint="see /openapi.json")
+    return fields
+
+
+def _is_count(schema: Json) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "integer"
+
+
+def _number(text: str) -> Json:
+    """What is no number stays text, which the schema does not take."""
+    plain = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return int(text) if plain else text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)

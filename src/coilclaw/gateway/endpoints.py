@@ -1,0 +1,229 @@
+"""Our own endpoints: each asks the runtime in a thread, and answers JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from coilclaw.errors import CoilClawError
+from coilclaw.gateway import faults
+from coilclaw.gateway.agent import Finished
+from coilclaw.gateway.answers import METRICS_TYPE, json_response, text_response
+from coilclaw.gateway.conversing import outcome_fields
+from coilclaw.gateway.faults import refused
+from coilclaw.gateway.mailbox import Mailbox
+from coilclaw.gateway.parts import fields as part_fields
+from coilclaw.gateway.sse import EventStream, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from coilclaw.domain.messages import Json
+    from coilclaw.gateway.agent import Agent
+    from coilclaw.gateway.chain import ChainWatch
+    from coilclaw.gateway.conversing import Conversing, Told
+    from coilclaw.gateway.endpoint import Call
+    from coilclaw.gateway.feed import Feed
+    from coilclaw.gateway.metrics import Metrics
+    from coilclaw.runtime.approvals import Approval
+
+DEFAULT_LIMIT: Final = 20
+MAX_RECORDS: Final = 1000
+"""Newest records of a conversation that are shown."""
+ANSWERED_BY: Final = "gateway"
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Everything but ``/v1``."""
+
+    agent: Agent
+    conversing: Conversing
+    metrics: Metrics
+    feed: Feed
+    chain: ChainWatch
+    queue_parts: int
+    began: float = field(default_factory=time.monotonic)
+
+    async def health(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        return json_response({"status": "ok"})
+
+    async def status(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        from coilclaw import __version__
+
+        described = await _in_thread(self.agent.describe)
+        turns = self.conversing.turns
+        return json_response(
+            {
+                "version": __version__,
+                "uptime_s": round(time.monotonic() - self.began, 3),
+                **described,
+                "estop": self.agent.estop.set,
+                "turns_running": turns.running,
+                "turns_waiting": turns.waiting,
+            }
+        )
+
+    async def tools(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        found = await _in_thread(self.agent.tools)
+        return json_response(
+            {
+                "tools": [
+                    {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters_schema": dict(tool.parameters_schema),
+                    }
+                    for tool in found
+                ]
+            }
+        )
+
+    async def search(self, call: Call) -> ASGIApp:
+        query, limit = str(call.query["q"]), _limit(call)
+        found = await _in_thread(lambda: self.agent.memory.search(query, limit=limit))
+        return json_response({"results": [asdict(one) for one in found]})
+
+    async def receipts(self, call: Call) -> ASGIApp:
+        found = await _in_thread(lambda: self.agent.receipts(_limit(call)))
+        return json_response({"receipts": [_plain(dict(one)) for one in found]})
+
+    async def conversations(self, call: Call) -> ASGIApp:
+        found = await _in_thread(lambda: self.agent.memory.conversations(_limit(call)))
+        return json_response({"conversations": [asdict(one) for one in found]})
+
+    async def conversation(self, call: Call) -> ASGIApp:
+        from coilclaw.memory.rows import fields
+
+        name = call.path["conversation_id"]
+        # Asked before the records are read: a turn that ends in between has them all.
+        running = self.conversing.turns.busy(name)
+        found = await _in_thread(lambda: self.agent.memory.conversation(name, last=MAX_RECORDS))
+        if not found and not running:
+            raise refused("conversation.unknown", "there is no such conversation")
+        return json_response(
+            {
+                "conversation_id": name,
+                "running": running,
+                "records": [fields(record) for record in found],
+            }
+        )
+
+    async def chat(self, call: Call) -> ASGIApp:
+        """Run one turn; a stream tells its parts as they come."""
+        message, given = str(call.body["message"]), call.body.get("conversation_id")
+        name = None if given is None else str(given)
+        if not call.body.get("stream"):
+            return json_response(outcome_fields(await self.conversing.answer(message, name)))
+        name, mailbox = self.conversing.stream(message, name)
+        return EventStream(mailbox, _chat_frames, headers={"x-conversation-id": name})
+
+    async def stop(self, call: Call) -> ASGIApp:
+        reason = str(call.body.get("reason") or "POST /estop")
+        await _in_thread(lambda: self.agent.estop.trigger(reason))
+        return json_response({"estop": True})
+
+    async def go_on(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        await _in_thread(self.agent.estop.clear)
+        return json_response({"estop": False})
+
+    async def approvals(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        found = await _in_thread(self.agent.desk.list)
+        return json_response({"approvals": [_approval_fields(one) for one in found]})
+
+    async def decide(self, call: Call) -> ASGIApp:
+        """Answer an approval; the turn that waits for it goes on."""
+        body, answer = call.body, call.body.get("answer")
+        answered = await _in_thread(
+            lambda: self.agent.desk.answer(
+                str(body["id"]),
+                approved=body["decision"] == "approve",
+                by=ANSWERED_BY,
+                words=None if answer is None else str(answer),
+            )
+        )
+        return json_response(_approval_fields(answered))
+
+    async def events(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        mailbox: Mailbox[str] = Mailbox(self.queue_parts)
+        stream = EventStream(mailbox, _event_frames)
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            self.feed.watch(mailbox)
+            try:
+                await stream(scope, receive, send)
+            finally:
+                self.feed.leave(mailbox)
+
+        return watched
+
+    async def measured(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        turns = self.conversing.turns
+        state = self.chain.look()
+        gauges: dict[str, float] = {
+            "turns_running": turns.running,
+            "turns_waiting": turns.waiting,
+            "estop": self.agent.estop.set,
+        }
+        if state is not None:
+            gauges["receipt_chain_valid"] = state.valid
+            gauges["receipt_chain_receipts"] = state.receipts
+            gauges["receipt_open_intents"] = state.open_intents
+        return text_response(self.metrics.text(gauges), METRICS_TYPE)
+
+
+async def _in_thread(ask: Callable[[], Found]) -> Found:
+    """Ask what reads files or waits for a lock, away from the event loop."""
+    return await asyncio.to_thread(ask)
+
+
+def _limit(call: Call) -> int:
+    limit = call.query.get("limit", DEFAULT_LIMIT)
+    assert isinstance(limit, int), "the schema says so"
+    return limit
+
+
+def _chat_frames(told: Told) -> Iterator[bytes]:
+    if isinstance(told, Finished):
+        yield frame(outcome_fields(told), "final")
+    elif isinstance(told, CoilClawError):
+        yield frame({**faults.form(told), "status": faults.status_of(told)}, "error")
+    else:
+        yield frame(part_fields(told), told.name)
+
+
+def _event_frames(line: str) -> Iterator[bytes]:
+    yield f"data: {line.strip()}\n\n".encode("ascii", "backslashreplace")
+
+
+def _approval_fields(approval: Approval) -> dict[str, Json]:
+    question = approval.question
+    return {
+        "id": approval.id,
+        "state": approval.state,
+        "kind": question.kind,
+        "origin": question.origin,
+        "title": question.title,
+        "tool": question.tool,
+        "arguments": question.arguments,
+        "risk": question.risk,
+        "rule": question.rule,
+        "reason": question.reason,
+        "detail": list(question.detail),
+        "digest": question.digest,
+        "created": approval.created,
+        "expires": approval.expires,
+        "answered_by": approval.answered_by,
+        "answered": approval.answered,
+    }
+
+
+def _plain(record: dict[str, object]) -> dict[str, Json]:
+    """A record of a journal holds nothing that JSON does not."""
+    return record  # type: ignore[return-value]

@@ -1,0 +1,128 @@
+"""HTTP on one connection, with bounds in time and number that the library does not have itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from uvicorn.protocols.http.h11_impl import H11Protocol as _Connection
+
+    from coilclaw.gateway.settings import GatewaySettings
+else:
+    _Connection = object
+
+_log = logging.getLogger(__name__)
+
+_HEAD_LARGE: Final = 431
+
+
+def bounded_protocol(settings: GatewaySettings) -> type[asyncio.Protocol]:
+    """Make the class of connections; the library is loaded here and not before."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    return type("BoundedProtocol", (Bounded, H11Protocol), {"settings": settings})
+
+
+class Bounded(_Connection):
+    """A connection; whoever is too slow to ask, or to take the answer, is let go."""
+
+    settings: ClassVar[GatewaySettings]
+    _asking: asyncio.TimerHandle | None = None
+    """Runs until the headers of a request are complete."""
+    _unread: asyncio.TimerHandle | None = None
+    """Runs while the client leaves too much of an answer unread."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the library has it
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.max_connections:
+            _log.warning("too many connections", extra={"event": "gateway_full"})
+            transport.abort()
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        self._was_read()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._complete:
+            self._head_came()
+        elif self._asking is None and not self.transport.is_closing():
+            self._expect_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._complete:
+            self._head_came()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.settings.write_timeout_s, self._abort, "to read")
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._was_read()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more, in JSON
+        """Say what is wrong with a request that is not HTTP, or too large to be."""
+        import h11
+
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            # An answer is on its way already; nothing else can be said.
+            self.transport.abort()
+            return
+        status, body = self._complaint()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode("ascii")),
+            (b"connection", b"close"),
+        ]
+        events = (
+            h11.Response(status_code=status, headers=headers, reason=b""),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _complaint(self) -> tuple[int, bytes]:
+        bound = self.settings.max_header_bytes
+        if len(self.conn.trailing_data[0]) >= bound:
+            status, rule = _HEAD_LARGE, "http.head_large"
+            message = f"the headers of a request have at most {bound} bytes"
+        else:
+            status, rule = 400, "http.malformed"
+            message = "this is not a request of HTTP/1.1"
+        said = {"error": {"rule": rule, "message": message}}
+        return status, json.dumps(said).encode("ascii")
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the headers of a request are all there."""
+        import h11
+
+        return self.conn.their_state is not h11.IDLE
+
+    def _expect_head(self) -> None:
+        self._asking = self.loop.call_later(self.settings.head_timeout_s, self._abort, "to ask")
+
+    def _head_came(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _abort(self, what: str) -> None:
+        _log.info("a client was too slow %s", what, extra={"event": "gateway_slow"})
+        self.transport.abort()

@@ -1,0 +1,143 @@
+"""``Gateway``: everything that listens, wired around one agent.
+
+At SIGTERM or SIGINT it stops listening, gives running turns time to end, then cancels them: their
+processes are ended, their receipts written, and the conversations go on another day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import UsageError
+from coilclaw.gateway import lifetime
+from coilclaw.gateway.application import application
+from coilclaw.gateway.chain import ChainWatch
+from coilclaw.gateway.completions import Completions
+from coilclaw.gateway.conversing import Conversing
+from coilclaw.gateway.endpoints import Endpoints
+from coilclaw.gateway.hosts import Hosts, bracketed
+from coilclaw.gateway.listening import BACKLOG, listener
+from coilclaw.gateway.protocol import bounded_protocol
+from coilclaw.gateway.ratelimit import RateLimit
+from coilclaw.gateway.table import table
+from coilclaw.gateway.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import ASGIApp
+    from uvicorn import Config
+
+    from coilclaw.domain.secret import Secret
+    from coilclaw.gateway.agent import Agent
+    from coilclaw.gateway.feed import Feed
+    from coilclaw.gateway.metrics import Metrics
+    from coilclaw.gateway.settings import GatewaySettings
+
+_log = logging.getLogger(__name__)
+
+HALTED: Final = "the gateway is being stopped"
+_HEADERS: Final = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Serves one agent."""
+
+    agent: Agent
+    settings: GatewaySettings
+    token: Secret
+    metrics: Metrics
+    feed: Feed
+    mounts: Mapping[str, ASGIApp] = field(default_factory=dict)
+    """Other applications, by path, behind the same admission."""
+
+    def serve(self, ready: Callable[[str], None]) -> None:
+        """Serve until a signal; ``ready`` is told the address once it is listened on."""
+        settings = self.settings
+        with listener(settings) as sock:
+            address, port = sock.getsockname()[:2]
+            turns = Turns(
+                self.agent,
+                self.metrics,
+                max_turns=settings.max_turns,
+                max_waiting=settings.max_waiting,
+            )
+            app = self._application(turns, Hosts.of(settings, address, port))
+            url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
+            lifetime.serve(
+                _config(app, settings),
+                sock,
+                ready=lambda: ready(url),
+                wind_down=lambda: self._wind_down(turns),
+                halt=lambda: self.agent.halt(HALTED),
+            )
+
+    def _application(self, turns: Turns, hosts: Hosts) -> ASGIApp:
+        settings = self.settings
+        conversing = Conversing(turns, settings.queue_parts)
+        chain = ChainWatch(self.agent)
+        chain.look()
+        ours = Endpoints(
+            self.agent, conversing, self.metrics, self.feed, chain, settings.queue_parts
+        )
+        return application(
+            table(ours, Completions(conversing)),
+            settings,
+            token=self.token.reveal().encode("ascii"),
+            hosts=hosts,
+            rate=RateLimit(settings.requests_per_minute),
+            metrics=self.metrics,
+            mounts=self.mounts,
+        )
+
+    async def _wind_down(self, turns: Turns) -> None:
+        """Let turns end, then cancel what still runs."""
+        turns.close()
+        self.feed.end()
+        if await asyncio.to_thread(turns.drained, self.settings.grace_s):
+            return
+        _log.warning("%d turns are cancelled", turns.running, extra={"event": "turns_cancelled"})
+        self.agent.halt(HALTED)
+        if not await asyncio.to_thread(turns.drained, self.settings.cancel_s):
+            _log.warning(
+                "%d turns did not end in time; their conversations go on where they were",
+                turns.running,
+                extra={"event": "turns_abandoned"},
+            )
+
+
+def _config(app: ASGIApp, settings: GatewaySettings) -> Config:
+    import ssl
+
+    from uvicorn import Config
+
+    config = Config(
+        app,
+        loop="asyncio",
+        http=bounded_protocol(settings),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        headers=_HEADERS,
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]  # any number does
+        h11_max_incomplete_event_size=settings.max_header_bytes,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as problem:
+        raise UsageError(
+            f"the TLS files cannot be used: {problem.strerror or problem}", rule="gateway.tls"
+        ) from problem
+    return config

@@ -1,0 +1,58 @@
+"""What the gateway listens on, and its bounds, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFAULT_PORT: Final = 8737
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """``[gateway]`` of the configuration, and the flags of ``coilclaw serve``."""
+
+    host: str = "127.0.0.1"
+    """An address of this machine; anything but loopback needs ``public``."""
+    port: int = DEFAULT_PORT
+    """0 picks a free one."""
+    public: bool = False
+    """Listen where other machines can reach it; needs TLS files, or ``insecure``."""
+    insecure: bool = False
+    """Do without TLS: whoever is on the way reads the token."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    """More names under which clients reach it, as ``name`` or ``name:port``."""
+    max_body_bytes: int = 2 * 2**20
+    max_header_bytes: int = 16 * 2**10
+    """Request line and headers together."""
+    max_connections: int = 512
+    max_turns: int = 256
+    """Turns that run at once, those that wait for an approval included."""
+    max_waiting: int = 1024
+    """Messages that wait for their turn."""
+    requests_per_minute: int = 6000
+    """Of all clients together, since they share the token; a tenth of it may come at once."""
+    head_timeout_s: float = 10.0
+    """Until the headers of a request are complete."""
+    body_timeout_s: float = 30.0
+    """Until its body is."""
+    write_timeout_s: float = 30.0
+    """How long a client may leave what it is sent unread."""
+    keep_alive_s: float = 15.0
+    """How long a connection may be idle between two requests."""
+    grace_s: float = 10.0
+    """How long running turns may go on after the signal to stop."""
+    cancel_s: float = 5.0
+    """How long cancelled ones may take to put things in order."""
+    approval_expiry_s: float = 24 * 3600.0
+    queue_parts: int = 1000
+    """Parts or events that wait for a client; a slower one is disconnected."""
+
+    @property
+    def tls(self) -> bool:
+        return self.tls_cert is not None

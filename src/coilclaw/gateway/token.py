@@ -1,0 +1,59 @@
+"""The bearer token: made at the first start, readable by nobody but its owner."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain.secret import Secret
+from coilclaw.errors import EnvironmentFault
+from coilclaw.storage.atomic import create_private, read_private
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME: Final = "gateway.token"
+TOKEN_BYTES: Final = 32
+_FORM: Final = re.compile(rb"[0-9a-f]{64}\n?")
+_SCHEME: Final = b"bearer "
+
+
+def load(home: Path) -> Secret:
+    """Return the token of this home, made if there is none."""
+    path = home / NAME
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        data = read_private(path)
+        if data is None:
+            data = create_private(path, f"{secrets.token_hex(TOKEN_BYTES)}\n".encode())
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot make or read {path}: {problem.strerror}", rule="gateway.token"
+        ) from problem
+    _check_private(path)
+    if not _FORM.fullmatch(data):
+        raise EnvironmentFault(
+            f"{path} does not hold a token of {TOKEN_BYTES * 8} bits in hexadecimal",
+            rule="gateway.token",
+            hint="delete it, and the next start makes a new one",
+        )
+    return Secret(data.decode("ascii").strip())
+
+
+def _check_private(path: Path) -> None:
+    found = os.lstat(path)
+    if found.st_mode & 0o077 or found.st_uid != os.geteuid():
+        raise EnvironmentFault(
+            f"others than you can read or change {path}",
+            rule="gateway.token",
+            hint="delete it, and the next start makes a new one that nobody has seen",
+        )
+
+
+def presented(header: bytes, token: bytes) -> bool:
+    """Tell, in constant time, whether an ``Authorization`` header carries the token."""
+    scheme, value = header[: len(_SCHEME)].lower(), header[len(_SCHEME) :].strip()
+    return hmac.compare_digest(value, token) and scheme == _SCHEME

@@ -1,0 +1,148 @@
+"""Turns on a bounded number of threads: many conversations at once, each one turn at a time.
+
+A message to a conversation that is busy waits until those before it are answered. Threads are
+daemons: a turn that hangs in a request to a model does not keep the process from ending, and loses
+nothing but its answer, since everything before it is on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import CoilClawError, Stopped
+from coilclaw.gateway.faults import internal, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coilclaw.gateway.agent import Agent, Finished
+    from coilclaw.gateway.metrics import Metrics
+    from coilclaw.gateway.parts import Part
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One message on its way, and who is told what becomes of it."""
+
+    conversation_id: str
+    message: str
+    new: bool
+    """Whether the conversation is known to begin with this message."""
+    listen: Callable[[Part], None] | None
+    done: Callable[[Finished | CoilClawError], None]
+
+
+class Turns:
+    """Runs jobs in the order in which they come, conversation by conversation."""
+
+    def __init__(self, agent: Agent, metrics: Metrics, *, max_turns: int, max_waiting: int) -> None:
+        self._agent = agent
+        self._metrics = metrics
+        self._max_turns, self._max_waiting = max_turns, max_waiting
+        self._mutex = threading.Lock()
+        self._ready: SimpleQueue[Job] = SimpleQueue()
+        self._behind: dict[str, deque[Job]] = {}
+        """Busy conversations, each with the messages that wait for it."""
+        self._threads = 0
+        self._running = 0
+        self._pending = 0
+        """Jobs that are not finished, whether they run or wait."""
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        return self._pending - self._running
+
+    def busy(self, conversation_id: str) -> bool:
+        """Whether a turn of this conversation runs or waits."""
+        return conversation_id in self._behind
+
+    def submit(self, job: Job) -> None:
+        """Take a job, or say why not."""
+        with self._mutex:
+            if self._closed:
+                raise refused("gateway.stopping", "the gateway is being stopped")
+            if self._pending - self._running >= self._max_waiting:
+                raise refused("turns.waiting", "too many messages wait for their turn")
+            self._pending += 1
+            line = self._behind.get(job.conversation_id)
+            if line is not None:
+                line.append(job)
+                return
+            self._behind[job.conversation_id] = deque()
+            spawn = self._threads < min(self._max_turns, len(self._behind))
+            self._threads += spawn
+        self._ready.put(job)
+        if spawn:
+            threading.Thread(target=self._work, name="turn", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more jobs; those that have not begun are told so."""
+        with self._mutex:
+            self._closed = True
+
+    def drained(self, timeout_s: float) -> bool:
+        """Wait until nothing runs, and say whether that is so."""
+        deadline = time.monotonic() + timeout_s
+        while self._pending and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        return not self._pending
+
+    def _work(self) -> None:
+        while True:
+            job = self._ready.get()
+            with self._mutex:
+                self._running += 1
+                stopping = self._closed
+            if stopping:
+                result: Finished | CoilClawError = refused(
+                    "gateway.stopping", "the gateway is being stopped"
+                )
+            else:
+                result = self._run(job)
+            self._finish(job, result)
+
+    def _run(self, job: Job) -> Finished | CoilClawError:
+        try:
+            agent = self._agent
+            if job.new or not agent.memory.conversation(job.conversation_id, last=1):
+                self._metrics.count("conversations_total")
+            finished = agent.turn(job.message, job.conversation_id, new=job.new, listen=job.listen)
+        except CoilClawError as problem:
+            return problem
+        except KeyboardInterrupt:
+            # How the guard says that a change was stopped and taken back.
+            return Stopped("the turn was stopped, and what it had begun was taken back")
+        except Exception:  # noqa: BLE001 - whatever nobody thought of is still an answer
+            _log.exception("a turn failed", extra={"event": "turn_fault"})
+            return internal()
+        self._metrics.count("turns_total")
+        return finished
+
+    def _finish(self, job: Job, result: Finished | CoilClawError) -> None:
+        following: Job | None = None
+        with self._mutex:
+            line = self._behind[job.conversation_id]
+            if line:
+                following = line.popleft()
+            else:
+                del self._behind[job.conversation_id]
+            self._running -= 1
+            self._pending -= 1
+        if following is not None:
+            self._ready.put(following)
+        job.done(result)

@@ -1,0 +1,146 @@
+"""A gateway in a process of its own, as a user starts it, and a client that knows its token."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.support.agents import AgentHome
+
+# Starts the gateway with settings that no flag sets; they come as JSON.
+_LAUNCH = """
+import json, os, sys
+from pathlib import Path
+from coilclaw.app.agentwiring import open_config
+from coilclaw.app.serving import open_gateway
+from coilclaw.cli.telling import logging_for
+from coilclaw.gateway.settings import GatewaySettings
+
+home = Path(os.environ["COILCLAW_HOME"])
+config = open_config(home, os.environ)
+settings = GatewaySettings(**json.loads(sys.argv[1]))
+
+def ready(url):
+    print(json.dumps({"url": url}), flush=True)
+
+with logging_for(os.environ, config), open_gateway(home, os.environ, settings, config=config) as it:
+    it.serve(ready)
+"""
+
+
+@dataclass
+class Served:
+    """A gateway that runs."""
+
+    home: AgentHome
+    url: str
+    process: subprocess.Popen[str]
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def token(self) -> str:
+        return (self.home.home / "gateway.token").read_text().strip()
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def client(self, **more: Any) -> httpx2.Client:
+        headers = {"authorization": f"Bearer {self.token}", **more.pop("headers", {})}
+        return httpx2.Client(
+            base_url=self.url, headers=headers, trust_env=False, timeout=30, **more
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self, number: int = signal.SIGTERM, timeout: float = 20) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout)
+
+    def logged(self) -> str:
+        return "".join(self.log)
+
+
+def environment(home: AgentHome, **more: str) -> dict[str, str]:
+    keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return {
+        **keep,
+        "HOME": str(home.home.parent),
+        "COILCLAW_HOME": str(home.home),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **more,
+    }
+
+
+@contextmanager
+def serving(
+    home: AgentHome, settings: Mapping[str, object] | None = None, **environ: str
+) -> Iterator[Served]:
+    """Serve a home until the block ends."""
+    chosen = {"port": 0, "grace_s": 2.0, "cancel_s": 3.0, **(settings or {})}
+    with subprocess.Popen(
+        [sys.executable, "-c", _LAUNCH, json.dumps(chosen)],
+        env=environment(home, **environ),
+        cwd=home.workspace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        served = Served(home, "", process)
+        reader = threading.Thread(target=lambda: served.log.extend(process.stderr or ()))
+        reader.start()
+        try:
+            line = process.stdout.readline()
+            if not line:
+                process.wait(10)
+                reader.join(5)
+                raise AssertionError(served.logged())
+            served.url = json.loads(line)["url"]
+            yield served
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait(10)
+            reader.join(10)
+
+
+def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """Read server-sent events as name and JSON, until the stream ends."""
+    name = ""
+    for line in lines:
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            text = line.removeprefix("data: ")
+            yield name, text if text == "[DONE]" else json.loads(text)
+            name = ""
+
+
+def home_at(folder: Path, *answers: object, config: str = "") -> AgentHome:
+    """A home whose model plays some answers; without any it echoes."""
+    home = AgentHome.make(folder, config, answers)
+    if not answers:
+        text = (home.home / "config.toml").read_text()
+        kept = [line for line in text.splitlines() if not line.startswith("fixture")]
+        (home.home / "config.toml").write_text("\n".join(kept) + "\n")
+    return home

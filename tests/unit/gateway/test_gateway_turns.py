@@ -1,0 +1,147 @@
+"""Turns on threads: their order, their bounds, and what becomes of a turn that fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from coilclaw.errors import CoilClawError, ProviderTimeout, UsageError
+from coilclaw.gateway.agent import Agent, Finished
+from coilclaw.gateway.metrics import Metrics
+from coilclaw.gateway.turns import Job, Turns
+from coilclaw.runtime.handle import TurnOutcome
+
+
+class _Memory:
+    def conversation(self, name: str, **_: object) -> tuple[object, ...]:
+        return ("known",) if name.startswith("old") else ()
+
+
+class _Fake:
+    """Answers when it is let, and remembers who was at work together."""
+
+    def __init__(self) -> None:
+        self.memory = _Memory()
+        self.go = threading.Event()
+        self.began: list[tuple[str, str]] = []
+        self.together: set[str] = set()
+        self.most = 0
+        self.crossed = False
+        self._mutex = threading.Lock()
+
+    def turn(self, message: str, conversation_id: str, **_: object) -> Finished:
+        with self._mutex:
+            self.began.append((conversation_id, message))
+            self.crossed |= conversation_id in self.together
+            self.together.add(conversation_id)
+            self.most = max(self.most, len(self.together))
+        assert self.go.wait(10)
+        with self._mutex:
+            self.together.discard(conversation_id)
+        if message == "fails":
+            raise ProviderTimeout("too late", provider="p")
+        if message == "surprises":
+            raise ZeroDivisionError
+        if message == "interrupted":
+            raise KeyboardInterrupt
+        return Finished(TurnOutcome(conversation_id, "t", message, 0, 0, 0, "p", "m"))
+
+
+class _Results:
+    """Collects what jobs come to."""
+
+    def __init__(self) -> None:
+        self.all: list[Finished | CoilClawError] = []
+        self._arrived = threading.Semaphore(0)
+
+    def add(self, result: Finished | CoilClawError) -> None:
+        self.all.append(result)
+        self._arrived.release()
+
+    def wait(self, number: int) -> list[Any]:
+        for _ in range(number):
+            assert self._arrived.acquire(timeout=10)
+        return [one.outcome.text if isinstance(one, Finished) else one.rule for one in self.all]
+
+
+def _turns(fake: _Fake, *, most: int = 8, waiting: int = 100) -> tuple[Turns, Metrics]:
+    metrics = Metrics()
+    return Turns(cast("Agent", fake), metrics, max_turns=most, max_waiting=waiting), metrics
+
+
+def _job(name: str, message: str, done: Callable[[Finished | CoilClawError], None]) -> Job:
+    return Job(name, message, False, None, done)
+
+
+def test_a_conversation_has_one_turn_at_a_time_in_order_and_others_go_on_beside() -> None:
+    fake, results = _Fake(), _Results()
+    turns, metrics = _turns(fake)
+    fake.go.set()
+    for number in range(20):
+        for name in ("a", "b", "c"):
+            turns.submit(_job(name, f"{number}", results.add))
+    results.wait(60)
+    assert not fake.crossed
+    for name in ("a", "b", "c"):
+        assert [text for who, text in fake.began if who == name] == [str(n) for n in range(20)]
+    assert turns.drained(5)
+    assert (turns.running, turns.waiting, turns.busy("a")) == (0, 0, False)
+    assert "coilclaw_turns_total 60" in metrics.text({})
+
+
+def test_so_many_turns_run_at_once_and_so_many_messages_wait() -> None:
+    fake, results = _Fake(), _Results()
+    turns, _ = _turns(fake, most=2, waiting=3)
+    for name in ("a", "b"):
+        turns.submit(_job(name, name, results.add))
+    while len(fake.began) < 2:
+        threading.Event().wait(0.001)
+    for name in ("c", "d", "a"):
+        turns.submit(_job(name, name, results.add))
+    with pytest.raises(UsageError) as refused:
+        turns.submit(_job("e", "e", results.add))
+    assert refused.value.rule == "turns.waiting"
+    assert (turns.running, turns.waiting) == (2, 3)
+    fake.go.set()
+    assert sorted(results.wait(5)) == ["a", "a", "b", "c", "d"]
+    assert fake.most == 2
+
+
+def test_a_turn_that_fails_is_told_and_the_next_one_runs() -> None:
+    fake, results = _Fake(), _Results()
+    turns, _ = _turns(fake)
+    fake.go.set()
+    for message in ("fails", "surprises", "interrupted", "works"):
+        turns.submit(_job("a", message, results.add))
+    assert results.wait(4) == ["provider.timeout", "internal", "stopped", "works"]
+
+
+def test_a_closed_desk_takes_nothing_and_what_waits_is_told() -> None:
+    fake, results = _Fake(), _Results()
+    turns, _ = _turns(fake)
+    turns.submit(_job("a", "runs", results.add))
+    turns.submit(_job("a", "waits", results.add))
+    while not fake.began:
+        threading.Event().wait(0.001)
+    turns.close()
+    with pytest.raises(UsageError) as refused:
+        turns.submit(_job("b", "late", results.add))
+    assert refused.value.rule == "gateway.stopping"
+    assert not turns.drained(0.05)
+    fake.go.set()
+    assert results.wait(2) == ["runs", "gateway.stopping"]
+    assert turns.drained(5)
+    assert [text for _, text in fake.began] == ["runs"]
+
+
+def test_a_conversation_counts_when_it_begins() -> None:
+    fake, results = _Fake(), _Results()
+    turns, metrics = _turns(fake)
+    fake.go.set()
+    for name, new in (("fresh", True), ("named", False), ("old", False)):
+        turns.submit(Job(name, "x", new, None, results.add))
+    results.wait(3)
+    assert "coilclaw_conversations_total 2\n" in metrics.text({})
