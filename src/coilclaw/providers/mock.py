@@ -177,6 +177,6 @@ def _echo(request: ChatRequest) -> str:
         "This is the mock provider: it answers without a model, and repeats what you say.\n"
         f"You said: {cut}\n"
         f"Tools a model could call here: {tools}.\n"
-        "To ask a real model, add [providers.models.NAME] with kind, base_url, model and "
-        "api_key_env to config.toml, and set default_provider to NAME."
+        "To ask a real model, run 'coilclaw onboard', or add [providers.models.NAME] with kind, "
+        "base_url, model and api_key_env to config.toml, and set default_provider to NAME."
     )
