@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urljoin
 
@@ -45,6 +45,17 @@ _HEADERS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is sent beside the address; without a body it is a GET."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """A key stands in one of them, and nowhere else."""
+    body: bytes | None = None
+    follows: bool = True
+    """Whether a redirect within the same origin is followed; where a key goes, it is not."""
+
+
 class Resolver(Protocol):
     """Returns the addresses of a host, as ``socket.getaddrinfo`` does."""
 
@@ -76,9 +87,11 @@ class Fetcher:
     timeout_s: float
     limit: int
 
-    def fetch(self, address: WebAddress, cancel: Cancellation) -> Fetched:
+    def fetch(
+        self, address: WebAddress, cancel: Cancellation, question: Question | None = None
+    ) -> Fetched:
         """Ask, and wait for the end of the body, the time, or the patience of somebody."""
-        exchange = Exchange(self, time.monotonic() + self.timeout_s)
+        exchange = _Exchange(self, time.monotonic() + self.timeout_s, question or Question())
         thread = threading.Thread(
             target=exchange.run, args=(address,), name=f"get {address.host}", daemon=True
         )
@@ -100,12 +113,13 @@ class Fetcher:
         )
 
 
-class Exchange:
+class _Exchange:
     """What happens in the thread, and how it is ended from outside."""
 
-    def __init__(self, fetcher: Fetcher, deadline: float) -> None:
+    def __init__(self, fetcher: Fetcher, deadline: float, question: Question) -> None:
         self.deadline = deadline
         self._fetcher = fetcher
+        self._question = question
         self._outcome: Fetched | BaseException | None = None
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
@@ -216,10 +230,12 @@ class Exchange:
         }
         if not address.is_literal:
             extensions["sni_hostname"] = address.host
+        body = self._question.body
         request = httpx2.Request(
-            "GET",
+            "GET" if body is None else "POST",
             f"{address.scheme}://{host}:{address.port}/",
-            headers={"host": address.authority, **_HEADERS},
+            headers={"host": address.authority, **_HEADERS, **self._question.headers},
+            content=body,
             extensions=extensions,
         )
         # The transport alone: it knows no proxy, no cookie, no redirect, and writes no log.
@@ -229,7 +245,7 @@ class Exchange:
             closing(transport.handle_request(request)) as response,
         ):
             location = response.headers.get("location")
-            if response.status_code in _REDIRECTS and location:
+            if self._question.follows and response.status_code in _REDIRECTS and location:
                 return str(location)
             return self._taken(address, ip, response, redirects)
 

@@ -9,11 +9,12 @@ from urllib.parse import urlencode
 
 from coilclaw.errors import EnvironmentFault
 from coilclaw.security import hosts
-from coilclaw.tools.searchexchange import Question
+from coilclaw.tools.fetching import Question
 
 if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.domain.secret import Secret
+    from coilclaw.security.hosts import WebAddress
     from coilclaw.tools.searchsettings import SearchProvider
 
 MAX_TITLE: Final = 300
@@ -30,22 +31,32 @@ class Hit:
     snippet: str
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A question to a service, and where it is asked."""
+
+    address: WebAddress
+    question: Question
+
+
 def question(
     provider: SearchProvider, endpoint: str, key: Secret | None, query: str, count: int
-) -> Question:
+) -> Search:
     """Put a query into the words of a service."""
     if provider == "tavily":
         body = json.dumps({"query": query, "max_results": count}).encode("ascii")
-        return Question(
-            hosts.parse(endpoint),
-            {"content-type": "application/json", **_bearer(key)},
-            body,
-        )
+        headers = {"content-type": "application/json", **_bearer(key)}
+        return Search(hosts.parse(endpoint), _asking(headers, body))
     if provider == "brave":
         asked = {"q": query, "count": str(count), "text_decorations": "false"}
         token = {} if key is None else {"x-subscription-token": key.reveal()}
-        return Question(_with(endpoint, asked), token)
-    return Question(_with(endpoint, {"q": query, "format": "json"}), _bearer(key))
+        return Search(_with(endpoint, asked), _asking(token))
+    return Search(_with(endpoint, {"q": query, "format": "json"}), _asking(_bearer(key)))
+
+
+def _asking(headers: dict[str, str], body: bytes | None = None) -> Question:
+    """Where a redirect leads, the key does not go."""
+    return Question({"accept": "application/json", **headers}, body, follows=False)
 
 
 def hits(provider: SearchProvider, content: bytes, count: int) -> tuple[Hit, ...]:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.tools.contract import Arguments, Prepared, ToolContext
     from coilclaw.tools.fetching import Resolver
-    from coilclaw.tools.searchexchange import Question
-    from coilclaw.tools.searchservices import Hit
+    from coilclaw.tools.searchservices import Hit, Search
     from coilclaw.tools.searchsettings import SearchProvider
 
 MAX_QUERY: Final = 400
@@ -86,9 +85,9 @@ class WebSearch(Basis):
         key = self._key(provider, context)
         query = text(args, "query")
         count = min(max(whole(args, "count", DEFAULT_RESULTS), 1), MAX_RESULTS)
-        question = searchservices.question(provider, endpoint, key, query, count)
-        detail = f"ask {question.address.authority} ({provider}) for {query!r}"
-        return Ready((detail,), lambda: self._asked(question, key, count, context))
+        search = searchservices.question(provider, endpoint, key, query, count)
+        detail = f"ask {search.address.authority} ({provider}) for {query!r}"
+        return Ready((detail,), lambda: self._asked(search, key, count, context))
 
     def _configured(self) -> tuple[SearchProvider, str]:
         settings = self._settings
@@ -116,26 +115,25 @@ class WebSearch(Basis):
         return Secret(value)
 
     def _asked(
-        self, question: Question, key: Secret | None, count: int, context: ToolContext
+        self, search: Search, key: Secret | None, count: int, context: ToolContext
     ) -> ToolResult:
         from coilclaw.security.redaction import Redactor
 
         # A service may repeat what it was sent.
         redact = Redactor(() if key is None else (key,)).redact
         try:
-            result = self._answered(question, count, context)
+            result = self._answered(search, count, context)
         except (DeniedError, EnvironmentFault) as problem:
             # Without its cause, which may hold the request.
             raise type(problem)(redact(problem.message), rule=problem.rule) from None
         error = None if result.error is None else redact(result.error)
         return ToolResult(result.success, redact(result.output), error, result.metadata)
 
-    def _answered(self, question: Question, count: int, context: ToolContext) -> ToolResult:
+    def _answered(self, search: Search, count: int, context: ToolContext) -> ToolResult:
         import socket
 
         from coilclaw.tools import searchservices
         from coilclaw.tools.fetching import Fetcher
-        from coilclaw.tools.searchexchange import ask
 
         provider, _ = self._configured()
         fetcher = Fetcher(
@@ -145,7 +143,7 @@ class WebSearch(Basis):
             context.limits.http_timeout_s,
             ANSWER_BYTES,
         )
-        fetched = ask(fetcher, question, context.cancel)
+        fetched = fetcher.fetch(search.address, context.cancel, search.question)
         metadata: dict[str, Json] = {"provider": provider, "http_status": fetched.status}
         if not 200 <= fetched.status < 300:
             said = _WHY.get(fetched.status, "")
