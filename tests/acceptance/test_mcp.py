@@ -293,7 +293,10 @@ def calculator(agent: AgentHome, description: str = "Add two numbers.", **keys: 
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     body = "\n".join(lines)
-    agent.configure(f'[security]\nautonomy = "full"\n[mcp.servers.calc]\n{body}\n')
+    # A checkout below /tmp is covered by the private /tmp of bubblewrap, and not by Landlock.
+    covered = Path(sys.prefix).is_relative_to("/tmp")
+    sandbox = 'sandbox = "landlock"\n' if covered else ""
+    agent.configure(f'[security]\nautonomy = "full"\n{sandbox}[mcp.servers.calc]\n{body}\n')
 
 
 def command(agent: AgentHome) -> Command:

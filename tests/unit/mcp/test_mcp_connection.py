@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import socket
 import sys
@@ -31,6 +32,9 @@ from coilclaw.workspace.process import Cancellation
 from coilclaw.workspace.sandbox import probe
 from tests.support.sandboxes import supported
 from tests.support.toolworld import World, world
+
+PYTHON = os.path.realpath(sys.executable)
+"""The interpreter itself: a checkout may lie below /tmp, which a sandbox covers."""
 
 STUB = Path(__file__).with_name("stubserver.py")
 NAMES = (
@@ -76,7 +80,7 @@ def stub(tmp_path: Path) -> Iterator[Stub]:
         shutil.copy(STUB, made.workspace / "stubserver.py")
         (made.workspace / "tools.json").write_text(json.dumps(definitions(*NAMES)))
         server = McpServer(
-            "stub", command=(sys.executable, "-I", "stubserver.py", "tools.json"), timeout_s=20
+            "stub", command=(PYTHON, "-I", "stubserver.py", "tools.json"), timeout_s=20
         )
         it = Stub(made, McpConnection(server), Pins(made.home), {})
         it.approve(server)
@@ -298,7 +302,7 @@ def test_several_threads_share_one_program(stub: Stub) -> None:
 def _is_stub(pid: int) -> bool:
     """Whether it is the interpreter itself, and not the sandbox around it."""
     words = _cmdline(pid).split(b"\0")
-    return words[0] == sys.executable.encode() and b"stubserver.py" in words
+    return words[0] == PYTHON.encode() and b"stubserver.py" in words
 
 
 def _cwd(process: Path) -> bytes:

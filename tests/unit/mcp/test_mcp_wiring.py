@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,9 @@ from coilclaw.mcp.pins import Pins, ServerPins
 from coilclaw.mcp.settings import McpServer, identity
 from coilclaw.runtime.approvals import Desk
 from tests.support.agents import AgentHome
+
+PYTHON = os.path.realpath(sys.executable)
+"""The interpreter itself: a checkout may lie below /tmp, which a sandbox covers."""
 
 STUB = Path(__file__).with_name("stubserver.py")
 NOW = datetime(2026, 5, 12, 14, 0, 7, tzinfo=UTC)
@@ -132,7 +136,7 @@ def agent(tmp_path: Path) -> AgentHome:
     return made
 
 
-SERVER = McpServer("stub", command=(sys.executable, "-I", "stubserver.py", "tools.json"))
+SERVER = McpServer("stub", command=(PYTHON, "-I", "stubserver.py", "tools.json"))
 
 
 def test_the_emergency_stop_ends_a_foreign_call_at_once(agent: AgentHome) -> None:
