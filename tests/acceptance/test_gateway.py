@@ -13,12 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from coilclaw.receipts.book import ReceiptBook
+from coilclaw.receipts.verification import verify
 from tests.support.agents import AgentHome, calls, says
 from tests.support.gateways import Served, environment, events, home_at, serving
 from tests.support.scale import scaled
@@ -885,3 +888,75 @@ def test_mcp_clients_are_served_behind_the_same_token(echo: Served) -> None:
     tools, failed, refused = asyncio.run(ask())
     assert "file_read" in tools
     assert (failed, refused) == (False, True)
+
+
+async def _mcp_call(served: Served, tool: str, arguments: dict[str, Any]) -> bool:
+    """Call a tool as an MCP client, and say whether it failed."""
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    headers = {"authorization": f"Bearer {served.token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        transport = streamable_http_client(f"{served.url}/mcp", http_client=http)
+        async with Client(transport) as client:
+            return bool((await client.call_tool(tool, arguments)).is_error)
+
+
+def test_a_call_of_an_mcp_client_waits_for_its_approval(tmp_path: Path) -> None:
+    import asyncio
+
+    with serving(home_at(tmp_path)) as served, served.client() as person:
+        home = tmp_path / "workspace"
+
+        def approve() -> None:
+            (pending,) = _until(lambda: person.get("/approvals").json()["approvals"], 30)
+            said = person.post("/approvals", json={"id": pending["id"], "decision": "approve"})
+            assert said.status_code == 200
+
+        thread = threading.Thread(target=approve)
+        thread.start()
+        asking = _mcp_call(served, "file_write", {"path": "from-mcp.txt", "content": "x"})
+        failed = asyncio.run(asking)
+        thread.join()
+        assert not failed
+        assert (home / "from-mcp.txt").read_text() == "x"
+        assert "coilclaw_tool_calls_total 1" in person.get("/metrics").text
+
+
+def test_the_end_of_the_gateway_leaves_a_receipt_of_what_an_mcp_client_runs(
+    tmp_path: Path,
+) -> None:
+    import asyncio
+
+    home = home_at(tmp_path, config=_FULL)
+    with serving(home) as served:
+
+        def call() -> None:
+            with suppress(Exception):
+                command = {"command": "touch begun; sleep 12"}
+                asyncio.run(_mcp_call(served, "shell", command))
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        _until((home.workspace / "begun").exists, 30)
+        assert served.stop() == 0
+    book = ReceiptBook(home.receipts, key_path=home.home / "keys" / "journal.key")
+    found = verify(book, lambda _: False)
+    assert (found.problems, found.open_intents, found.receipts) == ((), (), 1)
+
+
+def test_whoever_has_an_answer_and_goes_on_sending_is_let_go(echo: Served) -> None:
+    head = f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1:{echo.port}\r\nContent-Length: 1000000\r\n\r\n"
+    began = time.monotonic()
+    assert b"401" in _raw(echo, head.encode() + b"{", timeout=20).splitlines()[0]
+    assert time.monotonic() - began < 10
+
+
+def test_a_key_that_is_there_twice_is_refused(echo: Served) -> None:
+    with echo.client() as client:
+        said = client.post(
+            "/chat",
+            content=b'{"message": "a", "message": "b"}',
+            headers={"content-type": "application/json"},
+        )
+    assert (said.status_code, said.json()["error"]["rule"]) == (400, "body.json")

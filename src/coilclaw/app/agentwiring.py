@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from coilclaw.config.values import Config
     from coilclaw.domain.messages import ToolCall
+    from coilclaw.domain.redacting import Redacting
     from coilclaw.domain.toolcalls import Approve, ToolResult
     from coilclaw.domain.turns import Recollection
     from coilclaw.receipts.book import ReceiptBook
@@ -90,13 +91,14 @@ class Runtime:
         environ: Mapping[str, str],
         people: People,
         stack: ExitStack,
+        redactor: Redacting | None = None,
     ) -> None:
         self.config = config
         self.home = home
         self._environ = environ
         self._people = people
         self.policy_source = Policy(config, home)
-        self.redactor = redactor_of(config, environ)
+        self.redactor = redactor_of(config, environ) if redactor is None else redactor
         _check_workspace(config)
         self._stack = stack
         self.memory = Memory(config.memory.path)
@@ -319,12 +321,13 @@ def open_runtime(
     people: People,
     *,
     config: Config | None = None,
+    redactor: Redacting | None = None,
 ) -> Iterator[Runtime]:
     """Open everything, and close it whatever happens."""
     chosen = open_config(home, environ) if config is None else config
     _announce(chosen)
     with ExitStack() as stack:
-        yield Runtime(chosen, home, environ, people, stack)
+        yield Runtime(chosen, home, environ, people, stack, redactor)
 
 
 def _announce(config: Config) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from coilclaw.domain.toolcalls import ApprovalRequest, ToolResult
     from coilclaw.gateway.parts import Part
+    from coilclaw.mcp.offering import Call as MadeCall
     from coilclaw.memory.store import Memory
     from coilclaw.runtime.estop import Estop
     from coilclaw.tools.contract import ToolContext
@@ -356,16 +357,31 @@ def open_gateway(
     known = providers.secrets(chosen.providers, environ)
     redactor = Redactor([*known, *more_secrets(chosen, environ), token])
     metrics, feed = Metrics(), Feed()
-    nobody = People(lambda _: Reply.NO, lambda _: None)
+    # Turns ask in their own way; these are for the calls of MCP clients.
+    people = DeskPeople(Desk(home, _now))
+    asked = People(people.approve, people.ask)
     with (
         _told(feed, redactor, audit=chosen.security.audit_log),
-        open_runtime(home, environ, nobody, config=chosen) as runtime,
+        open_runtime(home, environ, asked, config=chosen, redactor=redactor) as runtime,
         GatheredMemory(runtime.memory) as memory,
     ):
         runtime.announce("gateway")
         served = Served(runtime, memory, redactor, metrics, settings)
-        ours = app(guarded(runtime, DeskPeople(served.desk)), offered(runtime))
+        ours = app(_counted(guarded(runtime, people), metrics), offered(runtime))
         yield Gateway(served, settings, token, metrics, feed, {MCP_PATH: OnDemand(ours)})
+
+
+def _counted(call: MadeCall, metrics: Metrics) -> MadeCall:
+    """Count the calls of MCP clients like those of turns."""
+
+    def counted(wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:
+        result = call(wanted, conversation, cancel)
+        metrics.count("tool_calls_total")
+        if result.metadata.get("status") == "denied":
+            metrics.count("tool_denials_total")
+        return result
+
+    return counted
 
 
 @contextmanager

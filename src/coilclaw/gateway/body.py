@@ -46,7 +46,11 @@ async def read(receive: Receive, *, max_bytes: int, timeout_s: float) -> bytes:
 def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> dict[str, Json]:
     """Return a body that fits its schema; all that is wrong with another is told at once."""
     try:
-        value = json.loads(data.decode("utf-8") if data else "{}", parse_constant=_no_constant)
+        value = json.loads(
+            data.decode("utf-8") if data else "{}",
+            parse_constant=_no_constant,
+            object_pairs_hook=_no_twins,
+        )
     except (ValueError, RecursionError):
         raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
     if not isinstance(value, dict):
@@ -96,3 +100,11 @@ def _number(text: str) -> Json:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _no_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Refuse a key that is there twice: two readers could take it for two things."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found

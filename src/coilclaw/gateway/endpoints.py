@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -39,6 +40,9 @@ ANSWERED_BY: Final = "gateway"
 Found = TypeVar("Found")
 
 
+SEARCHES: Final = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoints:
     """Everything but ``/v1``."""
@@ -50,6 +54,8 @@ class Endpoints:
     chain: ChainWatch
     queue_parts: int
     began: float = field(default_factory=time.monotonic)
+    searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES))
+    """A search may take long; few at once leave threads for everything else."""
 
     async def health(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
         return json_response({"status": "ok"})
@@ -87,7 +93,8 @@ class Endpoints:
 
     async def search(self, call: Call) -> ASGIApp:
         query, limit = str(call.query["q"]), _limit(call)
-        found = await _in_thread(lambda: self.agent.memory.search(query, limit=limit))
+        async with self.searching:
+            found = await _in_thread(lambda: self.agent.memory.search(query, limit=limit))
         return json_response({"results": [asdict(one) for one in found]})
 
     async def receipts(self, call: Call) -> ASGIApp:
@@ -126,11 +133,11 @@ class Endpoints:
 
     async def stop(self, call: Call) -> ASGIApp:
         reason = str(call.body.get("reason") or "POST /estop")
-        await _in_thread(lambda: self.agent.estop.trigger(reason))
+        await _at_once(lambda: self.agent.estop.trigger(reason))
         return json_response({"estop": True})
 
     async def go_on(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
-        await _in_thread(self.agent.estop.clear)
+        await _at_once(self.agent.estop.clear)
         return json_response({"estop": False})
 
     async def approvals(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
@@ -176,6 +183,31 @@ class Endpoints:
             gauges["receipt_chain_receipts"] = state.receipts
             gauges["receipt_open_intents"] = state.open_intents
         return text_response(self.metrics.text(gauges), METRICS_TYPE)
+
+
+async def _at_once(do: Callable[[], object]) -> None:
+    """Do it in a thread of its own, whatever all others are busy with."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(problem: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if problem is None:
+            done.set_result(None)
+        else:
+            done.set_exception(problem)
+
+    def work() -> None:
+        try:
+            do()
+        except BaseException as problem:  # noqa: BLE001 - raised again where it is waited for
+            loop.call_soon_threadsafe(tell, problem)
+        else:
+            loop.call_soon_threadsafe(tell, None)
+
+    threading.Thread(target=work, name="at once", daemon=True).start()
+    await done
 
 
 async def _in_thread(ask: Callable[[], Found]) -> Found:

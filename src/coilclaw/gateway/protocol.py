@@ -57,7 +57,13 @@ class Bounded(_Connection):
             self._expect_head()
 
     def on_response_complete(self) -> None:
+        import h11
+
+        unfinished = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
+        if unfinished and not self.transport.is_closing():
+            # It has its answer, and would go on sending for ever.
+            self.transport.close()
         if self._complete:
             self._head_came()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from coilclaw.errors import UsageError
 from coilclaw.gateway import lifetime
@@ -28,7 +28,7 @@ from coilclaw.gateway.turns import Turns
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn import Config
 
     from coilclaw.domain.secret import Secret
@@ -43,6 +43,14 @@ HALTED: Final = "the gateway is being stopped"
 _HEADERS: Final = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
 
 
+class Mounted(Protocol):
+    """Another application, which ends in order when it is told to."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Gateway:
     """Serves one agent."""
@@ -52,7 +60,7 @@ class Gateway:
     token: Secret
     metrics: Metrics
     feed: Feed
-    mounts: Mapping[str, ASGIApp] = field(default_factory=dict)
+    mounts: Mapping[str, Mounted] = field(default_factory=dict)
     """Other applications, by path, behind the same admission."""
 
     def serve(self, ready: Callable[[str], None]) -> None:
@@ -98,6 +106,8 @@ class Gateway:
         """Let turns end, then cancel what still runs."""
         turns.close()
         self.feed.end()
+        for mounted in self.mounts.values():
+            await mounted.aclose()
         if await asyncio.to_thread(turns.drained, self.settings.grace_s):
             return
         _log.warning("%d turns are cancelled", turns.running, extra={"event": "turns_cancelled"})

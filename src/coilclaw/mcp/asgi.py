@@ -82,6 +82,12 @@ class OnDemand:
             self._opening.result()
         await self._application(scope, receive, send)
 
+    async def aclose(self) -> None:
+        """End what still runs, with its receipts, and serve no more."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+
     async def _keep_open(self, opened: asyncio.Event) -> None:
         await asyncio.to_thread(importlib.import_module, "mcp.server.streamable_http_manager")
         async with self._application.lifespan():
