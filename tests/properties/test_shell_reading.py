@@ -33,6 +33,8 @@ command_not_found_handle() {
     set -- "$number" "$@" "${V-}" "$body"
     printf '%s\0' "${@//$'\n'/␊}" ␞ >&9
 }
+# What is made up must not reach a process: kill is then a program like others, which is not there.
+enable -n kill suspend
 number=0
 while IFS= read -r -d '' text; do
     (
@@ -74,6 +76,7 @@ class LiveBash:
             stdout=subprocess.PIPE,
             cwd=folder / "empty",
             env={"PATH": str(folder / "nothing"), "LC_ALL": "C.UTF-8", "HOME": "/home/zz"},
+            start_new_session=True,
         )
         self._log = (folder / "log").open("rb")
         self._number = 0
