@@ -281,7 +281,8 @@ def test_the_repl_at_a_terminal(user: User) -> None:
     user.scripted(
         calls(("file_write", {"path": "a.txt", "content": "new\n"})),
         says("written"),
-        {"text": "slow", "delay_s": 60},
+        calls(("time", {})),
+        {"text": "slow", "delay_s": 600},
         says("quick again"),
     )
     terminal = user.at_terminal("agent")
@@ -307,7 +308,11 @@ def test_the_repl_at_a_terminal(user: User) -> None:
     assert not (user.workspace / "a.txt").exists()
     mark = len(terminal.seen)
     terminal.type("be slow\r")
-    time.sleep(1.0)
+    deadline = time.monotonic() + 60
+    while b'"time"' not in user.receipts.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    # The call is done, and the model takes its time.
+    time.sleep(0.5)
     terminal.type("\x03")
     terminal.until("cancelled", after=mark)
     mark = len(terminal.seen)
