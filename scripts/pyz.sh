@@ -17,8 +17,11 @@ find_python venv ensurepip
 say "collecting what goes in"
 mkdir -p -- "$work/app" "$(dirname -- "$target")"
 "$BASE" -I -m venv "$work/venv"
+# code-commit needs one package beside the standard library; the compiled ones serve other commands.
+sed -n '/^truststore==/,/[^\\]$/p' requirements.txt >"$work/needed.txt"
+[[ -s $work/needed.txt ]] || die "requirements.txt does not pin truststore."
 "$work/venv/bin/python" -I -m pip --disable-pip-version-check install --quiet --no-compile \
-    --require-hashes --target "$work/app" -r requirements.txt
+    --require-hashes --target "$work/app" -r "$work/needed.txt"
 cp -R -- src/coilclaw "$work/app/coilclaw"
 find "$work/app" \( -name '__pycache__' -o -name 'bin' \) -type d -prune -exec rm -rf -- {} +
 if find "$work/app" -name '*.so' | grep -q .; then
