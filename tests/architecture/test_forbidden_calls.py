@@ -14,6 +14,7 @@ from tests.support.repository import ROOT, modules
 PROCESS_MODULES = frozenset(
     {
         "coilclaw.workspace.launch",  # does the work of `process`
+        "coilclaw.cli.detaching",  # goes on behind the terminal, as itself
         "coilclaw.cli.main",  # replaces itself, once, to have file names in UTF-8
         "coilclaw.workspace.bubblewrap",  # asks bwrap whether it works here, before `process` can
     }
@@ -63,9 +64,22 @@ def _starts_processes(tree: ast.Module) -> list[str]:
     return [f"{line}: {name}" for line, name in found]
 
 
+_PERMISSIONS = frozenset(
+    {"Assignment", "BindingCapability", "PackCeilings", "RolePermissions", "ToolPermissions"}
+)
+
+
 def _uses_a_shell(tree: ast.Module) -> list[int]:
-    """Return the lines that pass ``shell=`` anything but a literal False."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    """Return the lines that pass ``shell=`` anything but a literal False.
+
+    In a contract it is a permission, and starts nothing.
+    """
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and not (isinstance(node.func, ast.Name) and node.func.id in _PERMISSIONS)
+    ]
     return [
         call.lineno
         for call in calls
@@ -136,6 +150,11 @@ def test_what_starts_no_process_is_not(source: str) -> None:
 @pytest.mark.parametrize("value", ["True", "1", "chosen"])
 def test_a_shell_is_found(value: str) -> None:
     assert _uses_a_shell(ast.parse(f"run('ls', shell={value})")) == [1]
+
+
+def test_a_permission_is_no_shell() -> None:
+    assert _uses_a_shell(ast.parse("ToolPermissions(shell='deny')")) == []
+    assert _uses_a_shell(ast.parse("other.ToolPermissions(shell='deny')")) == [1]
 
 
 def test_no_shell_is_not() -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from coilclaw.workspace.sandbox import SandboxSupport
 
 OLDEST_PYTHON: Final = (3, 11)
-OLDEST_GIT: Final = (2, 32)
+OLDEST_GIT: Final = (2, 38)
+"""The first that merges without a worktree."""
 
 
 @dataclass(frozen=True, slots=True)

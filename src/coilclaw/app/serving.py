@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 from coilclaw.app import providers
 from coilclaw.app.agentwiring import People, open_config, open_runtime
 from coilclaw.app.mcpwiring import DeskPeople, guarded, offered
+from coilclaw.app.runserving import open_runs
 from coilclaw.app.toolbox import more_secrets
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.toolcalls import Reply
@@ -368,7 +369,8 @@ def open_gateway(
         runtime.announce("gateway")
         served = Served(runtime, memory, redactor, metrics, settings)
         ours = app(_counted(guarded(runtime, people), metrics), offered(runtime))
-        yield Gateway(served, settings, token, metrics, feed, {MCP_PATH: OnDemand(ours)})
+        runs = open_runs(settings, metrics, home, environ, config=chosen, redactor=redactor)
+        yield Gateway(served, settings, token, metrics, feed, {MCP_PATH: OnDemand(ours)}, runs)
 
 
 def _counted(call: MadeCall, metrics: Metrics) -> MadeCall:

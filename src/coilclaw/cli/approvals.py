@@ -117,6 +117,9 @@ def answer(name: str, console: Console, *, approved: bool, words: str | None = N
         console.note(f"the run {approval.question.origin} has ended")
     elif approval.question.kind == "sop":
         console.note(f"go on with: coilclaw sop resume {approval.question.origin}")
+    elif approval.question.kind in {"run", "override"}:
+        # A run that still waits goes on by itself.
+        console.note(f"go on with: coilclaw runs resume {approval.question.origin}")
     return DONE
 
 

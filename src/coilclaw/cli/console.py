@@ -31,16 +31,23 @@ class Console:
     colour_out: bool
     colour_err: bool
     as_json: bool = False
+    as_lines: bool = False
+    """Whether each JSON value stands on one line, because several follow each other."""
 
     @classmethod
     def of(
-        cls, out: TextIO, err: TextIO, environ: Mapping[str, str], *, as_json: bool = False
+        cls,
+        out: TextIO,
+        err: TextIO,
+        environ: Mapping[str, str],
+        *,
+        as_json: bool = False,
+        as_lines: bool = False,
     ) -> Console:
         """Use colour only on a terminal that wants it."""
         wanted = "NO_COLOR" not in environ and environ.get("TERM", "") not in {"", "dumb"}
-        return cls(
-            out, err, wanted and out.isatty() and not as_json, wanted and err.isatty(), as_json
-        )
+        colour = wanted and out.isatty() and not as_json
+        return cls(out, err, colour, wanted and err.isatty(), as_json, as_lines)
 
     def print(self, text: str = "", style: str | None = None) -> None:
         """Print one line; on a terminal nothing in it can move the cursor."""
@@ -72,7 +79,7 @@ class Console:
 
     def data(self, value: object) -> None:
         """Print JSON, in ASCII so that any bytes of a name survive."""
-        self.out.write(json.dumps(value, indent=2, sort_keys=False) + "\n")
+        self.out.write(json.dumps(value, indent=None if self.as_lines else 2) + "\n")
 
     def diff(self, lines: Iterable[str]) -> None:
         """Print a unified diff."""

@@ -59,15 +59,35 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("agent", "deliver"),
+        choices=("agent", "deliver", "run", "trace"),
         default="agent",
         metavar="WHAT",
-        help="agent (default): tools behind the gate; deliver: a model's answer on a tree",
+        help="agent (default): tools behind the gate; deliver: a model's answer on a tree; "
+        "run: a contract from one sentence to a sealed merge; trace: a recorded trajectory",
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="of 'demo run' and 'demo trace', leave what was made to look at",
     )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Play one of the demos."""
+    if args.what == "run":
+        from coilclaw.cli import demorun
+
+        return demorun.run(console, keep=args.keep)
+    if args.what == "trace":
+        from coilclaw.cli import demotrace
+
+        return demotrace.run(console, keep=args.keep)
+    if args.keep:
+        from coilclaw.errors import UsageError
+
+        raise UsageError(
+            "only 'demo run' and 'demo trace' leave something to keep", rule="usage.demo"
+        )
     if args.what == "deliver":
         return _deliver(console)
     from coilclaw.cli import demoagent

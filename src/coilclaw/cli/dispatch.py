@@ -56,7 +56,13 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 def perform(args: argparse.Namespace) -> int:
     """Run a command whose arguments are parsed, and return the exit code."""
-    console = Console.of(sys.stdout, sys.stderr, os.environ, as_json=getattr(args, "json", False))
+    console = Console.of(
+        sys.stdout,
+        sys.stderr,
+        os.environ,
+        as_json=getattr(args, "json", False),
+        as_lines=getattr(args, "follow", False),
+    )
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="coilclaw: warning: %(message)s"
     )

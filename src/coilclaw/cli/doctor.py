@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coilclaw.cli.parser import add_json
@@ -14,16 +16,25 @@ if TYPE_CHECKING:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.add_argument(
+        "--repo", metavar="DIR", help="this repository has to be fit for runs (default: if any is)"
+    )
     add_json(parser)
 
 
-def run(args: argparse.Namespace, console: Console) -> int:  # noqa: ARG001 - one shape for all
+def run(args: argparse.Namespace, console: Console) -> int:
     """Check the machine; exit 1 when a hard requirement does not hold."""
     from coilclaw.app.doctor import examine
     from coilclaw.app.home import home
+    from coilclaw.app.rundoctor import examine_runs
     from coilclaw.cli.dispatch import DONE, FAILED
 
-    findings = examine(home())
+    place = home()
+    start = Path(args.repo or ".")
+    findings = (
+        *examine(place),
+        *examine_runs(start, place, os.environ, required=args.repo is not None),
+    )
     good = all(finding.ok for finding in findings if finding.required)
     if console.as_json:
         console.data(
@@ -45,7 +56,7 @@ def run(args: argparse.Namespace, console: Console) -> int:  # noqa: ARG001 - on
         mark, style = ("ok", "green") if finding.ok else ("missing", "yellow")
         if finding.required and not finding.ok:
             mark, style = "FAILED", "red"
-        console.print(f"{mark:<8} {finding.name:<12} {finding.detail}", style)
+        console.print(f"{mark:<8} {finding.name:<14} {finding.detail}", style)
     if not good:
         console.note("a hard requirement does not hold", "red")
     return DONE if good else FAILED

@@ -1,4 +1,4 @@
-"""``coilclaw init``: make a home, a configuration, a memory and a workspace."""
+"""``coilclaw init``: make a home with all that belongs to it, or set a repository up for runs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,17 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the agent works (default: ~/coilclaw-workspace)",
     )
+    parser.add_argument(
+        "--repo",
+        nargs="?",
+        const=".",
+        metavar="DIR",
+        help="set a repository up for runs instead (default: the one around this directory)",
+    )
+    parser.add_argument(
+        "--exclude", action="store_true", help="with --repo: ignore in .git/info/exclude"
+    )
+    parser.add_argument("--no-hooks", action="store_true", help="with --repo: leave git's hooks")
     add_json(parser)
 
 
@@ -30,6 +41,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.setup import init
     from coilclaw.cli.dispatch import DONE
 
+    if args.repo is not None or args.exclude or args.no_hooks:
+        return _repository(args, console)
     where = home()
     workspace = Path(os.path.abspath(args.workspace)) if args.workspace else None
     done = init(where, os.environ, workspace)
@@ -52,4 +65,30 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.print(f"{mark:<6} {item.what:<14} {item.path}", style)
     if any(item.made for item in done.items):
         console.note("next: coilclaw onboard chooses a model; coilclaw agent talks to it", "dim")
+    return DONE
+
+
+def _repository(args: argparse.Namespace, console: Console) -> int:
+    from coilclaw.app.repositorysetup import Wishes, set_up
+    from coilclaw.cli.dispatch import DONE
+    from coilclaw.errors import UsageError
+
+    if args.repo is None:
+        raise UsageError("--exclude and --no-hooks go with --repo", rule="usage.init")
+    if args.workspace is not None:
+        raise UsageError("--workspace does not go with --repo", rule="usage.init")
+    wishes = Wishes(exclude=args.exclude, hooks=not args.no_hooks)
+    items = set_up(Path(args.repo), os.environ, wishes)
+    if console.as_json:
+        rows = [
+            {"what": one.what, "path": str(one.path), "made": one.made, "detail": one.detail}
+            for one in items
+        ]
+        console.data({"items": rows})
+        return DONE
+    for one in items:
+        mark, style = ("made", "green") if one.made else ("there", "dim")
+        detail = f"  ({one.detail})" if one.detail else ""
+        console.print(f"{mark:<6} {one.what:<15} {one.path}{detail}", style)
+    console.note("next: coilclaw contract init writes a contract; commit the policies", "dim")
     return DONE

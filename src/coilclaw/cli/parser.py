@@ -21,6 +21,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "mcp": ("mcp", "offer our tools to MCP clients, and use those of MCP servers"),
     "sop": ("sop", "list, validate, run and resume deterministic workflows"),
     "plugin": ("plugin", "install, list, test and remove tools that are programs of their own"),
+    "run": ("run", "carry out a contract, or one sentence, behind gates and with evidence"),
+    "contract": ("contract", "make, check and explain contracts"),
+    "runs": ("runs", "list, show, verify, replay, re-execute, merge and clear runs"),
+    "hooks": ("hooks", "have git ask the active contract before a commit and a push"),
+    "keys": ("keys", "make and show the key that runs are signed with"),
     "approvals": ("approvals", "list what waits for a person"),
     "approve": ("approve", "say yes to what waits"),
     "reject": ("reject", "say no to what waits"),
@@ -33,6 +38,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "mock-server": ("mockserver", "play a scripted model on loopback"),
     "prompt": ("prompt", "print the text that tells a model how to answer"),
     "snapshot": ("snapshot", "take, compare and restore pictures of a whole tree"),
+    "trace": ("trace", "record an agent's run part by part; list, compare and bisect such runs"),
+    "replay": ("replay", "bring back the code of a part, or judge every part again"),
+    "graph-trace": ("graphtrace", "draw and tabulate how a recorded run went"),
+    "agents": ("agents", "find, install and try the agents that can perform work"),
+    "env": ("env", "list, describe and run test environments"),
     "doctor": ("doctor", "say what this machine offers"),
     "demo": ("demo", "show what it does, on a tree made for the purpose"),
 }
@@ -91,3 +101,13 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def add_repo(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--repo``, which every command on a repository takes."""
+    parser.add_argument(
+        "--repo",
+        default=".",
+        metavar="DIR",
+        help="the repository (default: the one around the current directory)",
+    )

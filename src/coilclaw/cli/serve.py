@@ -39,6 +39,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="another name under which clients reach it; can be given again",
     )
+    parser.add_argument(
+        "--repo",
+        metavar="DIR",
+        help="offer the runs of this repository (default: the one around the current directory)",
+    )
+    parser.add_argument(
+        "--allow-run-programs",
+        action="store_true",
+        help="let clients name runners that start programs or read files: process:, scripted:",
+    )
     add_json(parser)
 
 
@@ -89,4 +99,6 @@ def _settings(args: argparse.Namespace, configured: GatewaySettings) -> GatewayS
         tls_cert=Path(args.tls_cert) if args.tls_cert else configured.tls_cert,
         tls_key=Path(args.tls_key) if args.tls_key else configured.tls_key,
         allowed_hosts=(*configured.allowed_hosts, *(args.allow_host or ())),
+        repo=Path(args.repo) if args.repo else None,
+        allow_run_programs=args.allow_run_programs,
     )

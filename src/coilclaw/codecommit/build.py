@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.workspace.process import Cancellation, ProcessResult
+    from coilclaw.workspace.sandbox import Sandbox, SandboxSupport
 
 OUTPUT_BYTES: Final = 16 * 2**20
 """What is kept of each of stdout and stderr: the head and the tail."""
@@ -48,8 +49,10 @@ def run(
     redact: Callable[[str], str],
     cancel: Cancellation,
     observe: Callable[[bytes], None],
+    sandbox: Sandbox = process.NO_SANDBOX,
+    support: SandboxSupport | None = None,
 ) -> Build:
-    """Build the project in the user's environment, less the keys."""
+    """Build the project in the environment given, less the keys."""
     result = process.run(
         [f"./{BUILD}"],
         cwd=project,
@@ -58,6 +61,8 @@ def run(
         limit_bytes=OUTPUT_BYTES,
         cancel=cancel,
         observe=observe,
+        sandbox=sandbox,
+        support=support,
     )
     stdout, stderr = result.stdout.text(), result.stderr.text()
     ending = _ending(result, timeout_s)

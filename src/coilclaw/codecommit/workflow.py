@@ -22,6 +22,7 @@ from coilclaw.errors import (
 )
 from coilclaw.security.protected import CODE_COMMIT_POLICY, ProtectedPolicy, ProtectedRule
 from coilclaw.workspace.delivery import Delivered, Denied, Terms, deliver
+from coilclaw.workspace.sandbox import NO_SANDBOX, Sandbox
 from coilclaw.workspace.writer import Purpose
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from coilclaw.codecommit.project import Project
     from coilclaw.domain.messages import ChatResponse, Provider
     from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.sandbox import SandboxSupport
     from coilclaw.workspace.state import TreeState
 
 REPAIRS: Final = 3
@@ -102,6 +104,9 @@ class Run:
     """The ``.gitignore`` files as they were before the run."""
     key_files: tuple[str, ...] = ()
     repairs: int = REPAIRS
+    sandbox: Sandbox = NO_SANDBOX
+    """What the build is held to: nothing where a person started the run, an agent's otherwise."""
+    support: SandboxSupport | None = None
     limits: Limits = field(default_factory=lambda: ANSWER_LIMITS)
 
     def go(self) -> Outcome:
@@ -222,6 +227,8 @@ class Run:
                     redact=self.log.clean,
                     cancel=cancel,
                     observe=self.observer.output,
+                    sandbox=self.sandbox,
+                    support=self.support,
                 )
             except ProcessFault as problem:
                 self.log.text(log_name, f"The build could not be started: {problem}\n")

@@ -9,6 +9,7 @@ PUBLIC_MODULES: Final = (
     "files",
     "freeform",
     "messages",
+    "parts",
     "redacting",
     "secret",
     "toolcalls",

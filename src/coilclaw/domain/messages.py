@@ -52,6 +52,8 @@ class ChatRequest:
     tools: tuple[ToolSpec, ...] = ()
     temperature: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    output_schema: Mapping[str, Json] | None = None
+    """The JSON Schema that the text of the answer shall fit; whoever asks checks the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class TreeDiff:
     def __len__(self) -> int:
         return len(self.changes)
 
+    def __bool__(self) -> bool:
+        """Whether anything changed, in the tree or in its own ``.git``."""
+        return not self.empty
+
     @property
     def empty(self) -> bool:
         return not self.changes and not self.git_changes

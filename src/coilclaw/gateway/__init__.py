@@ -9,6 +9,7 @@ PUBLIC_MODULES: Final = (
     "listening",
     "metrics",
     "parts",
+    "runkeeper",
     "server",
     "settings",
     "token",

@@ -65,15 +65,17 @@ class Place:
 
     async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
         query = body.parse_query(scope["query_string"], endpoint.query, self.validators)
+        headers = body.parse_headers(scope["headers"], endpoint.headers, self.validators)
+        path = scope.get("path_params", {})
         if endpoint.body is None:
-            return Call(query, {}, scope.get("path_params", {}))
+            return Call(query, {}, path, headers, body.wants_events(scope["headers"]))
         data = await body.read(
             receive,
             max_bytes=self.settings.max_body_bytes,
             timeout_s=self.settings.body_timeout_s,
         )
         given = body.parse(data, endpoint.body, self.validators)
-        return Call(query, given, scope.get("path_params", {}))
+        return Call(query, given, path, headers)
 
 
 def application(

@@ -11,7 +11,7 @@ from coilclaw.errors import UsageError
 from coilclaw.gateway.faults import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from starlette.types import Receive
 
@@ -86,6 +86,33 @@ def parse_query(
     if problems:
         raise UsageError("; ".join(problems), rule="query.schema", hint="see /openapi.json")
     return fields
+
+
+def parse_headers(
+    headers: Iterable[tuple[bytes, bytes]], schema: Mapping[str, Json], validators: Validators
+) -> dict[str, Json]:
+    """Return the headers that a schema names, numbers as numbers; all others mean nothing."""
+    properties = schema["properties"]
+    assert isinstance(properties, dict), "the schema of headers is one of ours"
+    if not properties:
+        return {}
+    given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    found: dict[str, Json] = {
+        name: _number(given[name.lower()]) if _is_count(form) else given[name.lower()]
+        for name, form in properties.items()
+        if name.lower() in given
+    }
+    problems = validators.check(schema, found)
+    if problems:
+        raise UsageError("; ".join(problems), rule="headers.schema", hint="see /openapi.json")
+    return found
+
+
+def wants_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a client names a stream of events among what it accepts."""
+    return any(
+        name == b"accept" and b"text/event-stream" in value.lower() for name, value in headers
+    )
 
 
 def _is_count(schema: Json) -> bool:

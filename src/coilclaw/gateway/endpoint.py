@@ -22,6 +22,10 @@ class Call:
     query: Mapping[str, Json]
     body: Mapping[str, Json]
     path: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, Json] = field(default_factory=dict)
+    """Those that the endpoint declares, by the name that it gives them."""
+    streaming: bool = False
+    """Whether the client asks for a stream of events."""
 
 
 Answer: TypeAlias = "Callable[[Call], Awaitable[ASGIApp]]"
@@ -39,9 +43,13 @@ class Endpoint:
     result: Schema | None = None
     """The schema of its JSON; without one it answers text."""
     query: Schema = field(default_factory=lambda: NO_QUERY)
+    headers: Schema = field(default_factory=lambda: NO_QUERY)
+    """Headers that mean something to it."""
     body: Schema | None = None
     body_needed: bool = True
     media: tuple[str, ...] = ("application/json",)
+    status: int = 200
+    """That of a good answer."""
     errors: tuple[int, ...] = ()
     """Statuses beside those that any endpoint can answer."""
     open: bool = False

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coilclaw.gateway.endpoint import Call
     from coilclaw.gateway.feed import Feed
     from coilclaw.gateway.metrics import Metrics
+    from coilclaw.gateway.runs import RunEndpoints
     from coilclaw.runtime.approvals import Approval
 
 DEFAULT_LIMIT: Final = 20
@@ -53,6 +54,7 @@ class Endpoints:
     feed: Feed
     chain: ChainWatch
     queue_parts: int
+    runs: RunEndpoints
     began: float = field(default_factory=time.monotonic)
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES))
     """A search may take long; few at once leave threads for everything else."""
@@ -177,6 +179,7 @@ class Endpoints:
             "turns_running": turns.running,
             "turns_waiting": turns.waiting,
             "estop": self.agent.estop.set,
+            "runs_active": self.runs.active,
         }
         if state is not None:
             gauges["receipt_chain_valid"] = state.valid

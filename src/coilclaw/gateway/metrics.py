@@ -21,7 +21,9 @@ GAUGES: Final = {
     "turns_running": "Turns that run now.",
     "turns_waiting": "Messages that wait for their turn.",
     "estop": "1 while the emergency stop is set.",
+    "runs_active": "Runs that are carried out now.",
 }
+LABELLED: Final = {"runs_total": ("status", "Runs that ended, paused or were stopped, by how.")}
 BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _REQUESTS: Final = "coilclaw_request_duration_seconds"
 
@@ -41,12 +43,19 @@ class Metrics:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self._labelled: dict[str, dict[str, int]] = {name: {} for name in LABELLED}
         self._durations: dict[tuple[str, str, int], _Durations] = defaultdict(_Durations)
 
     def count(self, name: str) -> None:
         """Count one more of the things that ``COUNTERS`` names."""
         with self._mutex:
             self._counters[name] += 1
+
+    def count_as(self, name: str, label: str) -> None:
+        """Count one more of the things that ``LABELLED`` names; labels are words of ours."""
+        with self._mutex:
+            counted = self._labelled[name]
+            counted[label] = counted.get(label, 0) + 1
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; routes are those of our table, so that their number is bounded."""
@@ -66,6 +75,13 @@ class Metrics:
             for name, value in self._counters.items():
                 lines += _headed(name, COUNTERS[name], "counter")
                 lines.append(f"coilclaw_{name} {value}")
+            for name, counted in self._labelled.items():
+                lines += _headed(name, LABELLED[name][1], "counter")
+                label = LABELLED[name][0]
+                lines += [
+                    f'coilclaw_{name}{{{label}="{word}"}} {number}'
+                    for word, number in sorted(counted.items())
+                ]
             for name, gauge in gauges.items():
                 lines += _headed(name, GAUGES[name], "gauge")
                 lines.append(f"coilclaw_{name} {gauge:g}")

@@ -7,7 +7,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.gateway.answers import OPENAI_PREFIX
+from coilclaw.gateway.runs import TAR
+from coilclaw.gateway.runschemas import RUN_ID
 from coilclaw.gateway.schemas import (
+    BINARY,
     CONVERSATION_ID,
     ERROR,
     EVENT,
@@ -27,7 +30,7 @@ PATH: Final = "/openapi.json"
 _ALWAYS: Final = (400, 401, 403, 413, 429, 431, 500, 503)
 _WITH_BODY: Final = (408, 415)
 _OPEN: Final = (400, 403, 413, 431)
-_PATH_SCHEMAS: Final = {"conversation_id": CONVERSATION_ID}
+_PATH_SCHEMAS: Final = {"conversation_id": CONVERSATION_ID, "run_id": RUN_ID}
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Json]:
@@ -54,9 +57,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Json]:
     operation: dict[str, Json] = {
         "summary": endpoint.summary,
         "operationId": _name(endpoint),
-        "responses": _responses(endpoint.result, endpoint.media, statuses, error),
+        "responses": _responses(endpoint, statuses, error),
     }
-    parameters = [*_path_parameters(endpoint), *_query_parameters(endpoint)]
+    parameters = [
+        *_path_parameters(endpoint),
+        *_named_parameters(endpoint.query, "query"),
+        *_named_parameters(endpoint.headers, "header"),
+    ]
     if parameters:
         operation["parameters"] = parameters
     if endpoint.body is not None:
@@ -69,12 +76,11 @@ def _operation(endpoint: Endpoint) -> dict[str, Json]:
     return operation
 
 
-def _responses(
-    result: Schema | None, media: Iterable[str], statuses: Iterable[int], error: Schema
-) -> dict[str, Json]:
-    shapes: dict[str, Json] = {"application/json": result, EVENTS: EVENT}
-    content: dict[str, Json] = {kind: {"schema": shapes.get(kind, TEXT)} for kind in media}
-    responses: dict[str, Json] = {"200": {"description": "OK", "content": content}}
+def _responses(endpoint: Endpoint, statuses: Iterable[int], error: Schema) -> dict[str, Json]:
+    shapes: dict[str, Json] = {"application/json": endpoint.result, EVENTS: EVENT, TAR: BINARY}
+    content: dict[str, Json] = {kind: {"schema": shapes.get(kind, TEXT)} for kind in endpoint.media}
+    good = HTTPStatus(endpoint.status)
+    responses: dict[str, Json] = {str(good.value): {"description": good.phrase, "content": content}}
     for status in sorted(set(statuses)):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
@@ -90,12 +96,12 @@ def _path_parameters(endpoint: Endpoint) -> list[Json]:
     ]
 
 
-def _query_parameters(endpoint: Endpoint) -> list[Json]:
-    properties, required = endpoint.query["properties"], endpoint.query["required"]
+def _named_parameters(form: Schema, place: str) -> list[Json]:
+    properties, required = form["properties"], form["required"]
     assert isinstance(properties, dict)
     assert isinstance(required, list)
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": schema}
+        {"name": name, "in": place, "required": name in required, "schema": schema}
         for name, schema in properties.items()
     ]
 

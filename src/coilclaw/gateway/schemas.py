@@ -50,6 +50,7 @@ def listed(items: Schema) -> Schema:
 TEXT: Final[Schema] = {"type": "string"}
 FLAG: Final[Schema] = {"type": "boolean"}
 OBJECT: Final[Schema] = {"type": "object"}
+BINARY: Final[Schema] = {"type": "string", "format": "binary"}
 MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
 CONVERSATION_ID: Final[Schema] = {"type": "string", "pattern": _CONVERSATION}
 WRITTEN: Final[Schema] = {

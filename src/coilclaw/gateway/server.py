@@ -1,7 +1,8 @@
 """``Gateway``: everything that listens, wired around one agent.
 
 At SIGTERM or SIGINT it stops listening, gives running turns time to end, then cancels them: their
-processes are ended, their receipts written, and the conversations go on another day.
+processes are ended, their receipts written, and the conversations go on another day. Runs are
+stopped, and can be resumed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coilclaw.gateway.hosts import Hosts, bracketed
 from coilclaw.gateway.listening import BACKLOG, listener
 from coilclaw.gateway.protocol import bounded_protocol
 from coilclaw.gateway.ratelimit import RateLimit
+from coilclaw.gateway.runs import RunEndpoints
 from coilclaw.gateway.table import table
 from coilclaw.gateway.turns import Turns
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from coilclaw.gateway.agent import Agent
     from coilclaw.gateway.feed import Feed
     from coilclaw.gateway.metrics import Metrics
+    from coilclaw.gateway.runkeeper import RunKeeper
     from coilclaw.gateway.settings import GatewaySettings
 
 _log = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ class Gateway:
     feed: Feed
     mounts: Mapping[str, Mounted] = field(default_factory=dict)
     """Other applications, by path, behind the same admission."""
+    runs: RunKeeper | None = None
+    """The runs of a repository, where there is one."""
 
     def serve(self, ready: Callable[[str], None]) -> None:
         """Serve until a signal; ``ready`` is told the address once it is listened on."""
@@ -74,26 +79,27 @@ class Gateway:
                 max_turns=settings.max_turns,
                 max_waiting=settings.max_waiting,
             )
-            app = self._application(turns, Hosts.of(settings, address, port))
+            runs = RunEndpoints(self.runs)
+            app = self._application(turns, runs, Hosts.of(settings, address, port))
             url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
             lifetime.serve(
                 _config(app, settings),
                 sock,
                 ready=lambda: ready(url),
-                wind_down=lambda: self._wind_down(turns),
+                wind_down=lambda: self._wind_down(turns, runs),
                 halt=lambda: self.agent.halt(HALTED),
             )
 
-    def _application(self, turns: Turns, hosts: Hosts) -> ASGIApp:
+    def _application(self, turns: Turns, runs: RunEndpoints, hosts: Hosts) -> ASGIApp:
         settings = self.settings
         conversing = Conversing(turns, settings.queue_parts)
         chain = ChainWatch(self.agent)
         chain.look()
         ours = Endpoints(
-            self.agent, conversing, self.metrics, self.feed, chain, settings.queue_parts
+            self.agent, conversing, self.metrics, self.feed, chain, settings.queue_parts, runs
         )
         return application(
-            table(ours, Completions(conversing)),
+            table(ours, Completions(conversing), runs),
             settings,
             token=self.token.reveal().encode("ascii"),
             hosts=hosts,
@@ -102,12 +108,22 @@ class Gateway:
             mounts=self.mounts,
         )
 
-    async def _wind_down(self, turns: Turns) -> None:
-        """Let turns end, then cancel what still runs."""
+    async def _wind_down(self, turns: Turns, runs: RunEndpoints) -> None:
+        """Let turns end, then cancel what still runs; runs are stopped at once.
+
+        They may take hours, and go on where they were when they are resumed.
+        """
         turns.close()
         self.feed.end()
+        runs.stop(HALTED)
         for mounted in self.mounts.values():
             await mounted.aclose()
+        settings = self.settings
+        await asyncio.gather(
+            self._end_turns(turns), runs.ended(settings.grace_s + settings.cancel_s)
+        )
+
+    async def _end_turns(self, turns: Turns) -> None:
         if await asyncio.to_thread(turns.drained, self.settings.grace_s):
             return
         _log.warning("%d turns are cancelled", turns.running, extra={"event": "turns_cancelled"})

@@ -49,6 +49,14 @@ class GatewaySettings:
     """How long running turns may go on after the signal to stop."""
     cancel_s: float = 5.0
     """How long cancelled ones may take to put things in order."""
+    repo: Path | None = None
+    """The repository whose runs are offered; without one it is that around the directory in which
+    the gateway was started, if there is one."""
+    allow_run_programs: bool = False
+    """Let clients name runners that start programs or read files of the user's: ``process:``,
+    ``scripted:``."""
+    max_runs: int = 8
+    """Runs that are carried out at once, those that wait for an approval included."""
     approval_expiry_s: float = 24 * 3600.0
     queue_parts: int = 1000
     """Parts or events that wait for a client; a slower one is disconnected."""

@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 HEARTBEAT_S: Final = 15.0
 """A comment is sent when nothing else was for so long, so that nobody between us hangs up."""
 
-_COMMENT: Final = b":\n\n"
+COMMENT: Final = b":\n\n"
 
 Item = TypeVar("Item")
 
 
-def frame(value: Json, event: str | None = None) -> bytes:
+def frame(value: Json, event: str | None = None, *, number: int | None = None) -> bytes:
     """Return one event; JSON in ASCII has no line ends, so that it is one line."""
     named = f"event: {event}\n" if event else ""
-    return f"{named}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode("ascii")
+    numbered = "" if number is None else f"id: {number}\n"
+    return f"{numbered}{named}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode("ascii")
 
 
 class EventStream(Generic[Item]):
@@ -67,7 +68,7 @@ class EventStream(Generic[Item]):
             try:
                 item = await self._mailbox.take(HEARTBEAT_S)
             except TimeoutError:
-                body = _COMMENT
+                body = COMMENT
             else:
                 if item is None:
                     return

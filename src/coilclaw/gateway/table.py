@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.gateway import openaiforms, schemas
+from coilclaw.gateway import openaiforms, runtable, schemas
 from coilclaw.gateway.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from coilclaw.gateway.completions import Completions
     from coilclaw.gateway.endpoints import Endpoints
+    from coilclaw.gateway.runs import RunEndpoints
 
 _BOTH: Final = ("application/json", schemas.EVENTS)
 _TURN_ERRORS: Final = (500, 502, 503, 504)
 
 
-def table(ours: Endpoints, door: Completions) -> tuple[Endpoint, ...]:
+def table(ours: Endpoints, door: Completions, runs: RunEndpoints) -> tuple[Endpoint, ...]:
     """Return every endpoint but the one that publishes them."""
-    return (*_looking(ours), *_acting(ours), *_openai(door))
+    return (*_looking(ours), *_acting(ours), *runtable.table(runs), *_openai(door))
 
 
 def _looking(ours: Endpoints) -> tuple[Endpoint, ...]:

@@ -19,6 +19,7 @@ from coilclaw.modelserver.reply import (
     pieces,
 )
 from coilclaw.modelserver.script import Stop
+from coilclaw.modelserver.structured import check_openai
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +45,12 @@ _FINISH: Final = {
 
 
 def check(asked: Asked) -> None:
-    """Refuse a request without a model or messages."""
+    """Refuse a request without a model or messages, or with a schema that cannot be kept."""
     require_text(asked.body, "model")
     require_list(asked.body, "messages")
+    wanted = mapping(asked.body.get("response_format"))
+    if wanted.get("type") == "json_schema":
+        check_openai(mapping(wanted.get("json_schema")), "response_format.json_schema")
 
 
 def said(body: Body) -> list[Said]:

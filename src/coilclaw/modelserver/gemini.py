@@ -21,6 +21,7 @@ from coilclaw.modelserver.reply import (
     pieces,
 )
 from coilclaw.modelserver.script import Stop
+from coilclaw.modelserver.structured import check_gemini
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +53,9 @@ _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 def check(asked: Asked) -> None:
-    """Refuse a request without contents."""
+    """Refuse a request without contents, or with a schema for an answer that is no JSON."""
     require_list(asked.body, "contents")
+    check_gemini(asked.body)
 
 
 def said(body: Body) -> Iterator[Said]:

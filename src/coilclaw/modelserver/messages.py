@@ -21,6 +21,7 @@ from coilclaw.modelserver.reply import (
     pieces,
 )
 from coilclaw.modelserver.script import Stop
+from coilclaw.modelserver.structured import check_anthropic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,7 @@ def check(asked: Asked) -> None:
         raise UsageError("max_tokens: field required", rule="request.shape")
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise UsageError("max_tokens: must be a whole number above 0", rule="request.shape")
+    check_anthropic(asked.body)
 
 
 def said(body: Body) -> Iterator[Said]:

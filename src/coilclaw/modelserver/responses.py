@@ -13,6 +13,7 @@ from coilclaw.modelserver.openaierror import error
 from coilclaw.modelserver.reply import Reply, Tokens, new_id
 from coilclaw.modelserver.responseitem import item_events, item_record
 from coilclaw.modelserver.script import Stop
+from coilclaw.modelserver.structured import check_openai
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ _REASONS: Final = {
 
 
 def check(asked: Asked) -> None:
-    """Refuse a request without a model or input, or one whose history lies elsewhere."""
+    """Refuse a request without a model or input, or whose history or schema is of no use here."""
     require_text(asked.body, "model")
     if not isinstance(asked.body.get("input"), str):
         require_list(asked.body, "input")
@@ -42,6 +43,9 @@ def check(asked: Asked) -> None:
                 f"{key}: this server keeps nothing between requests; send the history as input",
                 rule="request.shape",
             )
+    wanted = mapping(mapping(asked.body.get("text")).get("format"))
+    if wanted.get("type") == "json_schema":
+        check_openai(wanted, "text.format")
 
 
 def said(body: Body) -> Iterator[Said]:

@@ -10,6 +10,7 @@ PUBLIC_MODULES: Final = (
     "gemini",
     "mock",
     "openai",
+    "outputschema",
     "recorded",
     "retry",
     "router",

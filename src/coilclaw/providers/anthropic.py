@@ -11,6 +11,7 @@ from coilclaw.domain.messages import ChatResponse
 from coilclaw.errors import ProviderRejected, ProviderTruncated
 from coilclaw.providers.arguments import numbered, tool_call, wire_name
 from coilclaw.providers.jsonvalue import clean
+from coilclaw.providers.outputschema import narrowed
 from coilclaw.providers.refusal import excerpt, malformed
 from coilclaw.providers.wire import Question, Wire, usage_of
 
@@ -56,6 +57,9 @@ class Anthropic(Wire):
                 }
                 for tool in request.tools
             ]
+        if request.output_schema is not None:
+            schema = narrowed(request.output_schema)
+            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if stream:
             body["stream"] = True
         return Question(self.endpoint.url("v1", "messages"), headers, body)

@@ -62,7 +62,12 @@ class Exchange:
 
 def described(request: ChatRequest, redact: Redact) -> dict[str, Json]:
     """Return a request as a recording keeps it, without secrets."""
+    # A request for free text looks as it did before there were others.
+    bound: dict[str, Json] = {}
+    if request.output_schema is not None:
+        bound["output_schema"] = _freeform(dict(request.output_schema), redact)
     return {
+        **bound,
         "system_prompt": _text(request.system_prompt, redact),
         "messages": [_message(message, redact) for message in request.messages],
         "tools": [
@@ -81,9 +86,9 @@ def described(request: ChatRequest, redact: Redact) -> dict[str, Json]:
 def marks(request: Mapping[str, Json]) -> tuple[str, ...]:
     """Return what a request is recognised by, message by message.
 
-    That is who says it, what a user says, and which tools are called with which arguments. Ids,
-    what a tool returned, the system prompt, the model and the tools offered may differ: they hold
-    times, paths and chance.
+    That is who says it, what a user says, which tools are called with which arguments, and the
+    schema that the answer shall fit. Ids, what a tool returned, the system prompt, the model and
+    the tools offered may differ: they hold times, paths and chance.
     """
     names: dict[str, str] = {}
     out: list[str] = []
@@ -98,6 +103,9 @@ def marks(request: Mapping[str, Json]) -> tuple[str, ...]:
         else:
             called = [f"{call.get('name')} {call.get('arguments')}" for call in calls]
             out.append(f"{role}: calls {', '.join(called)}" if called else f"{role}: text")
+    schema = request.get("output_schema")
+    if isinstance(schema, str):
+        out.append(f"answer by the schema {canonical.digest(schema.encode())}")
     return tuple(out)
 
 

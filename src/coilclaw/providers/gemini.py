@@ -10,6 +10,7 @@ from coilclaw.errors import ProviderRejected, ProviderTruncated
 from coilclaw.providers.arguments import UNNAMED, numbered, tool_call, wire_name
 from coilclaw.providers.endpoint import checked_model
 from coilclaw.providers.jsonvalue import clean
+from coilclaw.providers.outputschema import narrowed
 from coilclaw.providers.refusal import excerpt, malformed
 from coilclaw.providers.wire import Question, Wire, usage_of
 
@@ -34,9 +35,15 @@ class Gemini(Wire):
         body: dict[str, Json] = {"contents": _contents(request.messages)}
         if request.system_prompt:
             body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
+        settings: dict[str, Json] = {}
         warmth = self.warmth(request)
         if warmth is not None:
-            body["generationConfig"] = {"temperature": warmth}
+            settings["temperature"] = warmth
+        if request.output_schema is not None:
+            settings["responseMimeType"] = "application/json"
+            settings["responseJsonSchema"] = narrowed(request.output_schema)
+        if settings:
+            body["generationConfig"] = settings
         if request.tools:
             declared: list[Json] = [
                 {

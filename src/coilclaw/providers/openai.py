@@ -10,6 +10,7 @@ from coilclaw.domain.messages import ChatResponse
 from coilclaw.errors import ProviderRejected, ProviderTruncated
 from coilclaw.providers.arguments import numbered, tool_call, wire_name
 from coilclaw.providers.jsonvalue import clean
+from coilclaw.providers.outputschema import NAME, narrowed
 from coilclaw.providers.refusal import excerpt, malformed
 from coilclaw.providers.wire import Question, Wire, usage_of
 
@@ -53,6 +54,9 @@ class OpenAI(Wire):
                 }
                 for tool in request.tools
             ]
+        if request.output_schema is not None:
+            bound: Json = {"name": NAME, "strict": True, "schema": narrowed(request.output_schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": bound}
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return Question(self.endpoint.url("v1", "chat/completions"), headers, body)

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "paths", "sqlite", "verify")
+PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "paths", "signing", "sqlite", "verify")

@@ -83,7 +83,7 @@ class Tail:
         self._data = self._anchor = -1
         self._process = this_process()
         try:
-            self._open_locked()
+            self._open_locked(key_path)
             self._open_anchored(key_path)
         except BaseException:
             self.close()
@@ -144,13 +144,13 @@ class Tail:
             self._take_back()
             raise self._fault("rewrite the anchor of", problem) from problem
 
-    def _open_locked(self) -> None:
+    def _open_locked(self, key_path: Path) -> None:
         """Open the journal that has the name once the lock is ours; create it where none was."""
         while True:
             try:
                 self._data = open_unshared(self._path, _APPEND)
             except FileNotFoundError:
-                if self._create_locked():
+                if self._create_locked(key_path):
                     return
                 continue
             if not stat.S_ISREG(os.fstat(self._data).st_mode):
@@ -161,14 +161,19 @@ class Tail:
                     return
             self.close()  # somebody moved it aside while we waited
 
-    def _create_locked(self) -> bool:
-        """Create the journal, unless somebody else does; nobody sees it before it is locked."""
+    def _create_locked(self, key_path: Path) -> bool:
+        """Create the journal, unless somebody else does; nobody sees it before it is locked.
+
+        The anchor comes first: a journal without one was tampered with, also an empty one.
+        """
         if anchors.covers_records(read_anchor(self._anchor_path)):
             raise damaged(self._path, f"it is gone, and {self._anchor_path.name} is still there")
         temporary = self._path.with_name(f".coilclaw-{os.urandom(8).hex()}.tmp")
         self._data = open_unshared(temporary, _APPEND | os.O_CREAT | os.O_EXCL)
         try:
             lock(self._data, temporary)
+            signer = anchors.Signer(create_private(key_path, os.urandom(anchors.KEY_BYTES)))
+            create_private(self._anchor_path, signer.render(Head()))
             os.link(temporary, self._path, follow_symlinks=False)
         except FileExistsError:
             self.close()

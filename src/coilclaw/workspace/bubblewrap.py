@@ -39,6 +39,10 @@ _NAMESPACES: Final = (
     "ALL",
 )
 
+_NOBODY: Final = ("--uid", "65534", "--gid", "65534")
+"""Whom root takes itself for where sandboxes are to be nested: the kernel lets nobody without
+capabilities map user 0 into another user namespace. What it writes still belongs to root."""
+
 
 def command(
     argv: Sequence[str | bytes],
@@ -56,6 +60,8 @@ def command(
     before deep ones, and a place below /tmp, or below a hidden one, shows again.
     """
     line: list[str | bytes] = [program, *_NAMESPACES]
+    if confinement.nested and os.geteuid() == 0:
+        line += _NOBODY
     if not confinement.network:
         line.append("--unshare-net")
     if environment_fd is not None:

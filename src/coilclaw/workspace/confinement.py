@@ -38,6 +38,8 @@ class Sandbox:
     network: bool = False
     private_tmp: bool = True
     required: bool = False
+    nested: bool = False
+    """What runs in it may put up sandboxes of its own, inside this one."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -89,6 +91,7 @@ class Confinement:
     hidden_files: tuple[str, ...] = ()
     network: bool = False
     private_tmp: bool = True
+    nested: bool = False
     covered: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
@@ -108,6 +111,7 @@ def resolve(sandbox: Sandbox) -> Confinement:
         readable=None if asked is None else tuple(_existing(path) for path in readable),
         network=sandbox.network,
         private_tmp=sandbox.private_tmp,
+        nested=sandbox.nested,
         covered=_covered(sandbox),
     )
     if asked is not None:

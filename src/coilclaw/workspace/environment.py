@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import ProcessFault, UsageError
+from coilclaw.workspace import procfs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ TAG_VARIABLE: Final = "COILCLAW_PROCESS"
 """Carries the ids of the runs a process belongs to, outermost first, so that it can be found."""
 
 MAX_NESTED_TAGS: Final = 8
+_TAG_PARTS: Final = 4
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KEPT: Final = ("HOME", "TZ", "TMPDIR")
 
@@ -37,8 +39,36 @@ def minimal(*, private_tmp: bool = False) -> dict[str, str]:
 
 
 def new_tag() -> str:
-    """An id that no other process on this machine carries."""
-    return secrets.token_hex(16)
+    """An id that no other process on this machine carries, and that says who gave it."""
+    try:
+        own = procfs.member(os.getpid())
+    except OSError:
+        own = None  # whoever starts something is told what is the matter, not who asks
+    started = 0 if own is None else own.started
+    return f"{_namespace()}.{os.getpid()}.{started}.{secrets.token_hex(16)}"
+
+
+def owner_of(environ: bytes) -> tuple[int, int] | None:
+    """Return id and start of the process that gave the innermost tag of an environment.
+
+    ``None`` if there is no tag, if it does not say, or if whoever gave it lives in another process
+    namespace, where ids mean others.
+    """
+    for entry in environ.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name == TAG_VARIABLE.encode():
+            parts = value.rpartition(b":")[2].decode("ascii", "replace").split(".")
+            known = len(parts) == _TAG_PARTS and parts[0] == _namespace()
+            if known and parts[1].isdigit() and parts[2].isdigit() and int(parts[2]):
+                return int(parts[1]), int(parts[2])
+    return None
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        return "0"
 
 
 def can_be_passed(text: str | bytes) -> bool:

@@ -1,9 +1,10 @@
-"""``Git``: git on a git directory of ours, deaf to every other configuration on the machine."""
+"""``Git``: git on one git directory, deaf to every other configuration on the machine."""
 
 from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.treepath import shown
@@ -13,7 +14,7 @@ from coilclaw.workspace import process
 from coilclaw.workspace.environment import search_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -32,6 +33,7 @@ _SETTINGS: Final = (
     "gc.auto=0",
     "maintenance.auto=false",
     "protocol.allow=never",
+    "submodule.recurse=false",
 )
 _CONFIG: Final = """\
 [core]
@@ -46,14 +48,32 @@ _CONFIG: Final = """\
 """
 
 
-class Git:
-    """Runs git with nothing but our own git directory, which is made on first use.
+@dataclass(frozen=True, slots=True)
+class GitAnswer:
+    """What a git command said, whole."""
 
-    No hook, filter, attribute, alias, ignore rule or variable from outside it has a say.
+    exit_code: int
+    stdout: bytes
+    stderr: str
+
+
+class Git:
+    """Runs git with nothing but one git directory: our own, made on first use, or a foreign one.
+
+    No hook, filter, attribute, alias, ignore rule or variable from outside it has a say. What a
+    foreign one configures itself is up to ``variables``, which every command gets.
     """
 
-    def __init__(self, git_dir: Path) -> None:
+    def __init__(
+        self,
+        git_dir: Path,
+        *,
+        foreign: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.git_dir = git_dir
+        self._foreign = foreign
+        self._variables = dict(variables or {})
 
     def run(
         self,
@@ -63,14 +83,38 @@ class Git:
         accept: tuple[int, ...] = (0,),
         timeout_s: float = TIMEOUT_S,
         limit_bytes: int = OUTPUT_BYTES,
+        variables: Mapping[str, str] | None = None,
     ) -> bytes:
         """Run a git command and return its whole output; anything less raises ``GitFailed``."""
+        return self.answer(
+            *arguments,
+            stdin=stdin,
+            work_tree=work_tree,
+            accept=accept,
+            timeout_s=timeout_s,
+            limit_bytes=limit_bytes,
+            variables=variables,
+        ).stdout
+
+    def answer(
+        self,
+        *arguments: str,
+        stdin: bytes | BinaryIO | None = None,
+        work_tree: Path | None = None,
+        accept: tuple[int, ...] = (0,),
+        timeout_s: float = TIMEOUT_S,
+        limit_bytes: int = OUTPUT_BYTES,
+        variables: Mapping[str, str] | None = None,
+    ) -> GitAnswer:
+        """Like ``run``, for a command whose exit code says something; ``accept`` are those."""
         self.create()
+        # A foreign git directory may lie in its tree, and paths would be taken from there.
+        cwd = work_tree if self._foreign and work_tree is not None else self.git_dir
         options = [option for setting in _SETTINGS for option in ("-c", setting)]
         result = process.run(
             ["git", "--no-pager", *options, *arguments],
-            cwd=self.git_dir,
-            env=self._environment(work_tree),
+            cwd=cwd,
+            env={**self._environment(work_tree), **self._variables, **(variables or {})},
             stdin=stdin,
             timeout_s=timeout_s,
             limit_bytes=limit_bytes,
@@ -81,22 +125,21 @@ class Git:
                 f"git {name} in {self.git_dir} {_stopped(result.outcome, timeout_s)}",
                 rule="git.stopped",
             )
-        if result.exit_code not in accept:
+        code = result.exit_code
+        if code is None or code not in accept:
             said = result.stderr.text().strip() or "nothing on stderr"
-            raise GitFailed(
-                f"git {name} in {self.git_dir} ended with exit code {result.exit_code}: {said}"
-            )
+            raise GitFailed(f"git {name} in {self.git_dir} ended with exit code {code}: {said}")
         if result.stdout.dropped:
             raise GitFailed(
                 f"git {name} in {self.git_dir} wrote {result.stdout.total} bytes, "
                 f"more than the {limit_bytes} that are read of it",
                 rule="git.output",
             )
-        return result.stdout.data
+        return GitAnswer(code, result.stdout.data, result.stderr.text())
 
     def create(self) -> None:
-        """Make the git directory, readable by its owner alone, unless it is there."""
-        if (self.git_dir / "HEAD").exists():
+        """Make the git directory, readable by its owner alone, unless it is there or foreign."""
+        if self._foreign or (self.git_dir / "HEAD").exists():
             return
         try:
             self._create()
@@ -149,6 +192,8 @@ class Git:
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_GRAFT_FILE": _NOWHERE,
+            "GIT_ALLOW_PROTOCOL": "none",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_REPLACE_OBJECTS": "1",

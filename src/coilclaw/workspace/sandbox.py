@@ -61,6 +61,12 @@ def choose(sandbox: Sandbox, support: SandboxSupport) -> Choice:
         held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc)
         return Choice(confinement, support, held)
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
+        if sandbox.nested:
+            raise EnvironmentFault(
+                "Under Landlock no other sandbox can be put up, and what shall run needs one.",
+                rule="sandbox.nested",
+                hint="Install bubblewrap.",
+            )
         held = landlock.enforced(confinement, support.landlock_abi, seccomp=support.seccomp)
         _refuse_weaker(sandbox, held)
         return Choice(confinement, support, held)

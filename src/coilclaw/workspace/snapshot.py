@@ -50,6 +50,8 @@ Beyond it such a file is removed here and added there, which no rule about paths
 from a rename. Renames without changes are found among any number.
 """
 SIMILARITY: Final = "50%"
+MAX_LOADED: Final = 32
+"""Snapshots whose lists are kept in memory."""
 MIN_PREFIX: Final = 4
 MAX_DIFF_BYTES: Final = 2**30
 MAX_READ_BYTES: Final = 2**30
@@ -93,6 +95,8 @@ class SnapshotStore:
         self._bounds = bounds or Bounds()
         self._clock = clock
         self._objects = ObjectStore(directory)
+        self._loaded: dict[str, tuple[str, Manifest]] = {}
+        """The snapshots that were looked at last; what has an id never changes."""
 
     def take(
         self,
@@ -263,8 +267,13 @@ class SnapshotStore:
     def _load(self, snapshot_id: str) -> tuple[str, Manifest]:
         if not self.exists(snapshot_id):
             raise self._unknown(snapshot_id)
-        data = self._objects.commit(snapshot_id, MAX_COMMIT_BYTES)
-        return decode_commit(data, snapshot_id)
+        known = self._loaded.get(snapshot_id)
+        if known is None:
+            known = decode_commit(self._objects.commit(snapshot_id, MAX_COMMIT_BYTES), snapshot_id)
+            if len(self._loaded) >= MAX_LOADED:
+                self._loaded.clear()
+            self._loaded[snapshot_id] = known
+        return known
 
     def _diff_tree(self, *arguments: str, detection: tuple[str, ...]) -> bytes:
         return self._objects.git.run(

@@ -22,6 +22,7 @@ from coilclaw.gateway.mailbox import Mailbox
 from coilclaw.gateway.metrics import COUNTERS, Metrics
 from coilclaw.gateway.parts import Drafted, ToolAnswered
 from coilclaw.gateway.ratelimit import RateLimit
+from coilclaw.gateway.runs import RunEndpoints
 from coilclaw.gateway.schemas import LIMIT_QUERY, SEARCH_QUERY
 from coilclaw.gateway.settings import GatewaySettings
 from coilclaw.gateway.sse import EventStream, frame
@@ -303,16 +304,17 @@ def test_what_was_drafted_is_not_said_twice(told: list[object], expected: str) -
 
 def test_the_description_is_of_every_endpoint_and_its_schemas_are_schemas() -> None:
     nothing = cast("Any", None)
-    ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1)
-    endpoints = table(ours, Completions(nothing))
+    runs = RunEndpoints(None)
+    ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1, runs)
+    endpoints = table(ours, Completions(nothing), runs)
     document = cast("dict[str, Any]", openapi.document(endpoints))
     published = {
         (method.upper(), path) for path, item in document["paths"].items() for method in item
     }
     assert published == {(one.method, one.path) for one in endpoints}
-    assert len(published) == len(endpoints) == 16
+    assert len(published) == len(endpoints) == 25
     for endpoint in endpoints:
-        for schema in (endpoint.query, endpoint.body, endpoint.result):
+        for schema in (endpoint.query, endpoint.headers, endpoint.body, endpoint.result):
             if schema is not None:
                 jsonschema_rs.validator_for(schema)
     secured = {

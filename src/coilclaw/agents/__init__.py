@@ -1,0 +1,23 @@
+"""Agents: who performs work, behind one protocol that yields parts."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "acp",
+    "builtin",
+    "codecommit",
+    "codex",
+    "codexexec",
+    "codexfind",
+    "containment",
+    "finding",
+    "installing",
+    "naming",
+    "opencode",
+    "process",
+    "runner",
+    "script",
+    "scripted",
+    "shellpolicy",
+    "transcript",
+)

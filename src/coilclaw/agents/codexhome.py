@@ -1,0 +1,220 @@
+"""The private home of one Codex: made for a task from a template, without what could do harm.
+
+What Codex keeps there (its threads) stays, so that a thread can be resumed. The key does not: it is
+there until Codex has read it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from coilclaw.errors import DeniedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from coilclaw.agents.runner import Assignment
+
+MAX_FILE_BYTES: Final = 2**20
+
+_CONFIG, _AUTH, _ADVICE = "config.toml", "auth.json", "AGENTS.md"
+_HOME, _TEMPORARY = "codex", "codex-tmp"
+_KEPT: Final = frozenset(
+    {
+        "chatgpt_base_url",
+        "cli_auth_credentials_store",
+        "forced_chatgpt_workspace_id",
+        "forced_login_method",
+        "model",
+        "model_auto_compact_token_limit",
+        "model_context_window",
+        "model_provider",
+        "model_providers",
+        "model_reasoning_effort",
+        "model_reasoning_summary",
+        "model_verbosity",
+        "openai_base_url",
+        "service_tier",
+    }
+)
+"""What a template may say: which model, and how it is reached. Anything else could start programs
+(``mcp_servers``, ``notify``, ``hooks``, ``plugins``) or loosen what the contract says."""
+
+_FEATURES_OFF: Final = (
+    "apps",
+    "browser_use",
+    "computer_use",
+    "daemon_auto_start",
+    "goals",
+    "hooks",
+    "image_generation",
+    "in_app_browser",
+    "memories",
+    "multi_agent",
+    "plugin_discovery_prefetch",
+    "plugins",
+    "remote_plugin",
+    "skill_mcp_dependency_install",
+    "tool_suggest",
+    # It would wait for a server that is down for ever.
+    "unbounded_connection_retries",
+)
+_NOT_FOR_COMMANDS: Final = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_*")
+_SHELL_FEATURES: Final = ("shell_tool", "unified_exec")
+
+
+@dataclass(frozen=True, slots=True)
+class CodexHome:
+    """A home that is ready."""
+
+    path: Path
+    temporary: Path
+    settings: Mapping[str, Any]
+
+    def environment(self, given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+        """The environment of Codex: what is given, this home, and of ours the model's key.
+
+        Its temporary directory is not around its home, where Codex would not keep its helpers.
+        """
+        name = str(self.settings.get("model_provider"))
+        providers = self.settings.get("model_providers", {})
+        keys = key_variables({name: providers[name]} if name in providers else {})
+        return {
+            **{key: ours[key] for key in keys if key in ours},
+            **given,
+            "CODEX_HOME": str(self.path),
+            "TMPDIR": str(self.temporary),
+        }
+
+    def forget_key(self) -> None:
+        """Take the key away; whoever needed it has read it."""
+        with _directory(self.path) as here:
+            _remove(_AUTH, here)
+
+
+@contextmanager
+def prepared(assignment: Assignment, base: Path | None) -> Iterator[CodexHome]:
+    """Make the home for an assignment, and leave no key behind."""
+    template = _template(base)
+    settings = _settings(template, assignment)
+    with _directory(assignment.home) as outer:
+        for name in (_HOME, _TEMPORARY):
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=outer)
+    home = CodexHome(assignment.home / _HOME, assignment.home / _TEMPORARY, settings)
+    import tomlkit
+
+    with _directory(home.temporary), _directory(home.path) as here:
+        _write(_CONFIG, tomlkit.dumps(settings).encode(), here)
+        for name in (_AUTH, _ADVICE):
+            _remove(name, here)
+            if name in template:
+                _write(name, template[name], here)
+    try:
+        yield home
+    finally:
+        home.forget_key()
+
+
+def _template(base: Path | None) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    if base is None:
+        return found
+    if not base.is_dir():
+        raise UsageError(
+            f"The template of the Codex home {str(base)!r} is no directory.", rule="codex.home"
+        )
+    for name in (_CONFIG, _AUTH, _ADVICE):
+        with suppress(FileNotFoundError), (base / name).open("rb") as file:
+            found[name] = file.read(MAX_FILE_BYTES + 1)
+            if len(found[name]) > MAX_FILE_BYTES:
+                raise UsageError(
+                    f"{str(base / name)!r} is longer than {MAX_FILE_BYTES:,} bytes.",
+                    rule="codex.home",
+                )
+    return found
+
+
+def _settings(template: Mapping[str, bytes], assignment: Assignment) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        given = tomllib.loads(template.get(_CONFIG, b"").decode("utf-8"))
+    except ValueError as problem:
+        raise UsageError(
+            f"{_CONFIG} of the template of the Codex home is not TOML: {problem}.",
+            rule="codex.home",
+        ) from problem
+    providers = given.get("model_providers", {})
+    if not isinstance(providers, dict) or not all(_is_provider(p) for p in providers.values()):
+        raise UsageError(
+            f"model_providers in {_CONFIG} of the template of the Codex home are no providers.",
+            rule="codex.home",
+        )
+    off = (*_FEATURES_OFF, *(_SHELL_FEATURES if assignment.shell == "deny" else ()))
+    return {
+        **{name: value for name, value in given.items() if name in _KEPT},
+        "check_for_update_on_startup": False,
+        "web_search": "live" if assignment.network == "allow" else "disabled",
+        "analytics": {"enabled": False},
+        "features": dict.fromkeys(off, False),
+        "history": {"persistence": "none"},
+        # Codex would take a directory that it works in for trusted, and then the configuration in
+        # there could start any program.
+        "projects": {str(assignment.directory): {"trust_level": "untrusted"}},
+        "shell_environment_policy": {
+            "inherit": "all",
+            "ignore_default_excludes": False,
+            "exclude": [*_NOT_FOR_COMMANDS, *key_variables(providers)],
+        },
+    }
+
+
+def _is_provider(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("env_http_headers", {}), dict)
+
+
+def key_variables(providers: Mapping[str, Any]) -> list[str]:
+    """Return the variables that hold keys: what commands are started with has none of them."""
+    found: list[str] = []
+    for provider in providers.values():
+        headers = provider.get("env_http_headers", {})
+        named = [provider.get("env_key"), *headers.values()]
+        found += [name for name in named if isinstance(name, str)]
+    return sorted(set(found))
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    """Open a directory of ours. The agent could write around it before: no link is followed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as problem:
+        raise DeniedError(
+            f"The Codex home {str(path)!r} is no directory of ours: {problem.strerror}.",
+            rule="codex.home",
+        ) from problem
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write(name: str, data: bytes, directory: int) -> None:
+    _remove(name, directory)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
+        file.write(data)
+
+
+def _remove(name: str, directory: int) -> None:
+    with suppress(FileNotFoundError):
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            raise DeniedError(f"{name} in the Codex home is a directory.", rule="codex.home")
+        os.unlink(name, dir_fd=directory)

@@ -1,0 +1,235 @@
+"""Where agents are: the one that a variable names, on PATH, or installed by us.
+
+Never the script that a package manager puts on PATH, where a native program stands behind it: the
+script starts that as a child of its own, which then outlives it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.workspace import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from coilclaw.workspace.sandbox import Sandbox
+
+FOLDER: Final = "agents"
+"""Below our home: one directory for each agent that we installed."""
+
+VERSION_S: Final = 60.0
+_MAX_VERSION_BYTES: Final = 2**16
+_MAX_PACKAGE_BYTES: Final = 2**20
+_VERSION: Final = re.compile(r"\d+\.\d+[\w.+-]*")
+_SCRIPT_START: Final = b"#!"
+_MAX_PARENTS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An agent that we know how to find and to install."""
+
+    name: str
+    title: str
+    program: str
+    """What it is called on PATH."""
+    variable: str
+    """Names the program, or a directory that it was installed into."""
+    packages: tuple[str, ...]
+    """Of the npm registry, each with its version."""
+    native: tuple[str, ...] = ()
+    """Below ``node_modules``: where the native program is, if there is one; the best first."""
+    runner: str = ""
+    """How it is named as a runner."""
+
+
+KNOWN: Final[Mapping[str, Known]] = {
+    known.name: known
+    for known in (
+        Known(
+            "codex",
+            "Codex",
+            "codex",
+            "COILCLAW_CODEX",
+            ("@openai/codex@0.166.0",),
+            ("@openai/codex-*/vendor/*/bin/codex", "@openai/codex/vendor/*/bin/codex"),
+            runner="codex",
+        ),
+        Known(
+            "opencode",
+            "opencode",
+            "opencode",
+            "COILCLAW_OPENCODE",
+            ("opencode-ai@1.18.33",),
+            ("opencode-linux-{cpu}/bin/opencode", "opencode-linux-{cpu}-*/bin/opencode"),
+            runner="opencode",
+        ),
+        Known(
+            "claude",
+            "Claude Code",
+            "claude-agent-acp",
+            "COILCLAW_CLAUDE",
+            ("@anthropic-ai/claude-code@2.1.197", "@agentclientprotocol/claude-agent-acp@0.49.0"),
+            runner='acp:"claude-agent-acp"',
+        ),
+        Known(
+            "gemini",
+            "Gemini CLI",
+            "gemini",
+            "COILCLAW_GEMINI",
+            ("@google/gemini-cli@0.61.0",),
+            runner='acp:"gemini --acp --skip-trust"',
+        ),
+    )
+}
+_CPUS: Final = {"x86_64": "x64", "aarch64": "arm64"}
+
+
+def known(name: str) -> Known:
+    """Return the agent of a name; an unknown one is answered with the list."""
+    if name not in KNOWN:
+        raise UsageError(
+            f"there is no agent {name[:100]!r}",
+            rule="agent.unknown",
+            hint=f"use {', '.join(KNOWN)}",
+        )
+    return KNOWN[name]
+
+
+def installed_at(home: Path, name: str) -> Path:
+    """Return where an agent is installed by us, or would be."""
+    return home / FOLDER / name
+
+
+def find(agent: Known, environ: Mapping[str, str], home: Path | None = None) -> Path:
+    """Return the program of an agent: the one its variable names, on PATH, or installed by us."""
+    named = environ.get(agent.variable, "")
+    starts = [Path(named)] if named else list(_unnamed(agent, environ, home))
+    for start in starts:
+        for candidate in _candidates(agent, start):
+            if is_program(candidate) and not _is_shim(agent, candidate):
+                return Path(os.path.realpath(candidate)) if agent.native else candidate.absolute()
+    where = f"at {named!r}" if named else "on PATH or among those installed by coilclaw"
+    raise EnvironmentFault(
+        f"There is no program of {agent.title} {where}.",
+        rule="agent.missing",
+        hint=f"Install it with: coilclaw agents install {agent.name}; or set {agent.variable}.",
+    )
+
+
+def on_path(program: str, environ: Mapping[str, str]) -> Path | None:
+    """Return a program of PATH; an entry that is not absolute could be brought by the tree."""
+    for entry in environ.get("PATH", environment.DEFAULT_PATH).split(":"):
+        if entry.startswith("/") and is_program(found := Path(entry, program)):
+            return found
+    return None
+
+
+def is_program(path: Path) -> bool:
+    """Whether it is a file that can be run."""
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def showing(sandbox: Sandbox, program: Path) -> Sandbox:
+    """Return a sandbox in which a program can be read, wherever it is installed."""
+    place = _installation(program)
+    if sandbox.kind == "none":
+        return sandbox
+    if sandbox.readable is not None:
+        return replace(sandbox, readable=(*sandbox.readable, place))
+    if not any(_below(place, Path(os.path.realpath(hidden))) for hidden in sandbox.hidden):
+        return sandbox
+    # To show again what lies in a hidden place, everything has to be named; and then the sockets
+    # of services are not covered by themselves.
+    run = () if sandbox.network or not Path("/run").is_dir() else (Path("/run"),)
+    return replace(sandbox, readable=(Path("/"), place), hidden=(*sandbox.hidden, *run))
+
+
+def _unnamed(agent: Known, environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
+    found = on_path(agent.program, environ)
+    if found is not None:
+        yield found
+    if home is not None:
+        yield installed_at(home, agent.name)
+
+
+def _candidates(agent: Known, start: Path) -> Iterator[Path]:
+    if start.is_dir():
+        for modules in (start / "node_modules", start / "lib" / "node_modules"):
+            yield from _native(agent, modules)
+        yield start / "node_modules" / ".bin" / agent.program
+        yield start / "bin" / agent.program
+        yield start / agent.program
+        return
+    for parent in list(Path(os.path.realpath(start)).parents)[:_MAX_PARENTS]:
+        if parent.name == "node_modules":
+            yield from _native(agent, parent)
+    yield start
+
+
+def _native(agent: Known, modules: Path) -> Iterator[Path]:
+    cpu = _CPUS.get(os.uname().machine, os.uname().machine)
+    for pattern in agent.native:
+        yield from sorted(modules.glob(pattern.format(cpu=cpu)))
+
+
+def _is_shim(agent: Known, path: Path) -> bool:
+    """Whether it is the script of a package before a native program."""
+    if not agent.native or "node_modules" not in Path(os.path.realpath(path)).parts:
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SCRIPT_START)) == _SCRIPT_START
+
+
+def _installation(program: Path) -> Path:
+    """The directory that holds all that belongs to a program."""
+    for path in (program, Path(os.path.realpath(program))):
+        for parent in path.parents:
+            if parent.name == "node_modules":
+                return parent.parent
+    return Path(os.path.realpath(program)).parent
+
+
+def _below(path: Path, ancestor: Path) -> bool:
+    return path == ancestor or ancestor in path.parents
+
+
+def version_of(program: Path, environ: Mapping[str, str]) -> str:
+    """Ask a program for its version; empty if it does not tell one."""
+    from tempfile import TemporaryDirectory
+
+    from coilclaw.workspace import process
+    from coilclaw.workspace.sandbox import Sandbox
+
+    with TemporaryDirectory(prefix="coilclaw-") as place:
+        result = process.run(
+            [str(program), "--version"],
+            cwd=place,
+            timeout_s=VERSION_S,
+            env={"PATH": environ.get("PATH", environment.DEFAULT_PATH), "HOME": place},
+            limit_bytes=_MAX_VERSION_BYTES,
+            # It is asked for a word: there is nothing else that it should do.
+            sandbox=Sandbox("auto", writable=(Path(place),), private_tmp=False),
+        )
+    found = _VERSION.search(result.stdout.text()) if result.exit_code == 0 else None
+    return found[0] if found else ""
+
+
+def told_version(agent: Known, program: Path) -> str:
+    """Return the version that a package says it has, without running anything of it."""
+    name = agent.packages[-1].rpartition("@")[0]
+    path = _installation(program) / "node_modules" / name / "package.json"
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(_MAX_PACKAGE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    version = said.get("version") if isinstance(said, dict) else None
+    return version if isinstance(version, str) and _VERSION.fullmatch(version) else ""

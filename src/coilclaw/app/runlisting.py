@@ -1,0 +1,281 @@
+"""The runs of a repository, to be found, listed and told; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from coilclaw.contracts.eventtypes import EventType
+from coilclaw.errors import UsageError
+from coilclaw.orchestrator import bundletree, layout
+from coilclaw.orchestrator.bundle import sealed_manifest
+from coilclaw.orchestrator.bundletree import MAX_PATCH_BYTES
+from coilclaw.orchestrator.places import checked, segment
+from coilclaw.storage.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from coilclaw.domain.messages import Json
+    from coilclaw.orchestrator.places import Places
+    from coilclaw.orchestrator.rehydrate import Rehydrated
+
+Standing: TypeAlias = Literal[
+    "passed", "failed", "paused", "running", "interrupted", "sealing", "empty"
+]
+LAST: Final = "last"
+LEAST_PREFIX: Final = 4
+"""Characters that name a run: fewer are a slip of the finger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One run in one line."""
+
+    run_id: str
+    directory: Path
+    standing: Standing
+    state: str
+    created_at: str
+    request: str
+    merge: str
+    reason: str
+    waiting: tuple[str, ...]
+    root_hash: str
+
+    def json(self) -> dict[str, Json]:
+        return {
+            "run_id": self.run_id,
+            "status": self.standing,
+            "state": self.state,
+            "created_at": self.created_at,
+            "request": self.request,
+            "merge": self.merge,
+            "reason": self.reason,
+            "waiting": list(self.waiting),
+            "root_hash": self.root_hash,
+            "bundle": str(self.directory),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunStore:
+    """The run store of one repository."""
+
+    places: Places
+
+    def ids(self) -> tuple[str, ...]:
+        """All runs, oldest first."""
+        try:
+            names = os.listdir(self.places.runs)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        return tuple(sorted(name for name in names if self._is_run(name)))
+
+    def find(self, text: str) -> Path:
+        """The bundle of a run, named by its id, the beginning of it, or ``last``."""
+        known = self.ids()
+        if text == LAST and known:
+            return self.places.runs / known[-1]
+        if text in known:
+            return self.places.runs / text
+        found = [name for name in known if name.startswith(text)]
+        found += [name for name in known if name.rpartition("_")[2].startswith(text)]
+        if len(text) < LEAST_PREFIX or not found:
+            raise UsageError(
+                f"there is no run {text[:200]!r} in {self.places.runs}",
+                rule="run.unknown",
+                hint="see 'coilclaw runs list'",
+            )
+        if len(set(found)) > 1:
+            raise UsageError(
+                f"{text!r} is the beginning of {len(set(found))} runs",
+                rule="run.ambiguous",
+                hint=f"for example {found[0]} and {found[1]}",
+            )
+        return self.places.runs / found[0]
+
+    def all(self) -> Iterator[Listed]:
+        """Every run, oldest first."""
+        for run_id in self.ids():
+            yield listed(self.places.runs / run_id)
+
+    def _is_run(self, name: str) -> bool:
+        try:
+            return bundletree.exists(self.places.runs / checked(name))
+        except UsageError:
+            return False
+
+
+def listed(directory: Path) -> Listed:
+    """One run; a sealed one by its manifest alone, which is not verified here."""
+    manifest = sealed_manifest(directory)
+    if manifest is not None:
+        passed = manifest.get("status") == "SUCCESS"
+        merge = manifest.get("merge")
+        integrity = manifest.get("integrity")
+        return Listed(
+            directory.name,
+            directory,
+            "passed" if passed else "failed",
+            "S6_DONE" if passed else "FAILED",
+            str(manifest.get("created_at")),
+            str(manifest.get("user_request")),
+            str(merge.get("status")) if isinstance(merge, dict) else "",
+            str(manifest.get("failure_reason") or ""),
+            (),
+            str(integrity.get("root_hash")) if isinstance(integrity, dict) else "",
+        )
+    return _unsealed(directory)
+
+
+def _unsealed(directory: Path) -> Listed:
+    from coilclaw.orchestrator.progress import folded
+
+    found = list(events(directory))
+    if not found:
+        return Listed(directory.name, directory, "empty", "", "", "", "", "", (), "")
+    progress = folded(found)
+    created = progress.created
+    reason = _reason(found)
+    return Listed(
+        directory.name,
+        directory,
+        standing_of(directory, found),
+        progress.state.value,
+        str(created.get("created_at", "")),
+        str(created.get("request", "")),
+        progress.merge,
+        reason or " ".join(progress.failures),
+        tuple(progress.waiting),
+        "",
+    )
+
+
+def standing_of(directory: Path, found: list[dict[str, object]]) -> Standing:
+    """How a run that is not sealed stands: by its last event, and by whether one works on it.
+
+    A process that runs is not enough: that of a gateway outlives the runs that it stops.
+    """
+    from coilclaw.orchestrator.starting import worked_on
+
+    last = str(found[-1]["event_type"])
+    if last == EventType.RUN_PAUSED:
+        return "paused"
+    if worked_on(directory.parent.parent, directory.name):
+        return "running"
+    return "sealing" if last == EventType.RUN_SEALED else "interrupted"
+
+
+def _reason(found: list[dict[str, object]]) -> str:
+    payload = found[-1]["payload"]
+    return str(payload.get("reason", "")) if isinstance(payload, dict) else ""
+
+
+def events(directory: Path, start: int = 0) -> Iterator[dict[str, object]]:
+    """The events of a run from number ``start`` (from 0), as far as they are whole."""
+    path = directory / layout.EVENTS
+    # Nothing is appended, so that no key is needed.
+    yield from Journal(path, hash_field="event_hash", key_path=Path(os.devnull)).read(start)
+
+
+def described(directory: Path) -> dict[str, Json]:
+    """Everything that ``runs show`` tells, from the events alone."""
+    from coilclaw.orchestrator.rehydrate import rehydrate
+
+    told = rehydrate(directory)
+    value: dict[str, Json] = {
+        **listed(directory).json(),
+        "events": told.events,
+        "sealed": told.sealed,
+        "timeline": [moment.json() for moment in told.timeline],
+        "tasks": {task: _task(facts, told, task) for task, facts in told.tasks.items()},
+        "gates": [_gate(row) for row in told.gates],
+        "tests": _tests(directory, told),
+        "reviews": [_chosen(row, _REVIEW) for row in told.reviews],
+        "fixes": [_chosen(row, _FIX) for row in told.fixes],
+        "approvals": [dict(row) for row in told.approvals],
+        "audits": list(audits(directory)),
+    }
+    return value
+
+
+_REVIEW: Final = ("event", "task_id", "verdict", "reviewer", "path")
+_FIX: Final = ("event", "task_id", "child_task_id", "reason", "retries_left")
+
+
+def audits(directory: Path) -> tuple[str, ...]:
+    """What was done with a run after it was sealed."""
+    try:
+        return tuple(sorted(os.listdir(directory / layout.AUDITS)))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+def _chosen(row: Mapping[str, Json], names: tuple[str, ...]) -> dict[str, Json]:
+    return {name: row.get(name) for name in names}
+
+
+def _gate(row: Mapping[str, Json]) -> dict[str, Json]:
+    return _chosen(row, ("event", "task_id", "gate", "passed", "violations"))
+
+
+def _task(facts: Mapping[str, Json], told: Rehydrated, task_id: str) -> dict[str, Json]:
+    verdicts = [row.get("verdict") for row in told.reviews if row.get("task_id") == task_id]
+    return {
+        "parent": facts.get("parent"),
+        "contract": facts.get("contract"),
+        "status": facts.get("status"),
+        "verdict": verdicts[-1] if verdicts else None,
+    }
+
+
+def _tests(directory: Path, told: Rehydrated) -> list[Json]:
+    """Each run of the tests, with its commands."""
+    return [
+        {
+            "event": row.get("event"),
+            "status": row.get("status"),
+            "where": row.get("where"),
+            "commands": _commands(directory, str(row.get("path"))),
+        }
+        for row in told.tests
+    ]
+
+
+def _commands(directory: Path, path: str) -> list[Json]:
+    data = bundletree.find(directory, path)
+    try:
+        report = json.loads(data or b"{}")
+    except ValueError:
+        return []
+    rows = report.get("commands") if isinstance(report, dict) else None
+    names = ("name", "cmd_argv", "must_pass", "exit_code", "duration_sec")
+    return [_chosen(row, names) for row in rows or () if isinstance(row, dict)]
+
+
+def patch(directory: Path, *, task: str | None = None, rejected: bool = False) -> bytes:
+    """What a run or one of its tasks changed, or what was rolled back, as a git patch."""
+    folder = "artifacts/rejected" if rejected else "patches"
+    if task is None and not rejected:
+        return bundletree.find(directory, layout.PATCH, limit=MAX_PATCH_BYTES) or b""
+    known = [
+        str(event["task_id"])
+        for event in events(directory)
+        if event["event_type"] == EventType.CONTRACT_WRITTEN
+    ]
+    if task is not None and task not in known:
+        raise UsageError(
+            f"run {directory.name} has no task {task[:200]!r}",
+            rule="run.task",
+            hint=f"its tasks are {', '.join(known)}" if known else None,
+        )
+    names = known if task is None else [task]
+    found = (
+        bundletree.find(directory, f"{folder}/{segment(name)}.diff", limit=MAX_PATCH_BYTES)
+        for name in names
+    )
+    return b"".join(data for data in found if data)

@@ -1,0 +1,340 @@
+"""Runs behind the gateway: each in a thread of its own, stopped with it, resumed after it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from coilclaw.app.runarchive import archived
+from coilclaw.app.runlisting import RunStore, described, events, listed, patch
+from coilclaw.app.runwiring import Orchestrator, Terms
+from coilclaw.errors import CoilClawError, DeniedError, Stopped, UsageError
+from coilclaw.orchestrator import layout
+from coilclaw.orchestrator.places import checked
+from coilclaw.orchestrator.planning import Request
+from coilclaw.orchestrator.starting import MAX_CONTRACT_BYTES, Options, unknown, worked_on
+from coilclaw.workspace.cancel import Cancellation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from coilclaw.config.values import Config
+    from coilclaw.domain.messages import Json
+    from coilclaw.domain.redacting import Redacting
+    from coilclaw.gateway.metrics import Metrics
+    from coilclaw.gateway.runkeeper import Archive, Wanted
+    from coilclaw.gateway.settings import GatewaySettings
+    from coilclaw.orchestrator.engine import Outcome, Status
+
+    Watch: TypeAlias = Callable[[Mapping[str, object]], None]
+    Carry: TypeAlias = Callable[[Orchestrator, Watch], Outcome]
+
+_log = logging.getLogger(__name__)
+
+WAIT_S: Final = 30 * 24 * 3600.0
+"""How long a run waits for a person: longer than any question stays on the desk."""
+MAX_REMEMBERED: Final = 1000
+"""Runs that broke off here whose reason is still known."""
+CANCELLED: Final = "POST /runs/{run_id}/cancel"
+_LOOK_EVERY_S: Final = 0.02
+_WITH_ARGUMENT: Final = ("scripted", "process")
+
+
+@dataclass(slots=True)
+class Working:
+    """One run while it is carried out here."""
+
+    cancel: Cancellation = field(default_factory=Cancellation)
+    begun: Future[str] = field(default_factory=Future)
+    """Its id, as soon as it goes on; or why it does not."""
+    run_id: str = ""
+
+
+class ServedRuns:
+    """The runs of one repository, as the gateway offers them."""
+
+    def __init__(
+        self,
+        open_orchestrator: Callable[[Cancellation], Orchestrator],
+        settings: GatewaySettings,
+        metrics: Metrics,
+    ) -> None:
+        self._open = open_orchestrator
+        self._idle = open_orchestrator(Cancellation())
+        """For everything that only looks."""
+        self._store = RunStore(self._idle.places)
+        self._programs = settings.allow_run_programs
+        self._most = settings.max_runs
+        self._metrics = metrics
+        self._mutex = threading.Lock()
+        self._working: list[Working] = []
+        self._broken_off: dict[str, str] = {}
+        self._halted: str | None = None
+
+    @property
+    def active(self) -> int:
+        return len(self._working)
+
+    def start(self, wanted: Wanted) -> str:
+        request, options = _request(wanted), _options(wanted)
+        self._check_programs(options.runner, options.reviewer)
+        return self._carry_out(lambda runs, watch: runs.start(request, options, watch))
+
+    def resume(self, run_id: str) -> None:
+        directory = self._directory(run_id)
+        for event in events(directory):
+            said = event["payload"]
+            if isinstance(said, dict):
+                self._check_programs(str(said.get("runner")), str(said.get("reviewer")))
+            break
+        self._carry_out(lambda runs, watch: runs.resume(run_id, watch), run_id)
+
+    def cancel(self, run_id: str) -> None:
+        directory = self._directory(run_id)
+        with self._mutex:
+            found = [each for each in self._working if each.run_id == run_id]
+        for each in found:
+            each.cancel.cancel(CANCELLED)
+        if found:
+            return
+        if worked_on(self._idle.places.runtime, run_id):
+            raise UsageError(
+                f"another process works on run {run_id}",
+                rule="run.elsewhere",
+                hint="stop it there",
+            )
+        standing = listed(directory).standing
+        raise UsageError(f"nobody works on run {run_id}: it is {standing}", rule="run.idle")
+
+    def listed(self, limit: int) -> list[Json]:
+        newest = self._store.ids()[: -limit - 1 : -1]
+        return [self._told(listed(self._store.places.runs / name).json()) for name in newest]
+
+    def described(self, run_id: str) -> dict[str, Json]:
+        directory = self._directory(run_id)
+        if not any(True for _ in events(directory)):
+            raise UsageError(f"run {run_id} was killed before it had begun", rule="run.empty")
+        return self._told(described(directory))
+
+    def page(self, run_id: str, since: int, limit: int) -> list[Json]:
+        found: list[Json] = []
+        for event in events(self._directory(run_id), since):
+            found.append(_plain(event))
+            if len(found) == limit:
+                break
+        return found
+
+    def size(self, run_id: str) -> int:
+        try:
+            return (self._store.places.bundle(run_id) / layout.EVENTS).stat().st_size
+        except OSError:
+            return 0
+
+    def goes_on(self, run_id: str) -> bool:
+        self._directory(run_id)
+        return worked_on(self._idle.places.runtime, run_id)
+
+    def patch(self, run_id: str, *, task: str | None, rejected: bool) -> bytes:
+        return patch(self._directory(run_id), task=task, rejected=rejected)
+
+    def verify(self, run_id: str, *, strict: bool, root: str | None) -> dict[str, Json]:
+        from coilclaw.app.runaudits import verify
+
+        report, _ = verify(self._idle, self._directory(run_id), strict=strict, root=root)
+        return report.json()
+
+    def bundle(self, run_id: str) -> Archive:
+        return archived(self._directory(run_id))
+
+    def halt(self, reason: str) -> None:
+        with self._mutex:
+            self._halted = reason
+            found = tuple(self._working)
+        for each in found:
+            each.cancel.cancel(reason)
+
+    def drained(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self._working and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        return not self._working
+
+    def _carry_out(self, carry: Carry, run_id: str = "") -> str:
+        """Carry a run out in a thread, and return its id once it is on the disk."""
+        working = Working(run_id=run_id)
+        with self._mutex:
+            if self._halted is not None:
+                raise UsageError("the gateway is being stopped", rule="gateway.stopping")
+            if len(self._working) >= self._most:
+                raise UsageError(
+                    f"{self._most} runs are carried out already, and no more at once",
+                    rule="runs.busy",
+                    hint="wait for one, or cancel one",
+                )
+            self._working.append(working)
+        # A daemon, so that a run that does not stop in time cannot keep the process from ending.
+        threading.Thread(target=self._work, args=(working, carry), name="run", daemon=True).start()
+        return working.begun.result()
+
+    def _work(self, working: Working, carry: Carry) -> None:
+        problem: CoilClawError | None = None
+        status: Status | Literal["fault"] = "fault"
+        try:
+            outcome = carry(self._open(working.cancel), self._watch(working))
+            working.run_id, status = outcome.run_id, outcome.status
+        except CoilClawError as caught:
+            problem = caught
+            status = "stopped" if isinstance(caught, Stopped) else "fault"
+        except Exception:  # noqa: BLE001 - whatever nobody thought of must not go unnoticed
+            _log.exception("a run failed", extra={"event": "run_fault"})
+            problem = CoilClawError("this should not happen; the log says more", rule="internal")
+        finally:
+            self._finish(working, status, problem)
+
+    def _watch(self, working: Working) -> Watch:
+        def watch(event: Mapping[str, object]) -> None:
+            if not working.begun.done():
+                working.run_id = str(event["run_id"])
+                self._broken_off.pop(working.run_id, None)
+                working.begun.set_result(working.run_id)
+
+        return watch
+
+    def _finish(self, working: Working, status: str, problem: CoilClawError | None) -> None:
+        """Tell how it ended; only then is there room for another."""
+        if working.begun.done() or problem is None:
+            self._metrics.count_as("runs_total", status)
+            _log.info(
+                "run %s: %s",
+                working.run_id,
+                status,
+                extra={
+                    "event": "run_left",
+                    "fields": {"run_id": working.run_id, "status": status},
+                },
+            )
+        with self._mutex:
+            if problem is not None and working.begun.done():
+                self._remember(working.run_id, problem.message)
+            self._working.remove(working)
+        if problem is not None and working.begun.done() and status == "fault":
+            _log.error("a run broke off: %s", problem.message, extra={"event": "run_fault"})
+        if not working.begun.done():
+            if problem is None:
+                working.begun.set_result(working.run_id)
+            else:
+                working.begun.set_exception(problem)
+
+    def _remember(self, run_id: str, reason: str) -> None:
+        while len(self._broken_off) >= MAX_REMEMBERED:
+            del self._broken_off[next(iter(self._broken_off))]
+        self._broken_off[run_id] = reason
+
+    def _told(self, value: dict[str, Json]) -> dict[str, Json]:
+        """Say why a run broke off here, which its own events cannot."""
+        run_id = str(value["run_id"])
+        if value["status"] == "interrupted" and run_id in self._broken_off:
+            return {**value, "reason": self._broken_off[run_id]}
+        return value
+
+    def _directory(self, run_id: str) -> Path:
+        """The bundle of a run by its whole id: nobody's slip of the finger reaches another."""
+        if checked(run_id) not in self._store.ids():
+            raise unknown(run_id)
+        return self._store.places.bundle(run_id)
+
+    def _check_programs(self, *names: str) -> None:
+        """Refuse names that make the user's programs start, unless the user allowed it."""
+        for name in names:
+            if name.partition(":")[0] in _WITH_ARGUMENT and not self._programs:
+                raise DeniedError(
+                    f"clients may not have {name.partition(':')[0]}: perform or review, which "
+                    "starts programs or reads files of the user",
+                    rule="run.programs",
+                    hint="start the gateway with 'coilclaw serve --allow-run-programs', or the run "
+                    "with 'coilclaw run'",
+                )
+
+
+def open_runs(
+    settings: GatewaySettings,
+    metrics: Metrics,
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    config: Config,
+    redactor: Redacting,
+) -> ServedRuns | None:
+    """Offer the runs of the repository that is named, or of the one around, if there is one."""
+    start = Path(".") if settings.repo is None else Path(settings.repo)
+
+    def orchestrator(cancel: Cancellation) -> Orchestrator:
+        return Orchestrator(
+            start,
+            home,
+            environ,
+            cancel=cancel,
+            terms=Terms(wait_s=WAIT_S),
+            config=config,
+            redactor=redactor,
+        )
+
+    try:
+        start = start.resolve(strict=True)
+        return ServedRuns(orchestrator, settings, metrics)
+    except (CoilClawError, OSError) as problem:
+        if settings.repo is not None:
+            raise _no_repository(start, problem) from problem
+        # The agent is served as ever: whoever asks for a run is told that there are none.
+        _log.debug("no runs are offered: %s", problem, extra={"event": "runs_unavailable"})
+        return None
+
+
+def _no_repository(start: Path, problem: CoilClawError | OSError) -> CoilClawError:
+    if isinstance(problem, CoilClawError):
+        return problem
+    return UsageError(f"there is no {start}: {problem.strerror}", rule="repository.missing")
+
+
+def _request(wanted: Wanted) -> Request:
+    if wanted.contract is None:
+        return Request(None, " ".join(wanted.request.split()) or wanted.request)
+    data = json.dumps(wanted.contract, ensure_ascii=False, indent=2)
+    contract = data.encode("utf-8", "backslashreplace")
+    if len(contract) > MAX_CONTRACT_BYTES:
+        raise UsageError(
+            f"the contract is larger than the {MAX_CONTRACT_BYTES} bytes of the largest",
+            rule="contract.large",
+        )
+    return Request(contract)
+
+
+def _options(wanted: Wanted) -> Options:
+    """Who performs and reviews: as asked, else as the contract says."""
+    said = (wanted.contract or {}).get("runtime_options")
+    options = said if isinstance(said, dict) else {}
+    runner, reviewer = options.get("runner"), options.get("reviewer")
+    if wanted.runner is None and runner in _WITH_ARGUMENT:
+        raise UsageError(
+            f"the contract names the runner {runner}, which needs something behind its name",
+            rule="runner.argument",
+            hint=f'say which: "runner": "{runner}:…"',
+        )
+    return Options(
+        runner=wanted.runner or (runner if isinstance(runner, str) and runner else "builtin"),
+        reviewer=wanted.reviewer
+        or (reviewer if isinstance(reviewer, str) and reviewer else "rules"),
+        merge=wanted.merge,
+        diagnostic=wanted.diagnostic,
+    )
+
+
+def _plain(event: dict[str, object]) -> Json:
+    """A record of a journal holds nothing that JSON does not."""
+    return event  # type: ignore[return-value]

@@ -1,0 +1,50 @@
+"""The key that runs are signed with: making it, putting it aside, and its public part."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coilclaw.app.runwiring import SIGNING_KEY
+from coilclaw.errors import EnvironmentFault
+from coilclaw.storage import signing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coilclaw.storage.signing import PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was made, and where the one before it went."""
+
+    key_id: str
+    aside: Path | None
+
+
+def place_of(home: Path) -> Path:
+    """Where the key is."""
+    return home / "keys" / SIGNING_KEY
+
+
+def new_key(path: Path, *, force: bool = False) -> NewKey:
+    """Make a key; with ``force`` one that is there is renamed after its id, and never lost."""
+    aside = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        old = signing.find(path) if force else None
+        if old is not None:
+            aside = path.with_name(f"{path.name}.{old.key_id[:16]}")
+            os.rename(path, aside)
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot make a key in {path.parent}: {problem.strerror}", rule="key.io"
+        ) from problem
+    return NewKey(signing.create(path).key_id, aside)
+
+
+def shown_key(path: Path) -> PublicKey:
+    """The public part of the key; where there is none, how to make one."""
+    return signing.load(path).public

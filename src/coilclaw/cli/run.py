@@ -1,0 +1,161 @@
+"""``coilclaw run``: carry out a contract, or one sentence, in isolated worktrees."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coilclaw.cli.parser import add_json, add_repo
+
+if TYPE_CHECKING:
+    import argparse
+
+    from coilclaw.cli.console import Console
+    from coilclaw.orchestrator.planning import Request
+    from coilclaw.orchestrator.starting import Options
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "contract", nargs="?", metavar="CONTRACT.json", help="the contract; '-' reads the input"
+    )
+    parser.add_argument(
+        "--request", metavar="SENTENCE", help="have the PM make the contract from one sentence"
+    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run instead")
+    parser.add_argument(
+        "--runner",
+        metavar="NAME",
+        help="who performs: builtin, code-commit, codex, scripted:FILE.json or process:'ARGV…' "
+        "(default: what the contract says, else builtin)",
+    )
+    parser.add_argument(
+        "--reviewer",
+        metavar="NAME",
+        help="who reviews: rules, model or a runner (default: what the contract says, else rules)",
+    )
+    parser.add_argument(
+        "--merge", action="store_true", help="merge accepted work into the branch checked out"
+    )
+    parser.add_argument(
+        "--diagnostic", action="store_true", help="mark the run as one for diagnosis"
+    )
+    add_watching(parser)
+    add_repo(parser)
+    add_json(parser)
+
+
+def add_watching(parser: argparse.ArgumentParser) -> None:
+    """Declare how a run is watched and waited for."""
+    parser.add_argument("--follow", action="store_true", help="print every event as it happens")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="wait so long for an approval before the run pauses (default: 0)",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Start or resume a run, and stay with it until it ends or waits."""
+    from coilclaw.cli.runprogress import attend
+    from coilclaw.errors import UsageError
+
+    given = [name for name in ("contract", "request", "resume") if getattr(args, name) is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "give a contract, or --request with a sentence, or --resume with a run",
+            rule="usage.run",
+            hint="'coilclaw contract init' writes a contract",
+        )
+    if args.resume is not None:
+        refused = [n for n in ("runner", "reviewer", "merge", "diagnostic") if getattr(args, n)]
+        if refused:
+            raise UsageError(f"--{refused[0]} was settled when the run began", rule="usage.resume")
+        from coilclaw.app.runlisting import RunStore
+
+        return attend(
+            args,
+            console,
+            lambda runs, watch: runs.resume(RunStore(runs.places).find(args.resume).name, watch),
+        )
+    request = _request(args)
+    options = _options(args, request)
+    return attend(args, console, lambda runs, watch: runs.start(request, options, watch))
+
+
+def _request(args: argparse.Namespace) -> Request:
+    from coilclaw.errors import UsageError
+    from coilclaw.orchestrator.planning import Request
+
+    if args.contract is not None:
+        return Request(read_contract(args.contract))
+    sentence = " ".join(args.request.split())
+    if not sentence:
+        raise UsageError("the request is empty", rule="request.empty")
+    return Request(None, sentence)
+
+
+def read_contract(name: str) -> bytes:
+    """Return the bytes of a contract, from a file or from the input."""
+    from coilclaw.errors import UsageError
+    from coilclaw.orchestrator.starting import MAX_CONTRACT_BYTES
+
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(MAX_CONTRACT_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(MAX_CONTRACT_BYTES + 1)
+    except (OSError, ValueError) as problem:
+        said = getattr(problem, "strerror", None) or problem
+        raise UsageError(f"cannot read {name}: {said}", rule="contract.read") from problem
+    if len(data) > MAX_CONTRACT_BYTES:
+        raise UsageError(
+            f"{name} is larger than the {MAX_CONTRACT_BYTES} bytes of the largest contract",
+            rule="contract.large",
+        )
+    return data
+
+
+def _options(args: argparse.Namespace, request: Request) -> Options:
+    from coilclaw.orchestrator.starting import Options
+
+    return Options(
+        runner=args.runner or _runner(_said(request, "runner")),
+        reviewer=args.reviewer or _said(request, "reviewer") or "rules",
+        merge=args.merge,
+        diagnostic=args.diagnostic,
+    )
+
+
+def _runner(named: str) -> str:
+    """The runner of the contract; one that needs an argument has to be named with it."""
+    from coilclaw.agents import naming
+    from coilclaw.errors import UsageError
+
+    if named in {"scripted", "process"}:
+        raise UsageError(
+            f"the contract names the runner {named}, which needs something behind its name",
+            rule="runner.argument",
+            hint=f"say which: --runner, one of {naming.listed()}",
+        )
+    return named or "builtin"
+
+
+def _said(request: Request, name: str) -> str:
+    """What a contract says in ``runtime_options``; whether it is valid is the gate's matter."""
+    from coilclaw.contracts.reading import parse
+    from coilclaw.errors import UsageError
+
+    if request.contract is None:
+        return ""
+    try:
+        value = parse(request.contract).get("runtime_options")
+    except UsageError:
+        return ""
+    text = value.get(name) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""

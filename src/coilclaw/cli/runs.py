@@ -1,0 +1,108 @@
+"""``coilclaw runs``: what runs there are, what they did, and what can be done with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coilclaw.cli.parser import add_json, add_repo
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from coilclaw.cli.console import Console
+    from coilclaw.orchestrator.engine import Outcome
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _action(actions, "list", "all runs, oldest first", run=False)
+    listing.add_argument("--limit", type=int, metavar="N", help="only the newest N")
+    _action(actions, "show", "state, tasks, gates, reviews, tests and merge of one run")
+    following = _action(actions, "events", "the events of a run")
+    following.add_argument("--follow", action="store_true", help="go on until the run ends")
+    diffing = _action(actions, "diff", "what the run changed, as a patch")
+    diffing.add_argument("--task", metavar="ID", help="only the work of this task")
+    diffing.add_argument(
+        "--rejected", action="store_true", help="what was rolled back, instead of what was accepted"
+    )
+    checking = _action(actions, "verify", "recompute everything that the evidence says")
+    checking.add_argument(
+        "--no-strict", action="store_true", help="let the key be missing, and the run unsealed"
+    )
+    checking.add_argument(
+        "--root", metavar="HASH", help="the root hash that was noted when the run ended"
+    )
+    checking.add_argument("--record", action="store_true", help="keep the report as an audit")
+    _action(actions, "replay", "tell the run again from its events, without any model")
+    _action(actions, "reexec", "baseline, patch, gates and tests once more, and compared")
+    applying = _action(actions, "apply", "merge accepted work that is not merged yet")
+    applying.add_argument(
+        "--branch", metavar="NAME", help="into this branch (default: that of the run)"
+    )
+    exporting = _action(actions, "export", "write the run as one signed file")
+    exporting.add_argument("--out", metavar="FILE", help="write there (default: RUN.tar)")
+    exporting.add_argument(
+        "--whole-history", action="store_true", help="put the history before the run in, too"
+    )
+    _declare_gc(_action(actions, "gc", "remove what ended runs left lying about", run=False))
+    from coilclaw.cli.run import add_watching
+
+    add_watching(_action(actions, "resume", "go on with a run that waits or was interrupted"))
+    add_watching(_action(actions, "abandon", "give up a run that waits or was interrupted"))
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    *,
+    run: bool = True,
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(name, help=summary, allow_abbrev=False)
+    if run:
+        action.add_argument("run", metavar="RUN", help="its id, the beginning of it, or 'last'")
+    add_repo(action)
+    add_json(action)
+    return action
+
+
+def _declare_gc(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--older-than", type=float, metavar="DAYS", help="only of runs that began before that"
+    )
+    parser.add_argument("--keep", type=int, metavar="N", help="leave the newest N ended runs alone")
+    parser.add_argument(
+        "--bundles", action="store_true", help="remove the evidence, too: with one of the above"
+    )
+    parser.add_argument(
+        "--pending", action="store_true", help="also of accepted work that was never merged"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Look at runs, or do something with one."""
+    from coilclaw.app.home import home
+    from coilclaw.app.runlisting import RunStore
+    from coilclaw.app.runwiring import Orchestrator
+
+    if args.action in {"resume", "abandon"}:
+        from coilclaw.cli.runprogress import attend
+
+        def go(runs: Orchestrator, watch: Callable[[Mapping[str, object]], None]) -> Outcome:
+            name = RunStore(runs.places).find(args.run).name
+            return (runs.resume if args.action == "resume" else runs.abandon)(name, watch)
+
+        return attend(args, console, go)
+    runs = Orchestrator(Path(args.repo), home(), os.environ)
+    if args.action in {"list", "show", "events", "diff"}:
+        from coilclaw.cli import runview
+
+        return runview.run(args, console, RunStore(runs.places))
+    from coilclaw.cli import runaudit
+
+    return runaudit.run(args, console, runs)

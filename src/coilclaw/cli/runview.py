@@ -1,0 +1,193 @@
+"""Runs to be looked at: lists, one in detail, its events and its patch."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.cli.console import visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from coilclaw.app.runlisting import Listed, RunStore
+    from coilclaw.cli.console import Console
+    from coilclaw.domain.messages import Json
+
+LOOK_EVERY_S: Final = 0.2
+MAX_REQUEST_CHARS: Final = 60
+_STYLES: Final = {
+    "passed": "green",
+    "failed": "red",
+    "paused": "yellow",
+    "running": "cyan",
+    "interrupted": "yellow",
+    "PASS": "green",
+    "SUCCESS": "green",
+    "FAIL": "red",
+    "FAILED": "red",
+    "ERROR": "red",
+}
+
+
+def run(args: argparse.Namespace, console: Console, store: RunStore) -> int:
+    """List, show, follow or diff."""
+    from coilclaw.cli.dispatch import DONE
+
+    if args.action == "list":
+        return _list(store, args.limit, console)
+    directory = store.find(args.run)
+    match args.action:
+        case "show":
+            _show(directory, console)
+        case "events":
+            _events(directory, console, follow=args.follow)
+        case _:
+            return _diff(directory, args.task, console, rejected=args.rejected)
+    return DONE
+
+
+def _list(store: RunStore, limit: int | None, console: Console) -> int:
+    from coilclaw.cli.dispatch import DONE
+    from coilclaw.errors import UsageError
+
+    if limit is not None and limit < 1:
+        raise UsageError("--limit is at least 1", rule="usage.limit")
+    found = list(store.all())[-limit if limit else 0 :]
+    if console.as_json:
+        console.data([one.json() for one in found])
+        return DONE
+    for one in found:
+        request = " ".join(one.request.split())[:MAX_REQUEST_CHARS]
+        merge = "" if one.merge in {"none", ""} else f"merge: {one.merge}"
+        text = f"{one.run_id}  {one.created_at[:19]}Z  {one.standing:<11} {merge:<14} {request}"
+        console.print(visible(text).rstrip(), _STYLES.get(one.standing))
+    if not found:
+        console.note(f"there are no runs in {store.places.runs}")
+    return DONE
+
+
+def _show(directory: Path, console: Console) -> None:
+    from coilclaw.app.runlisting import described, listed
+
+    if console.as_json:
+        console.data(described(directory))
+        return
+    one = listed(directory)
+    for label, text in _head(one):
+        if text:
+            console.print(f"{label:<8} {visible(text)}", _STYLES.get(text))
+    for said, look in _body(described(directory)):
+        console.print(visible(said), look)
+
+
+def _head(one: Listed) -> Iterator[tuple[str, str]]:
+    yield "run", one.run_id
+    yield "status", one.standing
+    yield "state", one.state
+    yield "began", one.created_at
+    yield "request", " ".join(one.request.split())
+    yield "reason", one.reason
+    yield "merge", one.merge
+    yield "waits", ", ".join(one.waiting)
+    yield "bundle", str(one.directory)
+    yield "anchor", one.root_hash
+    if one.standing in {"paused", "interrupted", "sealing"}:
+        yield "next", f"coilclaw runs resume {one.run_id}"
+    elif one.merge == "pending":
+        yield "next", f"coilclaw runs apply {one.run_id}"
+
+
+def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
+    tasks = value["tasks"]
+    assert isinstance(tasks, dict)
+    for name, facts in tasks.items():
+        assert isinstance(facts, dict)
+        status = str(facts.get("status") or "not performed")
+        review = f", review {facts['verdict']}" if facts.get("verdict") else ""
+        parent = f", of {facts['parent']}" if facts.get("parent") else ""
+        yield f"task     {name}: {status}{review}{parent}", _STYLES.get(status)
+    for gate in _rows(value["gates"]):
+        if gate.get("passed") is True:
+            continue
+        said = gate.get("violations")
+        for each in said if isinstance(said, list) else ():
+            yield (
+                f"gate     {gate.get('gate')} of {gate.get('task_id') or 'the run'}: {each}",
+                "red",
+            )
+    passed = {str(gate["gate"]) for gate in _rows(value["gates"]) if gate.get("passed") is True}
+    yield f"gates    passed: {', '.join(sorted(passed)) or 'none'}", None
+    for test in _rows(value["tests"]):
+        yield (
+            f"tests    {test.get('where')}: {test.get('status')}",
+            _STYLES.get(str(test.get("status"))),
+        )
+        for command in _rows(test["commands"]):
+            argv = command.get("cmd_argv")
+            words = " ".join(map(str, argv)) if isinstance(argv, list) else ""
+            yield f"         exit {command.get('exit_code')}  {words}", None
+    for fix in _rows(value["fixes"]):
+        yield f"repair   {fix.get('child_task_id')}: {fix.get('reason')}", "yellow"
+    audits = value["audits"]
+    for audit in audits if isinstance(audits, list) else ():
+        yield f"audit    {audit}", None
+
+
+def _rows(value: Json) -> list[dict[str, Json]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _events(directory: Path, console: Console, *, follow: bool) -> None:
+    from coilclaw.app.runlisting import events
+    from coilclaw.cli.eventlines import line, style
+
+    if console.as_json and not follow:
+        console.data(list(events(directory)))
+        return
+    for event in _followed(directory) if follow else events(directory):
+        if console.as_json:
+            console.data(event)
+        else:
+            console.print(line(event), style(event))
+        if follow:
+            console.out.flush()
+
+
+def _followed(directory: Path) -> Iterator[dict[str, object]]:
+    """All events, and those that come; it ends with the run, or when nobody works on it."""
+    from coilclaw.app.runlisting import events, standing_of
+
+    seen: list[dict[str, object]] = []
+    while True:
+        fresh = list(events(directory, len(seen)))
+        yield from fresh
+        seen += fresh
+        if not fresh and (not seen or standing_of(directory, seen) != "running"):
+            return
+        if seen and seen[-1]["event_type"] == "RUN_SEALED":
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _diff(directory: Path, task: str | None, console: Console, *, rejected: bool) -> int:
+    from coilclaw.app.runlisting import patch
+    from coilclaw.cli.dispatch import DONE
+
+    data = patch(directory, task=task, rejected=rejected)
+    text = data.decode("utf-8", "replace")
+    if console.as_json:
+        console.data(
+            {"run_id": directory.name, "task_id": task, "rejected": rejected, "patch": text}
+        )
+    elif console.out.isatty():
+        console.diff(text.splitlines())
+    else:
+        console.out.flush()
+        console.out.buffer.write(data)
+        console.out.buffer.flush()
+    if not data:
+        console.note("nothing was rejected" if rejected else "nothing was changed")
+    return DONE

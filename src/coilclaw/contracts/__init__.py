@@ -1,0 +1,32 @@
+"""Contracts: the records of orchestrated work, and their schemas, which are the authority."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "approval",
+    "artifact",
+    "binding",
+    "chain",
+    "drafting",
+    "events",
+    "eventtypes",
+    "gateresult",
+    "handoff",
+    "manifest",
+    "paths",
+    "permissions",
+    "policyfiles",
+    "policyset",
+    "reading",
+    "record",
+    "registry",
+    "reports",
+    "results",
+    "rolecontract",
+    "roles",
+    "rules",
+    "schemas",
+    "taskcontract",
+    "toolcall",
+    "trivial",
+)

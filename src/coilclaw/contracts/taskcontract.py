@@ -1,0 +1,284 @@
+"""``TaskContract``: the only instruction there is, as a record."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from coilclaw.contracts.record import Record
+from coilclaw.contracts.roles import Role
+from coilclaw.domain.freeform import hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coilclaw.domain.messages import Json
+
+Filesystem: TypeAlias = Literal["read-only", "workspace-write"]
+Shell: TypeAlias = Literal["deny", "untrusted", "on-request", "never"]
+Network: TypeAlias = Literal["deny", "on-request", "allow"]
+PackName: TypeAlias = Literal["low", "medium", "high"]
+TaskType: TypeAlias = Literal["PLAN", "IMPLEMENT", "REVIEW", "TEST", "SEARCH"]
+TestPolicy: TypeAlias = Literal["protect", "allow"]
+RunnerKind: TypeAlias = Literal[
+    "builtin", "code-commit", "scripted", "process", "codex", "opencode", "acp"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#Agent"
+
+    role: Role
+    agent_id: str
+    codex_thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputArtifact(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#InputArtifact"
+
+    name: str
+    uri: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#Inputs"
+
+    spec: str
+    artifacts: tuple[InputArtifact, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredOutput(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#RequiredOutput"
+
+    name: str
+    type: Literal["patch", "commit", "report", "json", "file"]
+    acceptance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceTest(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#AcceptanceTest"
+
+    name: str
+    cmd: str
+    must_pass: bool
+    timeout_sec: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPermissions(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#ToolPermissions"
+
+    filesystem: Filesystem
+    network: Network
+    mcp_tools: tuple[str, ...]
+    shell: Shell | None = None
+
+    @property
+    def effective_shell(self) -> Shell:
+        """What holds when the field is omitted: least privilege."""
+        return self.shell or "deny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutRetry(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#TimeoutRetry"
+
+    timeout_sec: int
+    max_retries: int
+    retry_backoff_sec: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#Rollback"
+
+    strategy: Literal["git_reset_hard", "git_revert_commit", "worktree_drop"]
+    baseline_ref: str
+    target_ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPaths(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#LogPaths"
+
+    codex_jsonl: str | None = None
+    codex_transcript: str | None = None
+    git_diff: str | None = None
+    tests_log: str | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRefs(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#LogRefs"
+
+    run_id: str
+    paths: LogPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffChain(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#HandoffChain"
+
+    enabled: bool | None = None
+    roles: tuple[Role, ...] | None = None
+    max_handoffs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserProfile(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#BrowserProfile"
+
+    profile_dir: str | None = None
+    profile_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserCookies(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#BrowserCookies"
+
+    cookie_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanBehavior(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#HumanBehavior"
+
+    enabled: bool | None = None
+    level: Literal["low", "medium", "high"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserPolicy(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#BrowserPolicy"
+
+    profile_mode: Literal["ephemeral", "allow_profile", "cookie_file"] | None = None
+    profile_ref: BrowserProfile | None = None
+    cookie_ref: BrowserCookies | None = None
+    stealth_mode: Literal["none", "lite", "plugin"] | None = None
+    human_behavior: HumanBehavior | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#Execution"
+
+    mcp_first: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeOptions(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#RuntimeOptions"
+
+    runner: RunnerKind | None = None
+    provider: str | None = None
+    model: str | None = None
+    reviewer: str | None = None
+    execution: Execution | None = None
+    strict_acceptance: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleIdentity(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#RoleIdentity"
+
+    role: Role
+    agent_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeBinding(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#RuntimeBinding"
+
+    runner: str | None
+    provider: str | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePermissions(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#RolePermissions"
+
+    filesystem: Filesystem
+    shell: Shell
+    network: Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleHandoff(Record):
+    SCHEMA: ClassVar[str] = "task_contract.v1#RoleHandoff"
+
+    eligible: bool
+    required_downstream_roles: tuple[Role, ...]
+    chain_roles: tuple[Role, ...]
+    max_handoffs: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleContract(Record):
+    """The resolved view of a role: compiled from the contract, and never an authority itself."""
+
+    SCHEMA: ClassVar[str] = "task_contract.v1#RoleContract"
+
+    identity: RoleIdentity
+    purpose: str
+    system_prompt_ref: str | None
+    skills_bundle_ref: str | None
+    mcp_bundle_ref: str | None
+    runtime_binding: RuntimeBinding
+    tool_permissions: RolePermissions
+    resolved_mcp_tool_set: tuple[str, ...]
+    handoff: RoleHandoff
+    fail_closed_conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContract(Record):
+    """What is to be done, by whom, where, with which permissions, and how it is judged."""
+
+    SCHEMA: ClassVar[str] = "task_contract.v1"
+
+    task_id: str
+    owner_agent: Agent
+    assigned_agent: Agent
+    inputs: Inputs
+    required_outputs: tuple[RequiredOutput, ...]
+    allowed_paths: tuple[str, ...]
+    forbidden_actions: tuple[str, ...]
+    acceptance_tests: tuple[AcceptanceTest, ...]
+    tool_permissions: ToolPermissions
+    timeout_retry: TimeoutRetry
+    rollback: Rollback
+    evidence_links: tuple[str, ...]
+    log_refs: LogRefs
+    mcp_tool_set: tuple[str, ...]
+    task_type: TaskType | None = None
+    parent_task_id: str | None = None
+    policy_pack: PackName | None = None
+    handoff_chain: HandoffChain | None = None
+    audit_only: bool | None = None
+    browser_policy: BrowserPolicy | None = None
+    runtime_options: RuntimeOptions | None = None
+    role_contract: RoleContract | None = None
+    test_policy: TestPolicy | None = None
+    binary_paths: tuple[str, ...] | None = None
+    locks: tuple[str, ...] | None = None
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the contract: SHA-256 of its RFC 8785 text."""
+        return sha256(self.json())
+
+    @property
+    def may_change_tests(self) -> bool:
+        """Whether weakening, skipping or deleting tests is allowed; it is not, unless said."""
+        return self.test_policy == "allow"
+
+
+def sha256(contract: "Mapping[str, Json]") -> str:
+    """Return the hash of a contract as JSON."""
+    return hashed(dict(contract))

@@ -1,0 +1,130 @@
+"""Acceptance commands that test nothing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAMS: Final = frozenset(
+    {"", ":", "[", "cat", "cd", "date", "echo", "exit", "false", "hostname", "id", "ls"}
+    | {"printf", "pwd", "sleep", "stat", "test", "touch", "true", "type", "uname", "which"}
+    | {"whoami", "yes"}
+)
+"""They say the same whatever was changed, or only look."""
+FLAGS: Final = frozenset(
+    {"--version", "--help", "--collect-only", "--co", "--fixtures", "--markers", "--dry-run"}
+    | {"--listTests", "--list-tests", "--no-run", "--just-print", "--setup-plan", "--setup-only"}
+)
+"""With them, a test runner runs no test."""
+_PYTEST: Final = frozenset({"--ignore", "--ignore-glob", "--deselect", "--fixtures-per-test"})
+_NODE_PACKAGES: Final = frozenset({"--if-present", "--ignore-scripts"})
+_BY_RUNNER: Final = {
+    "pytest": _PYTEST,
+    "py.test": _PYTEST,
+    "npm": _NODE_PACKAGES,
+    "pnpm": _NODE_PACKAGES,
+    "yarn": _NODE_PACKAGES,
+    "cargo": frozenset({"--list"}),
+    "ctest": frozenset({"-N", "-h", "-H", "--show-only"}),
+}
+"""With them it runs none, or leaves out those that it should run."""
+_GO: Final = frozenset({"list", "c", "n", "h"})
+_LETTERS: Final = {
+    "pytest": ("hV", "kmnrpcoW"),
+    "py.test": ("hV", "kmnrpcoW"),
+    "unittest": ("h", "kspt"),
+    "nose2": ("h", "spt"),
+    "python": ("hV", "WXcm"),
+    "make": ("hnqtv", "CEIWfjlo"),
+    "gmake": ("hnqtv", "CEIWfjlo"),
+    "npm": ("hv", "wC"),
+    "pnpm": ("hv", "wC"),
+    "yarn": ("hv", "wC"),
+    "node": ("hv", "rI"),
+    "cargo": ("hV", "pjFZ"),
+    "tox": ("hla", "ecx"),
+}
+"""The letters that have the same effect, and those that the rest of the word is the value of."""
+_ABBREVIATING: Final = frozenset(
+    {"pytest", "py.test", "unittest", "nose2", "make", "gmake", "npm", "tox", "coverage"}
+)
+_PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
+
+
+def is_trivial(command: str) -> bool:
+    """Whether a command cannot fail because of a change; what cannot be read counts as well."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return True
+    if not words:
+        return True
+    program = words[0].rpartition("/")[2]
+    if program in PROGRAMS or (program == "git" and not _looks(words[1:])):
+        return True
+    name, options = runner(words)
+    if _PYTHON.fullmatch(program) and any(_runs_nothing("python", word) for word in words[1:2]):
+        return True
+    return any(_runs_nothing(name, word) for word in options) or any(
+        word.partition("=")[0] in FLAGS for word in words[1:]
+    )
+
+
+def runner(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the program that a command runs and its arguments: for Python, the module it names."""
+    name, rest = words[0].rpartition("/")[2], tuple(words[1:])
+    if not _PYTHON.fullmatch(name):
+        return name, rest
+    at = _module(rest)
+    if at is None:
+        first = next((at for at, word in enumerate(rest) if not word.startswith("-")), len(rest))
+        return "python", rest[:first]
+    joined = rest[at][2:]
+    name, rest = (joined, rest[at + 1 :]) if joined else (rest[at + 1], rest[at + 2 :])
+    if name == "coverage" and rest[:1] == ("run",):
+        at = _module(rest)
+        return ("coverage", rest) if at is None else runner(("python", *rest[at:]))
+    return name, rest
+
+
+def _module(words: tuple[str, ...]) -> int | None:
+    """Where ``-m`` and a module stand."""
+    for at, word in enumerate(words):
+        if (word == "-m" and at + 1 < len(words)) or (word.startswith("-m") and len(word) > 2):
+            return at
+    return None
+
+
+def _runs_nothing(name: str, word: str) -> bool:
+    option = word.partition("=")[0]
+    if name == "go":
+        return word.startswith("-") and option.lstrip("-") in _GO
+    wanted = FLAGS | _BY_RUNNER.get(name, frozenset())
+    if option in wanted:
+        return True
+    if word.startswith("--"):
+        return (
+            name in _ABBREVIATING
+            and len(option) > len("--")
+            and any(flag.startswith(option) for flag in wanted)
+        )
+    return word.startswith("-") and _has_letter(word[1:], *_LETTERS.get(name, ("", "")))
+
+
+def _has_letter(bundle: str, wanted: str, values: str) -> bool:
+    """Whether one of the letters is in a bundle of options, and not in the value of one."""
+    for letter in bundle:
+        if letter in wanted or letter in values:
+            return letter in wanted
+    return False
+
+
+def _looks(words: list[str]) -> bool:
+    """Whether git is asked something that a change can answer differently."""
+    if words[:1] == ["grep"]:
+        return True
+    return words[:1] == ["diff"] and bool({"--check", "--exit-code", "--quiet"} & set(words))

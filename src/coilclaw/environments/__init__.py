@@ -1,0 +1,5 @@
+"""Test environments: what an agent is asked to build, and the tests that judge it."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = ("authoring", "catalogue", "judging", "results")

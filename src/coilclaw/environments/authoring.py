@@ -1,0 +1,198 @@
+"""What an environment file imports: declaring tests, running what was submitted, checking it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from coilclaw.environments import registry, scope
+from coilclaw.environments.checks import (
+    CaseFailed,
+    CaseSkipped,
+    check,
+    expect,
+    expect_output,
+    expect_success,
+    fail,
+    plain_file,
+    skip,
+)
+from coilclaw.environments.containment import Limits
+from coilclaw.environments.naming import Name, name_of
+from coilclaw.environments.parameters import Documents
+from coilclaw.environments.programs import Program, RunResult, run, start
+from coilclaw.environments.registry import (
+    DEFAULT_CASE_TIMEOUT_S,
+    DEFAULT_SETUP_TIMEOUT_S,
+    CaseSpec,
+    Handler,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from coilclaw.environments.naming import Value
+
+__all__ = [
+    "CaseFailed",
+    "CaseSkipped",
+    "CaseSpec",
+    "Documents",
+    "Limits",
+    "Program",
+    "RunResult",
+    "Suite",
+    "case",
+    "case_path",
+    "cases",
+    "check",
+    "expect",
+    "expect_output",
+    "expect_success",
+    "fail",
+    "plain_file",
+    "run",
+    "session_path",
+    "setup",
+    "skip",
+    "start",
+    "suite",
+    "teardown",
+    "test",
+]
+
+F = TypeVar("F", bound=Handler)
+
+
+class Suite:
+    """A named group of tests; suites may stand in suites."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: tuple[Name, ...] = ()) -> None:
+        self._names = names
+
+    @property
+    def path(self) -> str:
+        return "/".join(name.text for name in self._names)
+
+    def suite(self, name: str, **values: Iterable[Value]) -> Suite:
+        """Return a suite in this one; ``values`` are those of the fields of a template."""
+        return Suite((*self._names, name_of(name, values)))
+
+    @overload
+    def test(self, name: F, /) -> F: ...
+
+    @overload
+    def test(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        timeout_s: float = DEFAULT_CASE_TIMEOUT_S,
+        **values: Iterable[Value],
+    ) -> Callable[[F], F]: ...
+
+    def test(
+        self,
+        name: str | F | None = None,
+        /,
+        *,
+        timeout_s: float = DEFAULT_CASE_TIMEOUT_S,
+        **values: Iterable[Value],
+    ) -> F | Callable[[F], F]:
+        """Declare a test: ``@test``, ``@test()``, ``@test("name")`` or ``@test("x_{n}", n=…)``."""
+
+        def declare(handler: F) -> F:
+            called = getattr(handler, "__name__", "") if name is None or callable(name) else name
+            names = (*self._names, name_of(called, values))
+            registry.current().add(names, handler, timeout_s)
+            return handler
+
+        return declare(name) if callable(name) else declare
+
+    @overload
+    def cases(self, handler: F, /) -> F: ...
+
+    @overload
+    def cases(self, /, *, timeout_s: float = DEFAULT_CASE_TIMEOUT_S) -> Callable[[F], F]: ...
+
+    def cases(
+        self, handler: F | None = None, /, *, timeout_s: float = DEFAULT_CASE_TIMEOUT_S
+    ) -> F | Callable[[F], F]:
+        """Declare a function that yields ``case(…)``, such as one for each file of a directory.
+
+        It runs before anything is submitted: which cases there are depends on nothing else.
+        """
+
+        def declare(made: F) -> F:
+            registry.current().add(self._names, made, timeout_s, many=True)
+            return made
+
+        return declare if handler is None else declare(handler)
+
+
+def suite(name: str, **values: Iterable[Value]) -> Suite:
+    """Return a suite at the top."""
+    return Suite().suite(name, **values)
+
+
+test = Suite().test
+cases = Suite().cases
+
+
+def case(
+    name: str, handler: Handler, *, timeout_s: float | None = None, **arguments: object
+) -> CaseSpec:
+    """Name one case of a function of cases: what to call, and with what."""
+    return CaseSpec(name, handler, arguments, timeout_s)
+
+
+@overload
+def setup(handler: F, /) -> F: ...
+
+
+@overload
+def setup(*, timeout_s: float = DEFAULT_SETUP_TIMEOUT_S) -> Callable[[F], F]: ...
+
+
+def setup(
+    handler: F | None = None, /, *, timeout_s: float = DEFAULT_SETUP_TIMEOUT_S
+) -> F | Callable[[F], F]:
+    """Declare what builds a submission, in its own directory, before its tests."""
+
+    def declare(made: F) -> F:
+        registry.current().hook("setup", made, timeout_s)
+        return made
+
+    return declare if handler is None else declare(handler)
+
+
+@overload
+def teardown(handler: F, /) -> F: ...
+
+
+@overload
+def teardown(*, timeout_s: float = DEFAULT_SETUP_TIMEOUT_S) -> Callable[[F], F]: ...
+
+
+def teardown(
+    handler: F | None = None, /, *, timeout_s: float = DEFAULT_SETUP_TIMEOUT_S
+) -> F | Callable[[F], F]:
+    """Declare what undoes the setup; with it, every call builds anew."""
+
+    def declare(made: F) -> F:
+        registry.current().hook("teardown", made, timeout_s)
+        return made
+
+    return declare if handler is None else declare(handler)
+
+
+def session_path() -> Path:
+    """The directory of the submission, as it was built; only a setup writes there."""
+    return scope.current().session
+
+
+def case_path() -> Path:
+    """A directory of the running case's own, empty at first, gone when it is over."""
+    return scope.current().directory

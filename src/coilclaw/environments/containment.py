@@ -1,0 +1,141 @@
+"""What a submission's programs are held to: the sandbox, the environment and the limits."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import ProcessFault
+from coilclaw.tools.shellenv import search_path
+from coilclaw.workspace import environment
+from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coilclaw.environments.scope import Scope
+    from coilclaw.workspace.sandbox import SandboxSupport
+
+RUST: Final = "RUSTUP_HOME"
+FIXTURES: Final = Path("/opt/tests")
+"""Where environments keep what is expected; no submission may read there."""
+_CREDENTIALS: Final = ("credentials", "credentials.toml")
+_BLOCK: Final = 512
+_SHELL_LIMITS: Final = (
+    'ulimit -c 0; ulimit -t "$1"; ulimit -d "$2"; ulimit -f "$3"; shift 3; exec "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one process of a submission may use; the time on the clock is the caller's."""
+
+    cpu_s: float | None = None
+    """Processor time; without it, a second more than the time on the clock."""
+    memory_bytes: int = 2 * 2**30
+    """Memory that is its own and writable."""
+    file_bytes: int = 512 * 2**20
+    """The largest file that it may write."""
+    processes: int = 512
+    """Processes at once, where a sandbox of its own makes them countable."""
+
+
+def confined(scope: Scope) -> Sandbox:
+    """Return the sandbox of a program: it reads the system, tools and the session, no more.
+
+    It writes its own directory and its temporary files only. It has no network.
+    """
+    tools = tool_places(os.environ.get("PATH", ""))
+    hidden = [*scope.hidden, FIXTURES, *_credentials(tools)]
+    return Sandbox(
+        "auto",
+        writable=(scope.directory, scope.temporary),
+        readable=(*SYSTEM_PATHS, *tools, scope.session),
+        hidden=tuple(path for path in hidden if path.exists()),
+    )
+
+
+def environ(scope: Scope, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a program, at home among its temporary files."""
+    rust = _rust()
+    return {
+        "PATH": program_path(os.environ.get("PATH", "")),
+        "HOME": str(scope.temporary),
+        "TMPDIR": str(scope.temporary),
+        "LANG": "C.UTF-8",
+        # It is looked for in the home, and that is another one here.
+        **({RUST: str(rust)} if rust else {}),
+        **more,
+    }
+
+
+def program_path(path: str) -> str:
+    """Return where programs are looked for: the system first, then tools of the user."""
+    safe = search_path(path, kept_out=(), system_only=False).split(":")
+    system = [entry for entry in safe if _is_system(entry)]
+    tools = {str(place) for place in tool_places(path)}
+    own = [entry for entry in safe if _within(entry, tools) and entry not in system]
+    return ":".join([*system, *own])
+
+
+def tool_places(path: str) -> tuple[Path, ...]:
+    """Return the directories of tools on a PATH beside the system's: ``…/NAME/bin`` is NAME's.
+
+    A home directory as a whole is none, nor is what only leads on to other programs.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))
+    found: dict[Path, None] = {}
+    for entry in search_path(path, kept_out=(), system_only=False).split(":"):
+        if _is_system(entry) or os.path.basename(entry) != "bin" or not os.path.isdir(entry):
+            continue
+        real = os.path.realpath(entry)
+        above = os.path.dirname(real)
+        shared = _within(home, {above}) or os.path.basename(above) in {"", ".local"}
+        found[Path(real if shared else above)] = None
+        rust = _rust()
+        if os.path.basename(above) == ".cargo" and rust is not None:
+            found[rust] = None
+    return tuple(found)
+
+
+def limited(
+    argv: Sequence[str], limits: Limits, timeout_s: float, support: SandboxSupport
+) -> list[str]:
+    """Return the argv that runs a program within its limits."""
+    cpu = math.ceil(timeout_s if limits.cpu_s is None else limits.cpu_s) + 1
+    try:
+        prlimit = environment.find_program("prlimit", {"PATH": environment.DEFAULT_PATH}, "/")
+    except ProcessFault:
+        numbers = (cpu, limits.memory_bytes // 1024, limits.file_bytes // _BLOCK)
+        return ["/bin/sh", "-c", _SHELL_LIMITS, "sh", *map(str, numbers), *argv]
+    counted = [f"--nproc={limits.processes}"] if support.bubblewrap else []
+    return [
+        prlimit,
+        "--core=0",
+        f"--cpu={cpu}",
+        f"--data={limits.memory_bytes}",
+        f"--fsize={limits.file_bytes}",
+        *counted,
+        "--",
+        *argv,
+    ]
+
+
+def _rust() -> Path | None:
+    place = Path(os.environ.get(RUST) or os.path.expanduser("~/.rustup"))
+    return place if place.is_absolute() and place.is_dir() else None
+
+
+def _credentials(places: Sequence[Path]) -> list[Path]:
+    return [place / name for place in places for name in _CREDENTIALS]
+
+
+def _is_system(entry: str) -> bool:
+    return _within(os.path.realpath(entry), {str(place) for place in SYSTEM_PATHS})
+
+
+def _within(path: str, places: set[str]) -> bool:
+    return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)

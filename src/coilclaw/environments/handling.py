@@ -1,0 +1,201 @@
+"""``Handling``: one call of one handler, sync or async, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from coilclaw.environments import scope as scopes
+from coilclaw.environments.checks import CaseFailed, CaseSkipped
+from coilclaw.environments.difference import first_difference
+from coilclaw.environments.parameters import bind
+from coilclaw.environments.results import Case
+from coilclaw.environments.scope import Scope, ScopeOver
+from coilclaw.errors import CoilClawError
+from coilclaw.workspace.removal import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from coilclaw.environments.environment import Planned
+    from coilclaw.environments.parameters import Documents
+    from coilclaw.environments.registry import Handler, Hook
+    from coilclaw.environments.wire import Request
+
+_OWN_FRAMES: Final = "coilclaw/environments/"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a setup or a teardown failed; ``lasting`` if it would again."""
+
+    message: str
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """Calls handlers for one submission."""
+
+    request: Request
+    documents: Documents
+    scopes: WeakSet[Scope] = field(default_factory=WeakSet)
+
+    def check(self, cases: Iterable[Planned]) -> None:
+        """Refuse parameters that do not fit, before anything is built."""
+        for case in cases:
+            bind(case.parameters, case.fixed, self.request.params, self.documents, case.id)
+
+    def scope(self, directory: Path, timeout_s: float) -> Scope:
+        scope = Scope(
+            session=self.request.session,
+            directory=directory,
+            temporary=self.request.scratch / f"{directory.name}.tmp",
+            support=self.request.support,
+            timeout_s=timeout_s,
+            hidden=self.request.hidden,
+        )
+        self.scopes.add(scope)
+        return scope
+
+    def end(self) -> None:
+        """End everything that runs, because nobody is left to hear of it."""
+        for scope in list(self.scopes):
+            scope.end()
+
+    def hook(self, hook: Hook, what: str) -> Trouble | None:
+        """Call the setup or the teardown; ``None`` if it went well."""
+        given = bind(hook.parameters, {}, self.request.params, self.documents, f"the {what}")
+        scope = self.scope(self.request.session, hook.timeout_s)
+        try:
+            with scopes.entered(scope):
+                _call(hook.handler, given)
+        except CaseSkipped as problem:
+            return Trouble(f"it was skipped: {problem}", lasting=True)
+        except CaseFailed as problem:
+            lasting = problem.kind != "timeout"
+            return Trouble(_with_log(_whole(problem), scope), lasting=lasting)
+        except (ScopeOver, TimeoutError):
+            message = f"it took more than {hook.timeout_s:g} seconds"
+            return Trouble(_with_log(message, scope), lasting=False)
+        except AssertionError as problem:
+            return Trouble(_with_log(str(problem) or "an assertion failed", scope), lasting=True)
+        except Exception as problem:  # noqa: BLE001 - the author's code may raise anything
+            return Trouble(_with_log(_told(problem), scope), lasting=False)
+        return None
+
+    def case(self, planned: Planned, scope: Scope) -> Case:
+        """Run one case to its end; an exception in it is a failed case."""
+        began = time.monotonic()
+        try:
+            scope.directory.mkdir(parents=True)
+            arguments = bind(
+                planned.parameters,
+                planned.fixed,
+                self.request.params,
+                self.documents,
+                planned.id,
+            )
+            with scopes.entered(scope):
+                _call(planned.handler, arguments)
+        except BaseException as problem:  # noqa: BLE001 - the author's code may raise anything
+            return _failed(planned, scope, problem, _since(began))
+        finally:
+            remove_tree(scope.directory)
+            remove_tree(scope.temporary)
+        return Case(
+            id=planned.id, status="passed", duration_ms=_since(began), log=scope.log() or None
+        )
+
+
+def overdue(planned: Planned, scope: Scope) -> Case:
+    """The outcome of a case whose time is up, whatever its handler is doing."""
+    return Case(
+        id=planned.id,
+        status="timeout",
+        duration_ms=_since(scope.began),
+        failure_kind="timeout",
+        log=_with_log(f"the case took more than {planned.timeout_s:g} seconds", scope),
+    )
+
+
+def _call(handler: Handler, arguments: dict[str, object]) -> None:
+    made = handler(**arguments)
+    if inspect.iscoroutine(made):
+        asyncio.run(made)
+
+
+def _failed(planned: Planned, scope: Scope, problem: BaseException, duration_ms: int) -> Case:
+    log = scope.log()
+    match problem:
+        case CaseSkipped():
+            return Case(
+                id=planned.id, status="skipped", duration_ms=duration_ms, log=f"{log}{problem}"
+            )
+        case CaseFailed():
+            difference = None
+            if problem.expected is not None and problem.actual is not None:
+                difference = first_difference(problem.expected, problem.actual)
+            return Case(
+                id=planned.id,
+                status="timeout" if problem.kind == "timeout" else "failed",
+                duration_ms=duration_ms,
+                failure_kind=problem.kind,
+                expected=problem.expected,
+                actual=problem.actual,
+                difference=difference,
+                log=f"{log}{problem.message}",
+            )
+        case ScopeOver():
+            return overdue(planned, scope)
+        case AssertionError():
+            return Case(
+                id=planned.id,
+                status="failed",
+                duration_ms=duration_ms,
+                failure_kind="assertion",
+                log=log + _told(problem),
+            )
+        case _:
+            return Case(
+                id=planned.id,
+                status="error",
+                duration_ms=duration_ms,
+                failure_kind="exception",
+                log=log + _told(problem),
+            )
+
+
+def _told(problem: BaseException) -> str:
+    """The error with the lines of the author's code that led to it."""
+    if isinstance(problem, CoilClawError):
+        return f"{type(problem).__name__}: {problem.message} [{problem.rule}]"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if _OWN_FRAMES not in frame.filename or "/shipped/" in frame.filename
+    ]
+    lines = [f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in frames[-5:]]
+    return "\n".join([f"{type(problem).__name__}: {problem}", *lines])
+
+
+def _whole(problem: CaseFailed) -> str:
+    difference = ""
+    if problem.expected is not None and problem.actual is not None:
+        difference = first_difference(problem.expected, problem.actual) or ""
+    return f"{problem.message}\n{difference}".strip()
+
+
+def _with_log(message: str, scope: Scope) -> str:
+    log = scope.log().strip()
+    return f"{message}\n{log}" if log else message
+
+
+def _since(began: float) -> int:
+    return int((time.monotonic() - began) * 1000)

@@ -1,0 +1,27 @@
+"""Gates: contract × recorded evidence → result. Pure."""
+
+from typing import Final
+
+PUBLIC_MODULES: Final = (
+    "approval",
+    "binary",
+    "command",
+    "commandline",
+    "diff",
+    "integrated",
+    "locks",
+    "mcp",
+    "merge",
+    "network",
+    "outputschema",
+    "policy",
+    "result",
+    "reviewer",
+    "sampling",
+    "schema",
+    "scope",
+    "testfiles",
+    "testoutput",
+    "tests",
+    "testweakening",
+)

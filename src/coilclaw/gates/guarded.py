@@ -1,0 +1,52 @@
+"""Files that decide over more than themselves: what git does, what tests run, what stays secret."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coilclaw.domain.treepath import fold
+
+ENV_EXAMPLE: Final = ".env.example"
+_STATE_PREFIX: Final = ".coilclaw"
+_NAMED: Final = frozenset(
+    {
+        ".gitignore",
+        ".gitattributes",
+        ".pre-commit-config.yaml",
+        "pytest.ini",
+        ".pytest.ini",
+        "tox.ini",
+        "noxfile.py",
+        "conftest.py",
+        ".coveragerc",
+        "sitecustomize.py",
+        "usercustomize.py",
+        ".npmrc",
+        ".yarnrc",
+        ".yarnrc.yml",
+        ".pnpmfile.cjs",
+    }
+)
+"""May change where the contract names the very file; a directory above it is not enough."""
+_NAMED_SUFFIX: Final = ".pth"
+
+
+def never(path: str) -> str | None:
+    """Say why no contract can allow a path, wherever in the tree it is; or nothing."""
+    for name in path.split("/"):
+        folded = fold(name)
+        if folded == ".git":
+            return "belongs to git"
+        if folded == ".gitmodules":
+            return "declares submodules"
+        if folded.startswith(_STATE_PREFIX):
+            return "is state of CoilClaw"
+        if folded.startswith(".env") and name != ENV_EXAMPLE:
+            return "may hold secrets"
+    return None
+
+
+def only_by_name(path: str) -> bool:
+    """Whether a contract has to name this very file to allow it."""
+    name = fold(path.rpartition("/")[2])
+    return name in _NAMED or name.endswith(_NAMED_SUFFIX)

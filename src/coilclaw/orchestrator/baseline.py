@@ -1,0 +1,105 @@
+"""``Baseline``: what planners know of the repository: a commit and the names in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.contracts import paths
+from coilclaw.gates.command import Terms, judge_text
+from coilclaw.orchestrator.reviewevidence import legible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from coilclaw.contracts.policyset import PolicySet
+    from coilclaw.contracts.taskcontract import AcceptanceTest
+    from coilclaw.domain.messages import Json
+
+MAX_TOLD: Final = 3_000
+"""Names that a model is told, of files and of directories; the shallowest come first."""
+MAX_TOLD_CHARS: Final = 200_000
+
+
+BROAD_FILES: Final = 20
+"""A directory with fewer files is not broad, however short its name is."""
+ROOTS: Final = frozenset({"src", "docs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The names of a commit's files and directories, and a way to read the files."""
+
+    commit: str
+    files: frozenset[str]
+    directories: frozenset[str]
+    read: Callable[[str], bytes | None]
+
+    @classmethod
+    def of(cls, commit: str, files: Iterable[str], read: Callable[[str], bytes | None]) -> Baseline:
+        """Make it from the names of files: directories are what is above them."""
+        names = frozenset(files)
+        above = frozenset(above for name in names for above in _above(name))
+        return cls(commit, names, above, read)
+
+    def broad(self) -> frozenset[str]:
+        """Return the directories that are too much for one task, unless somebody says otherwise.
+
+        Those are the ones that hold many files, and the ones that hold everything by convention.
+        """
+        counts = Counter(above for name in self.files for above in _above(name))
+        many = {name for name, count in counts.items() if count >= BROAD_FILES}
+        return frozenset(many | (ROOTS & self.directories))
+
+    def told(self, scopes: Collection[str] = ()) -> dict[str, Json]:
+        """Return names for a model, those within ``scopes`` first, and how many are left out."""
+        files, directories = _chosen(self.files, scopes), _chosen(self.directories, scopes)
+        return {
+            "baseline_commit": self.commit,
+            "files": files,
+            "files_left_out": len(self.files) - len(files),
+            "directories": directories,
+            "directories_left_out": len(self.directories) - len(directories),
+        }
+
+    def refusals(
+        self,
+        test: AcceptanceTest,
+        policies: PolicySet,
+        *,
+        allowed_paths: Collection[str],
+        forbidden_actions: Iterable[str],
+        network: bool,
+    ) -> tuple[str, ...]:
+        """Say why the command gate would not run a test.
+
+        A file that the work may still make counts as there; the gate asks again when it is run.
+        """
+        terms = Terms(
+            rules=policies.commands,
+            forbidden_actions=tuple(
+                dict.fromkeys((*policies.forbidden_actions, *forbidden_actions))
+            ),
+            is_file=lambda name: name in self.files or paths.within(name, allowed_paths),
+            network=network,
+        )
+        judged = judge_text(test.cmd, terms=terms, timeout_sec=test.timeout_sec)
+        return tuple(str(violation) for violation in judged.violations)
+
+
+def _above(name: str) -> Iterator[str]:
+    while (name := name.rpartition("/")[0]) != "":
+        yield name
+
+
+def _chosen(names: Iterable[str], scopes: Collection[str]) -> list[Json]:
+    order = sorted(names, key=lambda name: (not paths.within(name, scopes), name.count("/"), name))
+    chosen: list[Json] = []
+    left = MAX_TOLD_CHARS
+    for name in map(legible, order[:MAX_TOLD]):
+        left -= len(name)
+        if left < 0:
+            break
+        chosen.append(name)
+    return chosen

@@ -1,0 +1,138 @@
+"""Running the commands of a contract: argv only, confined, in time, with all they wrote kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.agents.containment import environ_of, make_home, sandbox_of
+from coilclaw.errors import ProcessFault
+from coilclaw.gates.commandline import parse
+from coilclaw.workspace import process
+from coilclaw.workspace.removal import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from coilclaw.agents.runner import Network
+    from coilclaw.contracts.taskcontract import AcceptanceTest
+    from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.workspace.sandbox import Sandbox
+
+LIMIT_BYTES: Final = 8 * 2**20
+"""Of each stream of a command that are kept."""
+TIMED_OUT: Final = 124
+NOT_STARTED: Final = 127
+STOPPED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that came to its end, or could not be started."""
+
+    test: AcceptanceTest
+    argv: tuple[str, ...]
+    timeout_sec: int
+    exit_code: int
+    outcome: str
+    """``exited``, ``timed_out``, ``signalled``, ``cancelled`` or ``not_started``."""
+    duration_sec: float
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def green(self) -> bool:
+        return self.outcome == "exited" and self.exit_code == 0
+
+    @property
+    def red(self) -> bool:
+        """Whether it keeps the work from going on."""
+        return not self.green and (self.test.must_pass or self.outcome != "exited")
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Runs commands in one directory."""
+
+    equipment: Equipment
+    directory: Path
+    home: Path
+    network: Network
+    writable: tuple[Path, ...] = ()
+    read_only: bool = False
+
+    def run(self, test: AcceptanceTest, timeout_sec: int) -> Finished:
+        """Run one command to its end."""
+        argv = parse(test.cmd).argv
+        # Nothing that an earlier command left at home has a say in this one.
+        remove_tree(self.home)
+        make_home(self.home)
+        try:
+            result = process.run(
+                argv,
+                cwd=self.directory,
+                timeout_s=timeout_sec,
+                env=self._environ(),
+                limit_bytes=LIMIT_BYTES,
+                sandbox=self.sandbox(),
+                support=self.equipment.support,
+                cancel=self.equipment.cancel,
+            )
+        except ProcessFault as problem:
+            said = problem.message.encode("utf-8", "replace")
+            return Finished(
+                test, argv, timeout_sec, NOT_STARTED, "not_started", 0.0, b"", said + b"\n"
+            )
+        code = result.exit_code
+        if result.outcome == "timed_out":
+            code = TIMED_OUT
+        elif code is None:
+            code = STOPPED if result.signal is None else 128 + result.signal
+        return Finished(
+            test,
+            argv,
+            timeout_sec,
+            code,
+            result.outcome,
+            result.duration_s,
+            result.stdout.data,
+            result.stderr.data,
+        )
+
+    def sandbox(self) -> Sandbox:
+        return sandbox_of(
+            (self.directory, *self.writable),
+            self.home,
+            filesystem="read-only" if self.read_only else "workspace-write",
+            network=self.network,
+            hidden=hidden_places(self.equipment),
+            kind=self.equipment.sandbox,
+        )
+
+    def _environ(self) -> dict[str, str]:
+        made = environ_of(self.home, self.equipment.environ, kept_out=(self.directory,))
+        cache = str(self.home / "pycache")
+        # Compiled code that stands in the tree may not be that of its source.
+        python = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": cache}
+        return {**made, "CI": "true", **python}
+
+
+def hidden_places(equipment: Equipment) -> tuple[Path, ...]:
+    """What no agent and no test of a run sees: our keys, and the evidence."""
+    places = equipment.places
+    owners = places.runtime / "owners"
+    return (equipment.home, places.runs, places.locks, places.snapshots, places.git, owners)
+
+
+def in_order(
+    tests: Iterable[AcceptanceTest],
+    run: Callable[[AcceptanceTest], Finished],
+) -> tuple[Finished, ...]:
+    """Run tests one after the other; after one that keeps the work from going on, none."""
+    done: list[Finished] = []
+    for test in tests:
+        done.append(run(test))
+        if done[-1].red:
+            break
+    return tuple(done)

@@ -1,0 +1,236 @@
+"""``Inspection``: what a task did to its tree, judged from snapshots and kept as evidence."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain.files import RegularFile, Symlink
+from coilclaw.domain.treediff import EntryType, TreeDiff
+from coilclaw.gates import diff as diff_gate
+from coilclaw.gates import testweakening
+from coilclaw.gates.binary import binary_among
+from coilclaw.gates.result import Violation
+from coilclaw.gates.scope import RUNTIME_ROOT, Scope
+from coilclaw.workspace.git import ignored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from coilclaw.contracts.policyset import PolicySet
+    from coilclaw.contracts.taskcontract import TaskContract
+    from coilclaw.gates.result import GateResult
+    from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.workspace.snapshot import Snapshot
+
+MAX_READ_PATHS: Final = 20_000
+"""Changed files whose contents are looked at; more than that is refused by number."""
+_TEXTS: Final = frozenset({EntryType.FILE, EntryType.EXECUTABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """One tree against another: the judgement, and the patch from the same two trees."""
+
+    result: GateResult
+    after: Snapshot
+    patch: bytes
+    names: tuple[str, ...]
+    old: Mapping[str, bytes | None]
+    new: Mapping[str, bytes | None]
+    """Contents of the changed files, where they are files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Looks at trees for one repository and baseline."""
+
+    equipment: Equipment
+    baseline: str
+    """The commit."""
+    policies: Callable[[], PolicySet] | None = None
+    """Those of the run, where somebody has read them already."""
+    _known: dict[tuple[str, str], tuple[Violation, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """What was found out about two snapshots, which never change."""
+
+    def scope(self, contract: TaskContract) -> Scope:
+        """What a contract lets its agent change, under the policies of the run."""
+        policies = self._policies()
+        pack = policies.under(policies.pack_for(contract)).pack
+        return Scope(
+            allowed_paths=contract.allowed_paths,
+            binary_paths=contract.binary_paths or (),
+            runtime_root=self._runtime_root(),
+            control=self.equipment.control_paths,
+            protected=policies.forbidden.protected_paths,
+            max_changes=pack.limits.max_changed_files,
+            max_patch_bytes=pack.limits.max_patch_bytes,
+            read_only=contract.tool_permissions.filesystem == "read-only",
+        )
+
+    def _policies(self) -> PolicySet:
+        return self.equipment.policies(self.baseline) if self.policies is None else self.policies()
+
+    def look(
+        self, directory: Path, origin: str, start: str, scope: Scope, *, reread: bool = True
+    ) -> Inspected:
+        """Judge what stands in a directory now.
+
+        ``origin`` is the snapshot that the work is measured against, ``start`` the one taken in
+        this very directory before anybody worked in it.
+        """
+        store = self.equipment.snapshots
+        after = store.take(directory, reread=reread)
+        diff = self._diff(origin, start, after.id)
+        ignored_paths = self._ignored(directory, diff)
+        leavings = diff_gate.leavings(diff, scope, ignored_paths)
+        result: GateResult | None = None
+        if leavings:
+            result = self._judge(diff, scope, after, ignored_paths)
+            after = store.take(directory, exclude=tuple(leavings))
+            diff = self._diff(origin, start, after.id)
+        old, new = self.contents(origin, after.id, diff)
+        judged = self._judge(diff, scope, after, ignored_paths, old, new)
+        if result is not None:
+            # What was set aside shows in the facts, and whatever was against it counts.
+            judged = _joined(judged, result)
+        return Inspected(
+            self._with_unseen(judged, directory),
+            after,
+            store.patch(origin, after.id),
+            tuple(sorted({path for change in diff for path in change.paths})),
+            old,
+            new,
+        )
+
+    def _diff(self, origin: str, start: str, after: str) -> TreeDiff:
+        store = self.equipment.snapshots
+        diff = store.diff(origin, after, copies=True)
+        git = diff.git_changes if start == origin else store.diff(start, after).git_changes
+        return TreeDiff(diff.changes, git)
+
+    def _judge(
+        self,
+        diff: TreeDiff,
+        scope: Scope,
+        after: Snapshot,
+        ignored_paths: frozenset[str],
+        old: Mapping[str, bytes | None] | None = None,
+        new: Mapping[str, bytes | None] | None = None,
+    ) -> GateResult:
+        old, new = old or {}, new or {}
+        store, secrets = self.equipment.snapshots, self.equipment.secrets
+        observed = diff_gate.Observed(
+            binary=binary_among({*old, *new}, old, new),
+            secrets=frozenset(
+                path
+                for path, data in new.items()
+                if data and _holds(secrets.redact, data, old.get(path))
+            ),
+            ignored=ignored_paths,
+            modes=store.modes(after.id),
+            tree=[path for path, _, _ in store.files(after.id)] if _has_new(diff) else (),
+            submodules=self.equipment.repository.gitlinks(self.baseline),
+        )
+        return diff_gate.judge(diff, scope=scope, observed=observed)
+
+    def _with_unseen(self, judged: GateResult, directory: Path) -> GateResult:
+        """No snapshot holds the runtime root, so that something put there would go unnoticed."""
+        if not os.path.lexists(directory / RUNTIME_ROOT):
+            return judged
+        listed = self.equipment.repository.git.run("ls-tree", self.baseline, "--", RUNTIME_ROOT)
+        if listed:
+            return judged
+        message = f"{RUNTIME_ROOT} may not change: it is kept by the runtime"
+        unseen = Violation("diff.protected", message, RUNTIME_ROOT)
+        return replace(judged, violations=(*judged.violations, unseen))
+
+    def _ignored(self, directory: Path, diff: TreeDiff) -> frozenset[str]:
+        """Which new paths the rules of the baseline ignore; the work's own rules do not count."""
+        added = [change.path for change in diff if change.old_type is None]
+        rules = any(path.rpartition("/")[2] == ".gitignore" for c in diff for path in c.paths)
+        if not added or rules:
+            return frozenset()
+        plain = [path for path in added if _askable(path)][:MAX_READ_PATHS]
+        return ignored(directory, plain, git_dir=self.equipment.places.git)
+
+    def weakened(
+        self,
+        origin: str,
+        after: str,
+        contents: tuple[Mapping[str, bytes | None], Mapping[str, bytes | None]] | None = None,
+    ) -> tuple[Violation, ...]:
+        """What a change takes away from the tests; ``contents`` is what ``contents`` returned."""
+        key = (origin, after)
+        if key not in self._known:
+            old, new = contents or self.contents(origin, after)
+            self._known[key] = testweakening.weakened(old, new)
+        return self._known[key]
+
+    def contents(
+        self, origin: str, after: str, diff: TreeDiff | None = None
+    ) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
+        """Return what the changed files held and hold; ``None`` where there is no file."""
+        store = self.equipment.snapshots
+        diff = store.diff(origin, after, copies=True) if diff is None else diff
+        old_paths, new_paths = set[str](), set[str]()
+        for change in diff:
+            if change.old_type in _TEXTS:
+                old_paths.add(change.old_path or change.path)
+            if change.new_type in _TEXTS:
+                new_paths.add(change.path)
+        old = _bytes(store.read(origin, sorted(old_paths)[:MAX_READ_PATHS]))
+        new = _bytes(store.read(after, sorted(new_paths)[:MAX_READ_PATHS]))
+        both = {path for change in diff for path in change.paths}
+        return {p: old.get(p) for p in both}, {p: new.get(p) for p in both}
+
+    def _runtime_root(self) -> str:
+        places = self.equipment.places
+        if places.runtime.is_relative_to(places.repository):
+            return places.runtime.relative_to(places.repository).as_posix()
+        return ""
+
+
+def _bytes(states: Mapping[str, object]) -> dict[str, bytes | None]:
+    found: dict[str, bytes | None] = {}
+    for path, state in states.items():
+        if isinstance(state, RegularFile):
+            found[path] = state.content
+        elif isinstance(state, Symlink):
+            found[path] = None
+    return found
+
+
+def _holds(redact: object, data: bytes, before: bytes | None) -> bool:
+    """Whether contents hold a known secret that was not there before."""
+    assert callable(redact)
+    text = data.decode("utf-8", "replace")
+    if redact(text) == text:
+        return False
+    old = "" if before is None else before.decode("utf-8", "replace")
+    return bool(redact(old) == old) or _lines(redact, text) > _lines(redact, old)
+
+
+def _lines(redact: object, text: str) -> int:
+    assert callable(redact)
+    return sum(1 for line in text.splitlines() if redact(line) != line)
+
+
+def _has_new(diff: TreeDiff) -> bool:
+    return any(change.old_type is None or change.old_path is not None for change in diff)
+
+
+def _askable(path: str) -> bool:
+    return {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
+
+
+def _joined(judged: GateResult, first: GateResult) -> GateResult:
+    facts = {**judged.facts}
+    for key in ("leavings", "leavings_count"):
+        if key in first.facts:
+            facts[key] = first.facts[key]
+    return replace(judged, facts=facts)

@@ -1,0 +1,239 @@
+"""Making a run, and opening one again: from then on its bundle is the only memory of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw import __version__
+from coilclaw.contracts import schemas
+from coilclaw.contracts.eventtypes import EventType
+from coilclaw.contracts.reading import parse
+from coilclaw.domain.canonical import digest
+from coilclaw.domain.freeform import hashed
+from coilclaw.errors import LockTimeout, UsageError
+from coilclaw.orchestrator import layout
+from coilclaw.orchestrator.bundle import Bundle, sealed_manifest
+from coilclaw.orchestrator.eventlog import EventLog
+from coilclaw.orchestrator.places import checked
+from coilclaw.orchestrator.planning import Request
+from coilclaw.orchestrator.run import Run
+from coilclaw.runtime.identity import stamp, this_process
+from coilclaw.storage.lock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from coilclaw.domain.messages import Json
+    from coilclaw.orchestrator.equipment import Equipment
+
+MAX_CONTRACT_BYTES: Final = 2**20
+WATCH_NOTHING: Final = lambda _: None  # noqa: E731 - a value, not a definition
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is carried out; the same for all of it, also after a kill."""
+
+    runner: str = "builtin"
+    reviewer: str = "rules"
+    merge: bool = False
+    diagnostic: bool = False
+
+
+def new_id(equipment: Equipment) -> str:
+    """A name for a run that sorts by time and that nobody else has."""
+    moment = stamp(equipment.clock())
+    digits = "".join(char for char in moment if char.isdigit())
+    return f"run_{digits[:8]}_{digits[8:14]}_{os.urandom(8).hex()}"
+
+
+@contextmanager
+def created(
+    equipment: Equipment,
+    request: Request,
+    options: Options,
+    watch: Callable[[Mapping[str, object]], None] = WATCH_NOTHING,
+) -> Iterator[tuple[Run, Request]]:
+    """Make a run; from its first moment on there is a bundle that says what became of it."""
+    run_id = new_id(equipment)
+    baseline, branch = _baseline(equipment, request)
+    policies = equipment.policies(baseline)
+    bundle = Bundle(equipment.places.bundle(run_id), equipment.secrets.redact)
+    with owned(equipment, run_id):
+        bundle.create()
+        trace = os.urandom(16).hex()
+        bundle.write_text(layout.TRACE_ID, f"{trace}\n")
+        bundle.write_text(layout.GIT_BASELINE, f"{baseline}\n")
+        bundle.write_text(layout.WORKTREE_REF, f"{equipment.places.worktrees / checked(run_id)}\n")
+        bundle.write_json(layout.META, _meta(equipment, options))
+        given = ""
+        if request.contract is not None:
+            given = bundle.write_bytes(layout.GIVEN, request.contract).sha256
+        with _log(equipment, bundle, trace) as log:
+            run = Run(equipment.places, bundle, log, watch)
+            run.emit(
+                EventType.RUN_CREATED,
+                {
+                    "contract_sha256": given,
+                    "source": "request" if request.contract is None else "contract",
+                    "request": request.sentence or _spec(request.contract),
+                    "sentence": request.sentence,
+                    "baseline_commit": baseline,
+                    "branch": branch or "",
+                    "runner": options.runner,
+                    "reviewer": options.reviewer,
+                    "merge": options.merge,
+                    "diagnostic": options.diagnostic,
+                    "policy_sha256": policies.sha256,
+                    "created_at": stamp(equipment.clock()),
+                    "process": this_process(),
+                },
+            )
+            run.emit(
+                EventType.RUNNER_SELECTED,
+                {"runner": options.runner, "reviewer": options.reviewer},
+            )
+            yield run, request
+
+
+@contextmanager
+def reopened(
+    equipment: Equipment,
+    run_id: str,
+    watch: Callable[[Mapping[str, object]], None] = WATCH_NOTHING,
+) -> Iterator[tuple[Run, Request]]:
+    """Open a run that was paused, stopped or killed."""
+    directory = equipment.places.bundle(run_id)
+    bundle = Bundle(directory, equipment.secrets.redact)
+    if not bundle.exists:
+        raise unknown(run_id)
+    with owned(equipment, run_id):
+        if sealed_manifest(directory) is not None:
+            raise UsageError(
+                f"run {run_id} has ended, and is sealed",
+                rule="run.sealed",
+                hint=f"see 'coilclaw runs show {run_id}'",
+            )
+        trace = (bundle.find(layout.TRACE_ID) or b"").decode("ascii", "replace").strip()
+        with _log(equipment, bundle, trace) as log:
+            run = Run(equipment.places, bundle, log, watch)
+            if not run.progress.created:
+                raise UsageError(
+                    f"run {run_id} was killed before it had begun",
+                    rule="run.empty",
+                    hint="start it again; 'coilclaw runs gc' removes what is left of it",
+                )
+            if not run.progress.sealed:
+                run.emit(EventType.RUN_RESUMED, {"process": this_process()})
+            given = bundle.find(layout.GIVEN, limit=MAX_CONTRACT_BYTES)
+            yield run, Request(given, str(run.option("sentence") or ""))
+
+
+def unknown(run_id: str) -> UsageError:
+    """There is no such run."""
+    return UsageError(
+        f"there is no run {run_id}", rule="run.unknown", hint="see 'coilclaw runs list'"
+    )
+
+
+@contextmanager
+def owned(equipment: Equipment, run_id: str) -> Iterator[None]:
+    """One process works on a run at a time; the lock goes with the process."""
+    place = _owner(equipment.places.runtime, run_id)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place, timeout_s=0.2)
+    try:
+        lock.acquire()
+    except LockTimeout:
+        raise UsageError(
+            f"another process works on run {run_id}", rule="run.busy", hint="let it, or stop it"
+        ) from None
+    try:
+        yield
+    finally:
+        if sealed_manifest(equipment.places.bundle(run_id)) is not None:
+            place.unlink(missing_ok=True)
+        lock.release()
+
+
+def worked_on(runtime: Path, run_id: str) -> bool:
+    """Whether somebody works on a run at this moment, also in another thread of this process."""
+    place = _owner(runtime, run_id)
+    if not place.exists():
+        return False
+    try:
+        # Shared, so that two who look do not see each other.
+        with FileLock(place, shared=True, timeout_s=0):
+            return False
+    except LockTimeout:
+        return True
+
+
+def _owner(runtime: Path, run_id: str) -> Path:
+    return runtime / "owners" / f"{checked(run_id)}.lock"
+
+
+def _log(equipment: Equipment, bundle: Bundle, trace: str) -> EventLog:
+    equipment.key_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return EventLog(
+        bundle.directory / layout.EVENTS,
+        bundle.run_id,
+        equipment.key_path,
+        equipment.secrets.redact,
+        equipment.clock,
+        trace_id=trace,
+    )
+
+
+def _meta(equipment: Equipment, options: Options) -> dict[str, Json]:
+    """The environment of a run: enough to tell two of them apart, and nothing of its secrets."""
+    support = equipment.support
+    facts: dict[str, Json] = {
+        "coilclaw": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "runner": options.runner,
+        "reviewer": options.reviewer,
+        "sandbox": {
+            "kind": equipment.sandbox,
+            "bubblewrap": support.bubblewrap is not None,
+            "landlock_abi": support.landlock_abi,
+        },
+        "schemas_sha256": schemas.registry_sha256(),
+    }
+    # Names and lengths only would still tell; a hash tells whether it is the same environment.
+    path = equipment.environ.get("PATH", "")
+    return {**facts, "env_sha256": hashed({**facts, "path": digest(os.fsencode(path))})}
+
+
+def _baseline(equipment: Equipment, request: Request) -> tuple[str, str | None]:
+    """The commit that the contract starts from; one that cannot be read starts from HEAD."""
+    branch, head = equipment.repository.head()
+    wanted = _field(request.contract, "rollback", "baseline_ref")
+    if not wanted or wanted == "HEAD":
+        return head, branch
+    try:
+        return equipment.repository.resolve(wanted), branch
+    except UsageError:
+        # The gate says what is wrong with it, in the bundle.
+        return head, branch
+
+
+def _spec(contract: bytes | None) -> str:
+    return _field(contract, "inputs", "spec")
+
+
+def _field(contract: bytes | None, *names: str) -> str:
+    try:
+        value: Json = parse(contract or b"{}")
+    except UsageError:
+        return ""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,293 @@
+"""S4: exactly the acceptance tests, run by the orchestrator, on the tree that is to be merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.contracts.eventtypes import EventType
+from coilclaw.contracts.reports import TestCommand, TestCounts, TestReport, TestRunner
+from coilclaw.contracts.results import Failure
+from coilclaw.domain.treediff import ChangeKind
+from coilclaw.domain.treepath import shown
+from coilclaw.gates import tests as tests_gate
+from coilclaw.gates.result import Violation
+from coilclaw.gates.scope import legible
+from coilclaw.gates.testfiles import is_test, is_test_configuration
+from coilclaw.gates.testoutput import ran
+from coilclaw.orchestrator.commands import Commands, in_order
+from coilclaw.orchestrator.places import segment
+from coilclaw.runtime.identity import stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from coilclaw.contracts.artifact import ArtifactRef
+    from coilclaw.contracts.taskcontract import AcceptanceTest, TaskContract
+    from coilclaw.domain.treediff import TreeChange
+    from coilclaw.orchestrator.candidates import Candidate
+    from coilclaw.orchestrator.commands import Finished
+    from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.orchestrator.inspection import Inspection
+    from coilclaw.orchestrator.run import Run
+    from coilclaw.workspace.snapshot import Snapshot
+
+AGENT: Final = "orchestrator"
+MAX_DISTURBED: Final = 50
+CANDIDATE: Final = "candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One command, and the contracts that ask for it."""
+
+    test: AcceptanceTest
+    timeout_sec: int
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """What the tests said."""
+
+    passed: bool
+    blamed: tuple[str, ...]
+    """The tasks whose own tests failed; empty: those of the whole did."""
+    reason: str
+
+
+def planned(run: Run) -> tuple[Planned, ...]:
+    """The tests of the run's own contract, then those of each task, each command once."""
+    contracts = [run.root_contract, *(run.contract(task.task_id) for task in run.progress.active)]
+    found: dict[tuple[str, bool], Planned] = {}
+    for contract in contracts:
+        for test in contract.acceptance_tests:
+            key = (test.cmd, test.must_pass)
+            timeout = test.timeout_sec or contract.timeout_retry.timeout_sec
+            known = found.get(key)
+            asked = (*(known.task_ids if known else ()), contract.task_id)
+            found[key] = Planned(
+                known.test if known else test,
+                max(timeout, known.timeout_sec) if known else timeout,
+                tuple(dict.fromkeys(asked)),
+            )
+    return tuple(found.values())
+
+
+def timed(test: AcceptanceTest, contract: TaskContract) -> AcceptanceTest:
+    """A test with the time that it has: its own, else that of its contract."""
+    return replace(test, timeout_sec=test.timeout_sec or contract.timeout_retry.timeout_sec)
+
+
+class TestStage:
+    """Runs the tests of a candidate."""
+
+    __test__ = False
+
+    def __init__(self, run: Run, equipment: Equipment, inspection: Inspection) -> None:
+        self._run = run
+        self._equipment = equipment
+        self._inspection = inspection
+
+    def test(
+        self, candidate: Candidate, *, where: str = CANDIDATE, seen: Snapshot | None = None
+    ) -> Tested:
+        """Run all tests in the candidate's worktree, and let the gate judge.
+
+        ``seen`` is the tree as it was found to be after somebody was in it: every file was read for
+        it. What was recorded before a kill is not done again.
+        """
+        known = self._run.progress.tested
+        if known.get("where") == where and known.get("commit") == candidate.commit:
+            return _recorded(known)
+        todo = planned(self._run)
+        contract = self._run.root_contract
+        commands = Commands(
+            self._equipment,
+            candidate.worktree.path,
+            self._run.places.own_home(self._run.id, f"tests-{where}"),
+            "allow" if contract.tool_permissions.network == "allow" else "deny",
+        )
+        started = stamp(self._equipment.clock())
+        before = seen or candidate.snapshot
+        limits = {id(each.test): each.timeout_sec for each in todo}
+        disturbed: list[Violation] = []
+
+        def one_after_the_other(test: AcceptanceTest) -> Finished:
+            finished = self._run_one(commands, test, limits)
+            disturbed.extend(self._disturbed(candidate, before, test.name))
+            return finished
+
+        done = in_order((each.test for each in todo), one_after_the_other)
+        folder = folder_of(where, self._run.progress.attempt, candidate.commit)
+        report = self._report(contract, done, started, folder)
+        gate = tests_gate.judge(
+            [(each.test.name, each.test.cmd, each.test.must_pass) for each in todo],
+            [
+                tests_gate.Outcome(
+                    one.test.name,
+                    one.argv,
+                    one.test.must_pass,
+                    one.exit_code,
+                    one.outcome,
+                    ran(one.argv, one.stdout, one.stderr),
+                )
+                for one in done
+            ],
+            tested_tree=before.tree,
+            candidate_tree=candidate.snapshot.tree,
+            weakened=(*self._weakened(), *disturbed),
+        )
+        passed = self._run.judged(gate)
+        if not passed and report.status == "PASS":
+            # Every command was green, and the gate has something against it all the same.
+            said = Failure(message=gate.violations[0].message)
+            report = replace(report, status="FAIL", failure=said)
+        value = report.json()
+        reference = self._run.bundle.write_json(f"ci/{folder}/report.json", value)
+        self._run.bundle.write_json("reports/test_report.json", value)
+        tested = Tested(passed, self._blamed(todo, done), _reason(gate.violations))
+        self._run.emit(
+            EventType.TEST_RESULT,
+            {
+                "status": report.status,
+                "path": reference.path,
+                "sha256": reference.sha256,
+                "tree": before.tree,
+                "commit": candidate.commit,
+                "where": where,
+                "blamed": list(tested.blamed),
+                "reason": tested.reason,
+            },
+            level="INFO" if passed else "ERROR",
+        )
+        return tested
+
+    def _run_one(
+        self, commands: Commands, test: AcceptanceTest, limits: dict[int, int]
+    ) -> Finished:
+        from coilclaw.gates.commandline import parse
+
+        words = list(parse(test.cmd).argv)
+        self._run.emit(EventType.COMMAND_STARTED, {"name": test.name, "argv": words})
+        done = commands.run(test, limits[id(test)])
+        self._run.emit(
+            EventType.COMMAND_FINISHED,
+            {"name": test.name, "exit_code": done.exit_code, "outcome": done.outcome},
+            level="INFO" if done.green else "WARN",
+        )
+        return done
+
+    def _disturbed(self, candidate: Candidate, before: Snapshot, name: str) -> Iterator[Violation]:
+        """What a command did to the tree that is being tested: the next would test another one.
+
+        It may leave files of its own, but none that decides what tests are run.
+        """
+        store = self._equipment.snapshots
+        after = store.take(candidate.worktree.path)
+        found = [change for change in store.diff(before.id, after.id) if _disturbs(change)]
+        for change in found[:MAX_DISTURBED]:
+            message = f"{shown(change.path)} was {change.kind} by the test {shown(name)}"
+            yield Violation("tests.tree", message, legible(change.path))
+
+    def _weakened(self) -> tuple[Violation, ...]:
+        found: list[Violation] = []
+        for task in self._run.progress.active:
+            if not self._run.contract(task.task_id).may_change_tests:
+                found += self._inspection.weakened(task.origin, task.snapshot)
+        return tuple(found)
+
+    def _blamed(self, todo: tuple[Planned, ...], done: tuple[Finished, ...]) -> tuple[str, ...]:
+        active = {task.task_id for task in self._run.progress.active}
+        red = {id(one.test) for one in done if one.red}
+        named = [
+            name
+            for each in todo
+            if id(each.test) in red
+            for name in each.task_ids
+            if name in active
+        ]
+        return tuple(dict.fromkeys(named))
+
+    def _report(
+        self, contract: TaskContract, done: tuple[Finished, ...], started: str, folder: str
+    ) -> TestReport:
+        rows = [self._row(number, one, folder) for number, one in enumerate(done, 1)]
+        self._logs(done)
+        red = [one for one in done if one.red]
+        broken = any(one.outcome != "exited" for one in done)
+        status = "ERROR" if broken else "FAIL" if red else "PASS"
+        skipped = len(planned(self._run)) - len(done)
+        return TestReport(
+            run_id=self._run.id,
+            task_id=contract.task_id,
+            runner=TestRunner(role="ORCHESTRATOR", agent_id=AGENT),
+            started_at=started,
+            finished_at=stamp(self._equipment.clock()),
+            status=status,  # type: ignore[arg-type]  # one of its values
+            commands=tuple(rows),
+            artifacts=tuple(ref for row in rows for ref in (row.stdout, row.stderr)),
+            attempt=self._run.progress.attempt,
+            summary=TestCounts(
+                passed=sum(one.green for one in done),
+                failed=sum(not one.green for one in done),
+                skipped=skipped,
+            ),
+            failure=Failure(message=_said(red[0])) if red else None,
+        )
+
+    def _row(self, number: int, one: Finished, folder: str) -> TestCommand:
+        name = segment(f"{number:03}-{one.test.name}")
+        return TestCommand(
+            name=one.test.name,
+            cmd_argv=one.argv,
+            must_pass=one.test.must_pass,
+            timeout_sec=one.timeout_sec,
+            exit_code=one.exit_code,
+            duration_sec=round(one.duration_sec, 3),
+            stdout=self._log(f"ci/{folder}/{name}.stdout.log", one.stdout),
+            stderr=self._log(f"ci/{folder}/{name}.stderr.log", one.stderr),
+            cwd=".",
+        )
+
+    def _log(self, path: str, data: bytes) -> ArtifactRef:
+        return self._run.bundle.write_bytes(path, data)
+
+    def _logs(self, done: tuple[Finished, ...]) -> None:
+        """The files that the specification names: everything, one command after the other."""
+        commands = "".join(f"{one.test.cmd}\n" for one in done)
+        self._run.bundle.write_text("tests/command.txt", commands)
+        for name in ("stdout", "stderr"):
+            data = b"".join(
+                b"$ " + one.test.cmd.encode("utf-8", "replace") + b"\n" + getattr(one, name)
+                for one in done
+            )
+            self._run.bundle.write_bytes(f"tests/{name}.log", data)
+
+
+def folder_of(where: str, attempt: int, commit: str) -> str:
+    """Where the evidence of a test stands below ``ci``; a branch may have to be joined twice."""
+    return f"{where}-{attempt}" if where == CANDIDATE else f"{where}-{attempt}-{commit[:16]}"
+
+
+def _recorded(known: Mapping[str, object]) -> Tested:
+    named = known.get("blamed")
+    blamed = tuple(map(str, named)) if isinstance(named, list) else ()
+    return Tested(known["status"] == "PASS", blamed, str(known.get("reason", "")))
+
+
+def _disturbs(change: TreeChange) -> bool:
+    new = change.kind in {ChangeKind.ADDED, ChangeKind.COPIED}
+    return not new or is_test(change.path) or is_test_configuration(change.path)
+
+
+def _said(one: Finished) -> str:
+    if one.outcome == "timed_out":
+        return f"{one.test.name} took longer than {one.timeout_sec} s"
+    if one.outcome != "exited":
+        return f"{one.test.name} {one.outcome.replace('_', ' ')}"
+    return f"{one.test.name} ended with exit code {one.exit_code}"
+
+
+def _reason(violations: tuple[Violation, ...]) -> str:
+    return "; ".join(each.message for each in violations[:5])

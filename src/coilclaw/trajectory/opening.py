@@ -1,0 +1,244 @@
+"""Opening a trajectory: a new one is made, one that was interrupted or killed is gone on with."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
+from coilclaw.storage.journal import Journal
+from coilclaw.storage.lock import FileLock
+from coilclaw.trajectory import bundles, plan, workspaces
+from coilclaw.trajectory.checkpoints import Checkpoints
+from coilclaw.trajectory.document import Document
+from coilclaw.trajectory.history import HASH_FIELD, History, part_of
+from coilclaw.trajectory.ignoring import Ignored
+from coilclaw.trajectory.trace import VERSION
+from coilclaw.workspace.removal import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from coilclaw.trajectory.places import Places
+    from coilclaw.trajectory.plan import Plan
+    from coilclaw.trajectory.trace import EnvoiCall
+
+_log = logging.getLogger(__name__)
+
+LOCK_S: Final = 0.5
+"""How long somebody else who records the same trajectory is waited for."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """A trajectory that can be recorded to."""
+
+    plan: Plan
+    history: History
+    journal: Journal
+    document: Document
+    checkpoints: Checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a trajectory is opened."""
+
+    places: Places
+    stamp: Callable[[], str]
+    seconds: Callable[[], int]
+    on_call: Callable[[EnvoiCall], None] | None = None
+    """Told of every call of the tests that was recorded before."""
+
+    @contextmanager
+    def begin(self, wanted: Plan) -> Iterator[Opened]:
+        """Make a new trajectory; one that is there already is not written over."""
+        directory = self.places.directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.places.key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as problem:
+            raise EnvironmentFault(
+                f"cannot create {directory}: {problem.strerror}", rule="trajectory.create"
+            ) from problem
+        with self.locked(), self._journal() as journal:
+            if next(journal.read(), None) is not None:
+                raise UsageError(
+                    f"there is a trajectory {wanted.trajectory_id} already",
+                    rule="trajectory.exists",
+                    hint="go on with it by --resume, or give another id",
+                )
+            yield from self._shown(self._made(wanted, journal))
+
+    @contextmanager
+    def resume(self, change: Callable[[Plan], Plan] = lambda same: same) -> Iterator[Opened]:
+        """Go on with a trajectory where its record ends; ``change`` gives it another budget."""
+        kept = plan.load(self.places.session)
+        wanted = change(kept)
+        with self.locked(), self._journal() as journal:
+            journal.open()
+            history = History(on_call=self.on_call)
+            for record in journal.read():
+                history.apply(record)
+            history.on_call = None
+            if not history.begun:
+                # Killed while it was being made: nothing was recorded, so it begins anew.
+                yield from self._shown(self._made(wanted, journal))
+                return
+            if history.end is not None and history.end.reason == "solved":
+                raise UsageError(
+                    f"trajectory {wanted.trajectory_id} is solved", rule="trajectory.solved"
+                )
+            wanted.save(self.places.session)
+            yield from self._shown(self._continued(wanted, history, journal))
+
+    def _made(self, wanted: Plan, journal: Journal) -> Opened:
+        places = self.places
+        for path in (places.workspace, places.repository, places.bundles, places.results):
+            remove_tree(path)
+        for path in (places.bundles, places.results):
+            path.mkdir(mode=0o700)
+        wanted.save(places.session)
+        template = Path(wanted.template) if wanted.template else None
+        workspaces.prepare(places.workspace, template)
+        checkpoints = self._checkpoints(wanted)
+        first = checkpoints.begin()
+        bundles.write_piece(checkpoints.git, places.bundles / bundles.piece_name(0), None)
+        history = History()
+        record: dict[str, Any] = {
+            "type": "session",
+            "schema_version": VERSION,
+            "trajectory_id": wanted.trajectory_id,
+            "agent": wanted.agent,
+            "agent_model": wanted.model,
+            "started_at": self.stamp(),
+            "environment": wanted.environment,
+            "environment_version": wanted.environment_version,
+            "versions": dict(wanted.versions),
+            "limits": limits_of(wanted),
+            "artifacts": {"agent_trace": wanted.trace_uri, "repo_bundle": wanted.bundle_uri},
+            "initial_commit": first.commit,
+        }
+        journal.append(record)
+        history.apply(record)
+        return Opened(wanted, history, journal, Document(places.document), checkpoints)
+
+    def _continued(self, wanted: Plan, history: History, journal: Journal) -> Opened:
+        places = self.places
+        if not places.workspace.is_dir():
+            workspaces.prepare(places.workspace, None)
+        checkpoints = self._checkpoints(wanted)
+        try:
+            checkpoints.open(history.commit)
+        except EnvironmentFault as problem:
+            if problem.rule != "checkpoint.missing":
+                raise
+            # A power cut took objects that were not synced; the bundles were.
+            bundles.assemble(bundles.pieces(places.bundles), places.repository)
+            checkpoints.open(history.commit)
+        left = checkpoints.leave(history.parts)
+        checkpoints.restore()
+        for piece in bundles.pieces(places.bundles):
+            if bundles.part_of(piece.name)[0] > history.parts:
+                piece.unlink()  # of a checkpoint whose part was not recorded
+        commit, ref = left or (None, None)
+        record = {
+            "type": "resumed",
+            "timestamp": self.stamp(),
+            "elapsed_ms": history.elapsed_ms,
+            "leftover": commit,
+            "leftover_ref": ref,
+            "limits": limits_of(wanted),
+        }
+        journal.append(record)
+        history.apply(record)
+        if ref is not None:
+            _log.info(
+                "what was not recorded is kept as %s",
+                ref,
+                extra={"event": "leftover_kept", "fields": {"commit": commit, "ref": ref}},
+            )
+        return Opened(wanted, history, journal, Document(places.document), checkpoints)
+
+    def _shown(self, opened: Opened) -> Iterator[Opened]:
+        """Write the document from the journal, whatever a crash made of it, and hand out."""
+        rebuild(opened.document, opened.history, opened.journal)
+        try:
+            yield opened
+        finally:
+            opened.document.close()
+
+    def _checkpoints(self, wanted: Plan) -> Checkpoints:
+        return Checkpoints(
+            self.places.repository,
+            self.places.workspace,
+            ignored=Ignored(wanted.ignore),
+            seconds=self.seconds,
+        )
+
+    def _journal(self) -> Journal:
+        return open_journal(self.places)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one who records the trajectory."""
+        lock = FileLock(self.places.lock, timeout_s=LOCK_S)
+        try:
+            lock.acquire()
+        except LockTimeout as problem:
+            raise EnvironmentFault(
+                f"trajectory {self.places.trajectory_id} is being recorded by another process",
+                rule="trajectory.busy",
+            ) from problem
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def repair(places: Places) -> bool:
+    """Write the document of a trajectory that nobody records anew from its journal.
+
+    Whether there was anything to mend: a kill leaves it torn, or a part behind.
+    """
+    before = places.document.read_bytes() if places.document.exists() else b""
+    opening = Opening(places, stamp=str, seconds=int)
+    with opening.locked(), open_journal(places) as journal:
+        journal.open()
+        history = History()
+        for record in journal.read():
+            history.apply(record)
+        if not history.begun:
+            raise UsageError(
+                f"trajectory {places.trajectory_id} was killed before it began",
+                rule="trajectory.empty",
+                hint="resume it, or remove it",
+            )
+        document = Document(places.document)
+        rebuild(document, history, journal)
+        document.close()
+    return before != places.document.read_bytes()
+
+
+def open_journal(places: Places) -> Journal:
+    """The journal of a trajectory."""
+    return Journal(places.journal, hash_field=HASH_FIELD, key_path=places.key)
+
+
+def rebuild(document: Document, history: History, journal: Journal) -> None:
+    """Write a document anew from the journal."""
+    parts = (part_of(record) for record in journal.read() if record["type"] == "part")
+    document.rebuild(history.head().json(), parts)
+
+
+def limits_of(wanted: Plan) -> dict[str, int | None]:
+    timeout = wanted.timeout_s
+    return {
+        "max_parts": wanted.max_parts,
+        "max_turns": wanted.max_turns,
+        "timeout_ms": None if timeout is None else round(timeout * 1000),
+    }

@@ -1,0 +1,254 @@
+"""``Recorder``: writes down each part when it is complete: commit, bundle, journal, document.
+
+In this order: whatever the journal names is in the bundle, and whatever the document shows is in
+the journal. A kill at any point loses nothing that was recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.runtime.identity import stamp
+from coilclaw.trajectory import bundles, workspaces
+from coilclaw.trajectory.checkpoints import readable
+from coilclaw.trajectory.history import part_of
+from coilclaw.trajectory.texts import bounded, summary, valid
+from coilclaw.trajectory.trace import PartRecord, SessionEnd, TokenUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from typing import Any
+
+    from coilclaw.agents.runner import Ending
+    from coilclaw.domain.messages import Usage
+    from coilclaw.domain.parts import Part
+    from coilclaw.storage.journal import Journal
+    from coilclaw.trajectory.checkpoints import Checkpoints
+    from coilclaw.trajectory.document import Document
+    from coilclaw.trajectory.history import History
+    from coilclaw.trajectory.places import Places
+    from coilclaw.trajectory.publishing import Publisher
+    from coilclaw.trajectory.testing import Bench
+    from coilclaw.trajectory.trace import EnvoiCall, RepoCheckpoint, StopReason
+
+MAX_TEXT_BYTES: Final = 3 * 2**20
+"""The most that each of a part's texts takes in the journal, whose lines are bounded."""
+MAX_PROMPT_BYTES: Final = 2 * 2**20
+MAX_NAME_BYTES: Final = 500
+MAX_FILES: Final = 2000
+
+
+@dataclass(slots=True)
+class Clock:
+    """The time of day, and how long the trajectory has been at work, over all its resumptions."""
+
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    base_ms: int = 0
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.monotonic()
+
+    @property
+    def elapsed_ms(self) -> int:
+        return self.base_ms + round((self.monotonic() - self.began) * 1000)
+
+    def stamp(self) -> str:
+        return stamp(self.now())
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Everything that is written while an agent works; one thread uses it."""
+
+    places: Places
+    history: History
+    journal: Journal
+    document: Document
+    checkpoints: Checkpoints
+    bench: Bench
+    publisher: Publisher
+    clock: Clock
+    redact: Callable[[str], str]
+    keep_raw: bool = False
+    watch: Callable[[PartRecord], None] = lambda _: None
+    calls: list[EnvoiCall] = field(default_factory=list)
+    """Those of the turn that goes on."""
+    _turn_began_ms: int = 0
+    _part_began_ms: int = 0
+    _agent_head: str | None = None
+
+    def begin_turn(self, prompt: str) -> None:
+        """Say what the agent is told."""
+        self._turn_began_ms = self._part_began_ms = self.clock.elapsed_ms
+        self._agent_head = workspaces.agent_head(self.places.workspace)
+        self.calls = []
+        self._append(
+            {
+                "type": "turn",
+                "turn": len(self.history.turns) + 1,
+                "timestamp": self.clock.stamp(),
+                "prompt": self._text(prompt, MAX_PROMPT_BYTES),
+                "elapsed_ms": self._turn_began_ms,
+            }
+        )
+        self._show_head()
+
+    def publish_all(self) -> None:
+        """Hand over every piece that is there: what a run before this one did not get to."""
+        for piece in bundles.pieces(self.places.bundles):
+            self.publisher.piece(piece)
+        self.publisher.parts()
+
+    def part(self, part: Part) -> PartRecord:
+        """Record a part that is complete."""
+        number = self.history.parts + 1
+        # A part that only changed files names all of them; anything else may have changed any.
+        named = part.files if part.kind == "patch" and part.files else None
+        checkpoint = self._checkpoint(f"part {number} checkpoint", number, None, named)
+        record = self._record(part, number, checkpoint, self._drained())
+        written = {"type": "part", **record.json()}
+        written["part_hash"] = self._append(written)
+        self.document.append(part_of(written))
+        self.publisher.parts()
+        self._part_began_ms = record.elapsed_ms
+        self.watch(record)
+        return record
+
+    def settle(self) -> RepoCheckpoint | None:
+        """Commit what changed after the last part of the turn."""
+        turn, parts = len(self.history.turns), self.history.parts
+        return self._checkpoint(f"end of turn {turn}", parts, turn, None)
+
+    def end_turn(
+        self, ending: Ending, settled: RepoCheckpoint | None, evaluated: Sequence[EnvoiCall] = ()
+    ) -> None:
+        """Record how a turn ended, with what changed and was tested after its last part."""
+        self._tell(evaluated)
+        self._append(
+            {
+                "type": "turn_end",
+                "turn": len(self.history.turns),
+                "timestamp": self.clock.stamp(),
+                "git_commit": self.checkpoints.state.commit,
+                "repo_checkpoint": None if settled is None else settled.json(),
+                "envoi_calls": [call.json() for call in (*self._drained(), *evaluated)],
+                "status": ending.status,
+                "reason": self._text(ending.reason, MAX_TEXT_BYTES),
+                "duration_ms": max(0, self.clock.elapsed_ms - self._turn_began_ms),
+                "elapsed_ms": self.clock.elapsed_ms,
+                "token_usage": _usage(ending.usage),
+                "thread_id": self._text(ending.thread_id, MAX_NAME_BYTES),
+                "agent_version": self._text(ending.version, MAX_NAME_BYTES),
+            }
+        )
+        self._show_head()
+
+    def end(self, reason: StopReason, detail: str = "") -> SessionEnd:
+        """Record the end of the session, and make one bundle of all."""
+        made = SessionEnd(
+            reason=reason,
+            total_parts=self.history.parts,
+            total_turns=len(self.history.turns),
+            final_git_commit=self.history.commit,
+            timestamp=self.clock.stamp(),
+            elapsed_ms=self.clock.elapsed_ms,
+            detail=self._text(detail, MAX_TEXT_BYTES),
+        )
+        bundles.write_whole(self.checkpoints.git, self.places.bundle)
+        self._append({"type": "end", **made.json()})
+        self._show_head()
+        self.publisher.end()
+        return made
+
+    def _record(
+        self,
+        part: Part,
+        number: int,
+        checkpoint: RepoCheckpoint | None,
+        calls: tuple[EnvoiCall, ...],
+    ) -> PartRecord:
+        session = self.history.session
+        now_ms = self.clock.elapsed_ms
+        head = workspaces.agent_head(self.places.workspace)
+        moved, self._agent_head = head if head != self._agent_head else None, head
+        text = self._text(part.text, MAX_TEXT_BYTES)
+        output = self._text(part.output, MAX_TEXT_BYTES)
+        tool = self._text(part.tool, MAX_NAME_BYTES)
+        given = self._text(part.input, MAX_TEXT_BYTES)
+        usage = _usage(part.usage)
+        return PartRecord(
+            trajectory_id=session["trajectory_id"],
+            session_id=self.history.session_id,
+            agent=session["agent"],
+            agent_model=session["agent_model"],
+            part=number,
+            turn=len(self.history.turns),
+            timestamp=self.clock.stamp(),
+            duration_ms=max(0, now_ms - self._part_began_ms),
+            elapsed_ms=now_ms,
+            role="assistant",
+            part_type=part.kind,
+            item_type=self._text(part.item_type or part.kind, MAX_NAME_BYTES),
+            summary=summary(text or " ".join(filter(None, (tool, given))) or output),
+            git_commit=self.checkpoints.state.commit,
+            repo_checkpoint=checkpoint,
+            envoi_calls=calls,
+            testing_state=self.bench.state(),
+            content=text,
+            files=tuple(self._name(name) for name in part.files[:MAX_FILES]),
+            tool_name=tool or None,
+            tool_call_id=self._text(part.call_id, MAX_NAME_BYTES) or None,
+            tool_input=given or None,
+            tool_output=output or None,
+            tool_exit_code=part.exit_code,
+            token_usage=None if usage is None else TokenUsage(**usage),
+            agent_commit=moved,
+            raw=self._text(part.raw, MAX_TEXT_BYTES) or None if self.keep_raw else None,
+        )
+
+    def _checkpoint(
+        self, message: str, part: int, turn: int | None, paths: Sequence[str] | None
+    ) -> RepoCheckpoint | None:
+        before = self.checkpoints.state.commit
+        made = self.checkpoints.take(message, paths)
+        if made is not None:
+            piece = self.places.bundles / bundles.piece_name(part, turn)
+            bundles.write_piece(self.checkpoints.git, piece, before)
+            self.publisher.piece(piece)
+        return made
+
+    def _drained(self) -> tuple[EnvoiCall, ...]:
+        calls = self.bench.drain()
+        self._tell(calls)
+        return calls
+
+    def _tell(self, calls: Sequence[EnvoiCall]) -> None:
+        self.calls += calls
+        for call in calls:
+            if call.result_sha256 is not None:
+                self.publisher.result(call.call_id)
+
+    def _append(self, record: dict[str, Any]) -> str:
+        digest = self.journal.append(record)
+        self.history.apply(record)
+        return digest
+
+    def _show_head(self) -> None:
+        self.document.set_head(self.history.head().json())
+        self.publisher.parts()
+
+    def _text(self, text: str, limit: int) -> str:
+        return bounded(self.redact(valid(text)), limit)
+
+    def _name(self, path: str) -> str:
+        return self._text(readable(path), MAX_NAME_BYTES * 16)
+
+
+def _usage(usage: Usage | None) -> dict[str, int | None] | None:
+    if usage is None:
+        return None
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}

@@ -1,0 +1,338 @@
+"""``run``: one trajectory, turn by turn, until it is solved or has to stop.
+
+A turn is one prompt and everything that the agent does with it. What counts are parts: the budget
+is in parts, and each is recorded when it is complete. At the end of a turn the tests are run on
+what is there, and what they say is the next prompt.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.agents.containment import environ_of, make_home, sandbox_of
+from coilclaw.agents.runner import Assignment, Ending, Means
+from coilclaw.domain.budget import Budget
+from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped
+from coilclaw.trajectory import prompts
+from coilclaw.trajectory.checkpoints import UNKEEPABLE
+from coilclaw.trajectory.equipment import Equipment
+from coilclaw.trajectory.opening import Opening
+from coilclaw.trajectory.places import FOLDER, Places
+from coilclaw.trajectory.plan import Plan
+from coilclaw.trajectory.publishing import Publisher
+from coilclaw.trajectory.recording import Clock, Recorder
+from coilclaw.trajectory.testing import Bench, EnvoiFailed, Standing
+from coilclaw.workspace import orphans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
+
+    from coilclaw.domain.parts import Part
+    from coilclaw.trajectory.opening import Opened
+    from coilclaw.trajectory.trace import EnvoiCall, SessionEnd, StopReason
+
+__all__ = ["Equipment", "Plan", "resume", "run"]
+
+TIMEOUT: Final = "the time of the trajectory is used up"
+MAX_IDLE_TURNS: Final = 3
+"""After so many turns without any part an agent is taken to be broken."""
+_SEEN: Final = frozenset({"workspace", "homes"})
+_INSTALLED: Final = frozenset({"agents", FOLDER})
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    reason: StopReason
+    detail: str = ""
+
+
+class _AgentFailed(Exception):
+    """An agent that could not be started or carried on; it never leaves this module."""
+
+    def __init__(self, problem: CoilClawError) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def run(plan: Plan, equipment: Equipment) -> SessionEnd:
+    """Record a new trajectory; the end is a value, also when it is a bad one."""
+    session = _Session.of(plan, equipment)
+    with session.opening.begin(plan) as opened:
+        return session.record(opened)
+
+
+def resume(
+    trajectory_id: str,
+    equipment: Equipment,
+    change: Callable[[Plan], Plan] = lambda same: same,
+) -> SessionEnd:
+    """Go on with a trajectory that was stopped or killed; ``change`` may give it more budget."""
+    from coilclaw.trajectory import plan as plans
+
+    kept = change(plans.load(Places(equipment.home, trajectory_id).session))
+    session = _Session.of(kept, equipment)
+    # An agent of a run that was killed may not go on beside this one.
+    orphans.sweep()
+    with session.opening.resume(change) as opened:
+        return session.record(opened)
+
+
+@dataclass(slots=True)
+class _Session:
+    """One process's share of a trajectory."""
+
+    plan: Plan
+    equipment: Equipment
+    places: Places
+    clock: Clock
+    standing: Standing
+    opening: Opening
+    timed_out: bool = False
+    idle: int = 0
+    recorder: Recorder = field(init=False)
+    bench: Bench = field(init=False)
+
+    @classmethod
+    def of(cls, plan: Plan, equipment: Equipment) -> _Session:
+        places = Places(equipment.home, plan.trajectory_id)
+        clock = Clock(equipment.now, equipment.monotonic)
+        standing = Standing(plan.required if equipment.judge is not None else ())
+        opening = Opening(
+            places,
+            clock.stamp,
+            seconds=lambda: int(equipment.now().timestamp()),
+            on_call=standing.take,
+        )
+        return cls(plan, equipment, places, clock, standing, opening)
+
+    def record(self, opened: Opened) -> SessionEnd:
+        """Go on until there is a reason to stop."""
+        equipment = self.equipment
+        self.clock = Clock(equipment.now, equipment.monotonic, opened.history.elapsed_ms)
+        self.bench = Bench(
+            equipment.judge,
+            self.places.workspace,
+            self.places.results,
+            standing=self.standing,
+            tree=opened.checkpoints.tree,
+            stamp=self.clock.stamp,
+            cancel=equipment.cancel,
+            redact=equipment.redact,
+        )
+        self.recorder = Recorder(
+            self.places,
+            opened.history,
+            opened.journal,
+            opened.document,
+            opened.checkpoints,
+            self.bench,
+            Publisher(self.places, equipment.uploads),
+            self.clock,
+            equipment.redact,
+            keep_raw=self.plan.keep_raw,
+            watch=equipment.on_part,
+        )
+        self.recorder.publish_all()
+        with self._timed():
+            stop = self._stop()
+            while stop is None:
+                stop = self._turn() or self._stop()
+        return self.recorder.end(stop.reason, stop.detail)
+
+    def _stop(self) -> _Stop | None:
+        """Whether there may be no further turn, and why."""
+        history, plan = self.recorder.history, self.plan
+        if self._solved():
+            return _Stop("solved")
+        if self.timed_out or self._remaining_s() == 0:
+            return _Stop("timeout", TIMEOUT)
+        if self.equipment.cancel.cancelled:
+            return _Stop("interrupted", str(self.equipment.cancel.reason))
+        if history.parts >= plan.max_parts:
+            return _Stop("part_limit", f"{plan.max_parts} parts")
+        if plan.max_turns is not None and len(history.turns) >= plan.max_turns:
+            return _Stop("turn_limit", f"{plan.max_turns} turns")
+        if self.idle >= MAX_IDLE_TURNS:
+            return _Stop("agent_error", f"the agent said nothing in {self.idle} turns")
+        return None
+
+    def _turn(self) -> _Stop | None:
+        """One turn; a reason to stop that lies in how it went."""
+        recorder, history = self.recorder, self.recorder.history
+        began = history.parts
+        prompt = self._prompt(recorder.calls)
+        recorder.begin_turn(prompt)
+        self.equipment.on_turn(history.turns[-1])
+        ending, stop = self._performed(prompt)
+        settled = None
+        try:
+            with _of_the_agent():
+                settled = recorder.settle()
+        except _AgentFailed as failed:
+            stop = stop or _Stop("agent_error", failed.problem.message)
+        evaluated: tuple[EnvoiCall, ...] = ()
+        if stop is None and not self.equipment.cancel.cancelled:
+            evaluated, stop = self._evaluated()
+        recorder.end_turn(ending, settled, evaluated)
+        self.equipment.on_turn(history.turns[-1])
+        self.idle = self.idle + 1 if history.parts == began else 0
+        if stop is not None and self._solved():
+            return None
+        return stop
+
+    def _performed(self, prompt: str) -> tuple[Ending, _Stop | None]:
+        """Have the agent perform, and record what it does."""
+        try:
+            runner = self.equipment.runner(len(self.recorder.history.turns))
+            ending = self._followed(runner.perform(self._assignment(prompt), self._means()))
+        except _AgentFailed as failed:
+            problem = failed.problem
+            if self.equipment.cancel.cancelled:
+                return Ending("aborted", problem.message), None
+            if isinstance(problem, Stopped):
+                return Ending("aborted", problem.message), _Stop("interrupted", problem.message)
+            return Ending("aborted", problem.message), _Stop("agent_error", problem.message)
+        if ending.status in {"done", "exhausted"} or self.equipment.cancel.cancelled:
+            return ending, None
+        return ending, _Stop("agent_error", ending.reason or f"the agent {ending.status}")
+
+    def _followed(self, performance: Generator[Part, None, Ending]) -> Ending:
+        """Record parts until the agent ends, or has done enough."""
+        recorder = self.recorder
+        try:
+            while True:
+                part = _next(performance)
+                if isinstance(part, Ending):
+                    return part
+                with _of_the_agent():
+                    recorder.part(part)
+                if self._solved():
+                    return Ending("done", "everything that is required is green")
+                if recorder.history.parts >= self.plan.max_parts:
+                    return Ending("exhausted", "the budget of parts is used up")
+        finally:
+            performance.close()
+
+    def _evaluated(self) -> tuple[tuple[EnvoiCall, ...], _Stop | None]:
+        """Test what is there at the end of a turn."""
+        if self.equipment.judge is None:
+            return (), None
+        tree = self.recorder.checkpoints.state.tree
+        try:
+            return self.bench.evaluate(tree), None
+        except EnvoiFailed as problem:
+            if self.timed_out or self.equipment.cancel.cancelled:
+                return problem.calls, None
+            return problem.calls, _Stop("envoi_error", problem.message)
+
+    def _solved(self) -> bool:
+        return self.standing.solved(self.recorder.checkpoints.state.tree)
+
+    def _prompt(self, calls: list[EnvoiCall]) -> str:
+        if not self.recorder.history.turns:
+            return self.plan.prompt
+        if self.recorder.history.thread_id:
+            return prompts.later(self.standing, calls)
+        # The agent remembers nothing of the turns before: it is told the task again.
+        told = prompts.later(self.standing, calls)
+        return f"{self.plan.prompt}\n\n{told}" if self.plan.prompt else told
+
+    def _assignment(self, prompt: str) -> Assignment:
+        places, plan, equipment = self.places, self.plan, self.equipment
+        make_home(places.agent_home)
+        history = self.recorder.history
+        return Assignment(
+            task_id=plan.trajectory_id,
+            instruction=prompt,
+            contract={},
+            directory=places.workspace.resolve(),
+            home=places.agent_home.resolve(),
+            sandbox=sandbox_of(
+                (places.workspace.resolve(),),
+                places.agent_home.resolve(),
+                filesystem="workspace-write",
+                network=plan.network,
+                hidden=(*equipment.hidden, *_ours(places)),
+                kind=equipment.sandbox,
+            ),
+            environ=environ_of(
+                places.agent_home.resolve(), equipment.environ, kept_out=(places.workspace,)
+            ),
+            budget=Budget(
+                parts=plan.max_parts - history.parts,
+                wall_s=self._remaining_s(),
+            ),
+            shell="never" if equipment.sandbox != "none" else "on-request",
+            network=plan.network,
+            thread_id=history.thread_id,
+            model=plan.model,
+        )
+
+    def _means(self) -> Means:
+        return Means(
+            approve=self.equipment.approve,
+            cancel=self.equipment.cancel,
+            support=self.equipment.support,
+            run_tests=self.bench.run_tests,
+        )
+
+    def _remaining_s(self) -> float | None:
+        if self.plan.timeout_s is None:
+            return None
+        return max(0.0, self.plan.timeout_s - self.clock.elapsed_ms / 1000)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Stop everything when the time is over, in the middle of a turn too."""
+        remaining = self._remaining_s()
+        if remaining is None:
+            yield
+            return
+
+        def over() -> None:
+            self.timed_out = True
+            self.equipment.cancel.cancel(TIMEOUT)
+
+        timer = threading.Timer(min(remaining, threading.TIMEOUT_MAX), over)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def _of_the_agent() -> Iterator[None]:
+    """A workspace that cannot be kept is the agent's doing; any other trouble is ours."""
+    try:
+        yield
+    except EnvironmentFault as problem:
+        if problem.rule in UNKEEPABLE:
+            raise _AgentFailed(problem) from problem
+        raise
+
+
+def _next(performance: Generator[Part, None, Ending]) -> Part | Ending:
+    """The next part, or how it ended; what the agent itself cannot do is told apart from ours."""
+    try:
+        return next(performance)
+    except StopIteration as stop:
+        ending: Ending = stop.value
+        return ending
+    except CoilClawError as problem:
+        raise _AgentFailed(problem) from problem
+
+
+def _ours(places: Places) -> Iterator[Path]:
+    """What is ours and no agent's: keys, other trajectories, and the record of this one."""
+    for folder, shown in (
+        (places.home, _INSTALLED),
+        (places.directory.parent, {places.trajectory_id}),
+        (places.directory, _SEEN),
+    ):
+        yield from (entry for entry in sorted(folder.iterdir()) if entry.name not in shown)

@@ -1,0 +1,176 @@
+"""``verify``: whether a trajectory is what was recorded, and whether all of its code is there.
+
+The journal holds, the document says the same, every part's commit is in the bundle with all its
+files, and every result is the one that was recorded. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from coilclaw.domain.canonical import digest
+from coilclaw.errors import CoilClawError
+from coilclaw.storage import verify as journals
+from coilclaw.trajectory import bundles
+from coilclaw.trajectory.history import HASH_FIELD, History, part_of
+from coilclaw.workspace.removal import remove_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from coilclaw.trajectory.places import Places
+
+MAX_PROBLEMS: Final = 100
+MAX_RESULT_BYTES: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was looked at, and everything that is wrong."""
+
+    trajectory_id: str
+    parts: int
+    commits: int
+    """Different commits that parts name."""
+    results: int
+    ended: bool
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(slots=True)
+class _Looking:
+    """What is being put together."""
+
+    places: Places
+    history: History
+    wanted: dict[str, str]
+    """Each commit that is named, with who names it."""
+    results: dict[str, str | None]
+    problems: list[str]
+    parts: list[dict[str, Any]]
+
+
+def verify(places: Places, *, scratch: Path | None = None) -> Verification:
+    """Look at everything; ``scratch`` is where the bundle is unpacked, and removed afterwards."""
+    looking = _Looking(places, History(), {}, {}, [], [])
+    _journal(looking)
+    _document(looking)
+    looking.parts.clear()
+    _bundle(looking, scratch or places.directory / "verifying.git")
+    _results(looking)
+    history = looking.history
+    return Verification(
+        places.trajectory_id,
+        history.parts,
+        len(looking.wanted),
+        len(looking.results),
+        history.end is not None,
+        tuple(looking.problems[:MAX_PROBLEMS]),
+    )
+
+
+def _journal(looking: _Looking) -> None:
+    places = looking.places
+
+    def observe(number: int, record: dict[str, object]) -> None:
+        if number == 1:  # it may begin again
+            looking.history = History()
+            looking.parts.clear()
+            looking.wanted.clear()
+            looking.results.clear()
+        _take(looking, record)
+
+    try:
+        report = journals.verify(
+            places.journal, hash_field=HASH_FIELD, key_path=places.key, observe=observe
+        )
+    except (CoilClawError, KeyError, TypeError) as problem:
+        looking.problems.append(f"journal: {problem}")
+        return
+    if report.break_ is not None:
+        looking.problems.append(f"journal: {report.break_.sentence}")
+
+
+def _take(looking: _Looking, record: dict[str, Any]) -> None:
+    looking.history.apply(record)
+    kind = record["type"]
+    if kind == "part":
+        looking.parts.append(part_of(record))
+    who = f"part {record['part']}" if kind == "part" else kind
+    for name in ("initial_commit", "git_commit", "final_git_commit"):
+        if name in record:
+            looking.wanted.setdefault(record[name], who)
+    for call in record.get("envoi_calls", ()):
+        looking.results[call["call_id"]] = call.get("result_sha256")
+
+
+def _document(looking: _Looking) -> None:
+    path = looking.places.document
+    if not looking.history.begun:
+        return
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as problem:
+        looking.problems.append(f"document: {path.name} cannot be read: {problem}")
+        return
+    expected = {**looking.history.head().json(), "parts": looking.parts}
+    if found == expected:
+        return
+    if not isinstance(found, dict) or not isinstance(found.get("parts"), list):
+        looking.problems.append("document: it is no trace")
+        return
+    parts = found["parts"]
+    for number, part in enumerate(looking.parts, 1):
+        if number > len(parts) or parts[number - 1] != part:
+            looking.problems.append(f"document: part {number} is not the one in the journal")
+            return
+    if len(parts) > len(looking.parts):
+        looking.problems.append(f"document: part {len(looking.parts) + 1} is not in the journal")
+        return
+    names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+    looking.problems.append(f"document: {', '.join(names)} differ from the journal")
+
+
+def _bundle(looking: _Looking, scratch: Path) -> None:
+    places = looking.places
+    ended = looking.history.end is not None
+    remove_tree(scratch)
+    try:
+        chosen = (places.bundle,) if ended else bundles.pieces(places.bundles)
+        present = bundles.commits(bundles.assemble(chosen, scratch))
+    except CoilClawError as problem:
+        looking.problems.append(f"bundle: {problem.message}")
+        return
+    finally:
+        remove_tree(scratch)
+    looking.problems += [
+        f"bundle: commit {commit} of {who} is not in it"
+        for commit, who in looking.wanted.items()
+        if commit not in present
+    ]
+
+
+def _results(looking: _Looking) -> None:
+    looking.problems += _wrong_results(looking)
+
+
+def _wrong_results(looking: _Looking) -> Iterator[str]:
+    for call_id, expected in looking.results.items():
+        if expected is None:
+            continue
+        path = looking.places.results / f"{call_id}.json"
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_RESULT_BYTES)
+        except OSError as problem:
+            yield f"results: {path.name} cannot be read: {problem.strerror}"
+            continue
+        if digest(data) != expected:
+            yield f"results: {path.name} is not the one that was recorded"

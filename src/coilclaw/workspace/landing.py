@@ -1,0 +1,281 @@
+"""``land``: move a branch to a commit, wherever it is checked out, and never over local changes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain.treepath import shown
+from coilclaw.errors import GitFailed
+from coilclaw.workspace.borrowing import IDENTITY, BorrowingGit
+from coilclaw.workspace.git import Git
+from coilclaw.workspace.repository import (
+    MAX_LISTING_BYTES,
+    branch_ref,
+    checked,
+    quiet,
+    read_pointer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from coilclaw.workspace.repository import Repository
+
+LAND_TIMEOUT_S: Final = 3600.0
+MAX_SHOWN: Final = 20
+"""How many paths a sentence names."""
+
+_OPERATIONS: Final = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "sequencer": "a cherry-pick or revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "BISECT_LOG": "a bisection",
+}
+_NAMING: Final = ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START")
+"""Where git notes the branch that an operation will come back to."""
+_NO_FILTER: Final = frozenset((b"unspecified", b"unset"))
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A branch stands at its new commit."""
+
+    branch: str
+    old: str
+    new: str
+    worktree: Path | None
+    """Where it is checked out; its files were brought up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was changed."""
+
+    rule: str
+    reason: str
+    paths: tuple[str, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    git_dir: Path
+    path: Path | None
+
+
+def land(
+    repository: Repository,
+    own_git: Path,
+    branch: str,
+    expected_old: str,
+    commit: str,
+    *,
+    ours: Collection[Path] = (),
+) -> Landed | Refused:
+    """Move a branch forward from one commit to another, if it stands there.
+
+    ``ours`` are the git directories of agents' worktrees, whose word about branches counts nothing.
+    No hook or filter runs.
+    """
+    ref = branch_ref(branch)
+    if repository.branch(branch) != checked(expected_old):
+        return Refused(
+            "merge.moved",
+            f"branch {shown(branch)} does not stand at {expected_old} any more",
+            hint="merge again with what it is now",
+        )
+    if not repository.is_ancestor(expected_old, checked(commit)):
+        return Refused(
+            "merge.rewind",
+            f"commit {commit} does not have {expected_old} in its history, "
+            f"so branch {shown(branch)} would lose something",
+        )
+    places = [place for place in _places(repository, ours) if ref in _branches(place.git_dir)]
+    if commit == expected_old:
+        return Landed(branch, expected_old, commit, places[0].path if places else None)
+    if not places:
+        return _move(repository, branch, expected_old, commit)
+    borrowing = BorrowingGit(own_git, repository)
+    refused = _obstacle(borrowing, branch, places, expected_old, commit)
+    return refused or _check_out(repository, branch, places[0], expected_old, commit)
+
+
+def _move(repository: Repository, branch: str, old: str, new: str) -> Landed | Refused:
+    said = repository.git.answer(
+        "update-ref",
+        "-m",
+        "coilclaw: merge a run",
+        "--no-deref",
+        branch_ref(branch),
+        new,
+        old,
+        accept=(0, 1, 128),
+        variables=_identity(),
+    )
+    if said.exit_code != 0:
+        reason = f"branch {shown(branch)} could not be moved: {said.stderr.strip()[:500]}"
+        return Refused("merge.moved", reason, hint="try again")
+    return Landed(branch, old, new, None)
+
+
+def _obstacle(
+    borrowing: BorrowingGit, branch: str, places: list[_Place], old: str, new: str
+) -> Refused | None:
+    """Why a branch that is checked out cannot be moved; ``None``: git may try."""
+    place = places[0]
+    where = place.path or place.git_dir
+    if len(places) > 1:
+        return Refused(
+            "merge.checked_out", f"branch {shown(branch)} is checked out in {len(places)} worktrees"
+        )
+    for name, what in _OPERATIONS.items():
+        if os.path.lexists(place.git_dir / name):
+            return Refused(
+                "merge.busy", f"{what} is going on in {where}", hint="finish it, or abort it"
+            )
+    if place.path is None or not place.path.is_dir():
+        return Refused(
+            "merge.worktree",
+            f"branch {shown(branch)} is checked out in a worktree that is not there: {where}",
+            hint="bring it back, or run git worktree prune",
+        )
+    filtered = _filtered(borrowing, place, old, new)
+    if filtered:
+        return Refused(
+            "merge.filtered",
+            f"a filter belongs to {_listed(filtered)}, and none is run here",
+            filtered,
+            hint=f"run git merge --ff-only {new} in {where} yourself",
+        )
+    return None
+
+
+def _check_out(
+    repository: Repository, branch: str, place: _Place, old: str, new: str
+) -> Landed | Refused:
+    """Bring the branch and its worktree forward; git refuses to overwrite anything local."""
+    assert place.path is not None
+    git = quiet(Git(place.git_dir, foreign=True), place.path)
+    said = git.answer(
+        "merge",
+        "--ff-only",
+        "--quiet",
+        "--no-stat",
+        "--no-autostash",
+        "--no-verify-signatures",
+        "--no-overwrite-ignore",
+        new,
+        work_tree=place.path,
+        accept=(0, 1, 2, 128),
+        timeout_s=LAND_TIMEOUT_S,
+        variables={**_identity(), "GIT_REFLOG_ACTION": "coilclaw"},
+    )
+    if repository.branch(branch) == new:
+        return Landed(branch, old, new, place.path)
+    if said.exit_code == 0:
+        raise GitFailed(
+            f"git merge in {place.path} said nothing, but branch {shown(branch)} did not move"
+        )
+    paths = tuple(line[1:] for line in said.stderr.splitlines() if line.startswith("\t"))
+    if paths:
+        return Refused(
+            "merge.local_changes",
+            f"local changes in {place.path} are in the way: {_listed(paths)}",
+            paths,
+            hint="commit or stash them, or move the files away",
+        )
+    return Refused("merge.refused", f"git merge in {place.path}: {said.stderr.strip()[:500]}")
+
+
+def _filtered(borrowing: BorrowingGit, place: _Place, old: str, new: str) -> tuple[str, ...]:
+    """Return the changed files that a filter of the new tree's attributes belongs to."""
+    changed = borrowing.git.run(
+        "diff-tree",
+        "-r",
+        "-z",
+        "--name-only",
+        "--no-renames",
+        "--diff-filter=d",
+        old,
+        new,
+        limit_bytes=MAX_LISTING_BYTES,
+    )
+    if not changed:
+        return ()
+    with borrowing.index() as index:
+        borrowing.git.run("read-tree", new, variables=index)
+        # In the user's git directory, whose own attributes count too.
+        said = Git(place.git_dir, foreign=True).run(
+            "check-attr",
+            "--cached",
+            "--stdin",
+            "-z",
+            "filter",
+            stdin=changed,
+            work_tree=place.path,
+            limit_bytes=MAX_LISTING_BYTES,
+            variables=index,
+        )
+    fields = said.split(b"\0")
+    rows = zip(fields[0::3], fields[2::3], strict=False)
+    return tuple(os.fsdecode(path) for path, value in rows if value not in _NO_FILTER)
+
+
+def _places(repository: Repository, ours: Collection[Path]) -> Iterator[_Place]:
+    """The worktrees of the repository, but for those of agents."""
+    common = repository.common_dir
+    if repository.git_dir == common:
+        yield _Place(common, repository.top)
+    else:
+        main = _main_worktree(common)
+        if main is not None:
+            yield _Place(common, main)
+    try:
+        entries = sorted((common / "worktrees").iterdir())
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry not in ours and os.path.lexists(entry / "HEAD"):
+            line = read_pointer(entry / "gitdir")
+            known = line is not None and line.endswith("/.git")
+            path = Path(os.path.realpath(entry / line[: -len("/.git")])) if line and known else None
+            yield _Place(entry, path)
+
+
+def _main_worktree(common: Path) -> Path | None:
+    """Where the files of the main worktree are; ``None``: the repository is bare."""
+    git = Git(common, foreign=True)
+    bare = git.answer("config", "--bool", "--default=false", "--get", "core.bare")
+    if bare.stdout.startswith(b"true"):
+        return None
+    said = git.answer("config", "--get", "core.worktree", accept=(0, 1)).stdout.rstrip(b"\n")
+    place = common / os.fsdecode(said) if said else common.parent
+    return Path(os.path.realpath(place))
+
+
+def _branches(git_dir: Path) -> set[str]:
+    """The branches that a worktree stands on, or will come back to."""
+    found = {(read_pointer(git_dir / "HEAD") or "").removeprefix("ref: ")}
+    for name in _NAMING:
+        line = read_pointer(git_dir / name)
+        if line is not None:
+            found |= {line, f"refs/heads/{line}"}
+    return found
+
+
+def _identity() -> dict[str, str]:
+    """Who a reflog names."""
+    name, email = IDENTITY
+    return {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
+
+
+def _listed(paths: tuple[str, ...]) -> str:
+    named = ", ".join(shown(path) for path in paths[:MAX_SHOWN])
+    rest = len(paths) - MAX_SHOWN
+    return named if rest <= 0 else f"{named} and {rest} more"

@@ -1,0 +1,96 @@
+"""``remove_tree``: take away a directory that somebody may have made hard to take away."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.domain.treepath import shown
+from coilclaw.errors import EnvironmentFault
+from coilclaw.workspace.owner import exists
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BEGIN: Final = ".coilclaw-gone-"
+_END: Final = ".tmp"
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(path: Path, *, aside_in: Path | None = None) -> None:
+    """Remove whatever stands at a path, and everything below it; links are not followed.
+
+    It is moved aside first, beside itself or into another directory of its file system, so that
+    nothing half removed is taken for what it was. Directories without permissions are opened up,
+    and any depth will do: each directory is moved to the top before its turn comes, so that no path
+    gets long.
+    """
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            return
+        aside = (aside_in or path.parent) / f"{_BEGIN}{os.getpid()}-{os.urandom(8).hex()}{_END}"
+        os.mkdir(aside, 0o700)
+        # Moving a directory writes the entry for its parent, so it must be writable itself.
+        os.chmod(path, 0o700)
+        os.rename(path, aside / "0")
+        _empty(aside)
+        os.rmdir(aside)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot remove {shown(str(path))}: {problem.strerror or problem}",
+            rule="worktree.remove",
+        ) from problem
+
+
+def is_remainder(name: str) -> bool:
+    """Whether an entry of a directory is what a removal that was killed left behind."""
+    if not name.startswith(_BEGIN) or not name.endswith(_END):
+        return False
+    pid = name.removeprefix(_BEGIN).partition("-")[0]
+    return not pid.isdigit() or not exists(int(pid))
+
+
+def sweep_remainders(directory: Path) -> None:
+    """Remove what removals that were killed left in a directory."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        if is_remainder(name):
+            remove_tree(directory / name)
+
+
+def _empty(aside: Path) -> None:
+    """Remove the numbered directories of a directory, and those that they turn out to hold."""
+    root = os.open(aside, _DIRECTORY)
+    try:
+        done, waiting = 0, 1
+        while done < waiting:
+            directory = os.open(str(done), _DIRECTORY, dir_fd=root)
+            try:
+                waiting = _clear(directory, root, waiting)
+            finally:
+                os.close(directory)
+            os.rmdir(str(done), dir_fd=root)
+            done += 1
+    finally:
+        os.close(root)
+
+
+def _clear(directory: int, root: int, number: int) -> int:
+    """Unlink the files of a directory, move its directories to the top, numbered from here on."""
+    with os.scandir(directory) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        if is_directory:
+            os.chmod(name, 0o700, dir_fd=directory)
+            os.rename(name, str(number), src_dir_fd=directory, dst_dir_fd=root)
+            number += 1
+        else:
+            os.unlink(name, dir_fd=directory)
+    return number

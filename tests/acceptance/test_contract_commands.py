@@ -1,0 +1,192 @@
+"""``coilclaw contract`` through the executable: made, checked and explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coilclaw.contracts.taskcontract import TaskContract
+from tests.support.runcommands import Coilclaw
+from tests.support.runs import CALC, FILES, World, opened
+
+ASKED = ("--spec", "Make add add.", "--path", "pkg/calc.py", "--test", CALC)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with opened({**FILES, "docs/guide.md": b"# Guide\n"}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def coilclaw(world: World) -> Coilclaw:
+    return Coilclaw(world)
+
+
+@pytest.fixture
+def place(world: World, tmp_path: Path) -> Path:
+    return tmp_path / "contract.json"
+
+
+def changed(world: World, *path: str | int, to: object) -> bytes:
+    """The usual contract with one thing in it that is otherwise."""
+    value: Any = json.loads(world.contract())
+    inner = value
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = to
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "where"),
+    [
+        (("allowed_paths",), ["../up"], "/allowed_paths/0"),
+        (("allowed_paths",), [], "/allowed_paths"),
+        (("allowed_paths",), ["pkg/*"], "/allowed_paths/0"),
+        (("acceptance_tests", 0, "cmd"), "rm -rf pkg", "/acceptance_tests/0/cmd"),
+        (("acceptance_tests", 0, "cmd"), f"{CALC} && true", "/acceptance_tests/0/cmd"),
+        (("acceptance_tests", 0, "must_pass"), False, "/acceptance_tests"),
+        (("tool_permissions", "filesystem"), "danger-full-access", "/tool_permissions/filesystem"),
+        (("tool_permissions", "network"), "allow", "/tool_permissions/network"),
+        (("rollback", "baseline_ref"), "nowhere", "/rollback/baseline_ref"),
+        (("assigned_agent", "agent_id"), "nobody", "/assigned_agent"),
+        (("extra",), 1, "/"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(
+    coilclaw: Coilclaw, path: tuple[str | int, ...], to: object, where: str
+) -> None:
+    data = changed(coilclaw.world, *path, to=to)
+    done = coilclaw("contract", "validate", "-", "--json", stdin=data)
+    (found,) = done.json
+    assert (done.code, found["ok"]) == (2, False)
+    assert where in {each["path"] for each in found["problems"]}, found
+
+
+def test_the_neighbour_of_all_that_is_valid(coilclaw: Coilclaw) -> None:
+    done = coilclaw("contract", "validate", "-", "--json", stdin=coilclaw.world.contract())
+    (found,) = done.json
+    assert (done.code, found["ok"], found["problems"]) == (0, True, [])
+    assert found["sha256"] == TaskContract.of(json.loads(coilclaw.world.contract())).sha256
+
+
+def test_all_files_and_all_problems_in_one_pass(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    value = json.loads(world.contract())
+    value["allowed_paths"] = ["../a", "b/**"]
+    value["assigned_agent"]["agent_id"] = "nobody"
+    bad = coilclaw.keep(json.dumps(value).encode(), "bad.json")
+    good = coilclaw.keep(world.contract(), "good.json")
+    none = str(world.root / "none.json")
+    done = coilclaw("contract", "validate", bad, good, none)
+    assert done.code == 2
+    lines = done.out.splitlines()
+    assert f"{good} is valid" in lines
+    for word in ("/allowed_paths/0", "/allowed_paths/1", "/assigned_agent"):
+        assert any(line.startswith(f"{bad}: {word}") for line in lines), (word, lines)
+    assert any(line.startswith(f"{none}: ") for line in lines)
+    assert "\x1b" not in done.out
+
+
+def test_what_needs_an_approval_is_a_note(coilclaw: Coilclaw) -> None:
+    data = coilclaw.world.contract(("pkg/calc.py", "docs"))
+    (found,) = coilclaw("contract", "validate", "-", "--json", stdin=data).json
+    assert (found["ok"], len(found["notes"])) == (True, 1)
+    assert "docs" in found["notes"][0]
+
+
+def test_outside_of_a_repository_the_rules_still_hold(coilclaw: Coilclaw, tmp_path: Path) -> None:
+    good = coilclaw("contract", "validate", "-", stdin=coilclaw.world.contract(), cwd=tmp_path)
+    assert good.code == 2  # the test is a file that nobody has
+    data = coilclaw.world.contract(tests=("python3 -m pytest -q",))
+    good = coilclaw("contract", "validate", "-", "--json", stdin=data, cwd=tmp_path)
+    assert (good.code, len(good.json[0]["notes"])) == (0, 1), good.out
+    bad = coilclaw("contract", "validate", "-", stdin=b"{}", cwd=tmp_path)
+    assert bad.code == 2
+    named = coilclaw("contract", "validate", "-", "--repo", str(tmp_path), "--json", cwd=tmp_path)
+    assert (named.code, named.json["rule"]) == (2, "repository.none")
+
+
+def test_init_writes_a_contract_that_is_valid_and_runs(coilclaw: Coilclaw, place: Path) -> None:
+    done = coilclaw("contract", "init", str(place), *ASKED, "--timeout", "60")
+    assert done.code == 0, done.err
+    contract = TaskContract.of(json.loads(place.read_text()))
+    assert contract.allowed_paths == ("pkg/calc.py",)
+    assert contract.timeout_retry.timeout_sec == 60
+    assert coilclaw("contract", "validate", str(place)).code == 0
+    runner = coilclaw.world.script([{"write": {"pkg/calc.py": "def add(a, b):\n    return a+b\n"}}])
+    assert coilclaw("run", str(place), "--runner", runner).code == 0
+
+
+def test_init_never_overwrites_unless_it_is_told_to(coilclaw: Coilclaw, place: Path) -> None:
+    place.write_text("mine")
+    done = coilclaw("contract", "init", str(place), *ASKED, "--json")
+    assert (done.code, done.json["rule"]) == (2, "contract.exists")
+    assert place.read_text() == "mine"
+    assert coilclaw("contract", "init", str(place), *ASKED, "--force").code == 0
+    assert json.loads(place.read_text())["inputs"]["spec"] == "Make add add."
+
+
+def test_init_writes_nothing_that_is_wrong(coilclaw: Coilclaw, place: Path) -> None:
+    for arguments, rule in (
+        (ASKED[:4], "contract.incomplete"),
+        ((*ASKED, "--role", "KING"), "contract.role"),
+        ((*ASKED, "--path", "../up"), "contract."),
+        ((*ASKED, "--test", "rm -rf pkg"), "contract."),
+        ((*ASKED, "--runner", "nobody"), "contract."),
+        ((*ASKED, "--baseline", "nowhere"), "contract."),
+        ((*ASKED, "--timeout", "0"), "contract."),
+    ):
+        done = coilclaw("contract", "init", str(place), *arguments)
+        assert done.code == 2, arguments
+        assert f"[{rule}" in done.err, (arguments, done.err)
+        assert not place.exists()
+
+
+@pytest.mark.parametrize("more", [("--read-only",), ("--role", "tech_lead"), ("--pack", "high")])
+def test_init_makes_every_kind_of_contract_valid(coilclaw: Coilclaw, more: tuple[str, ...]) -> None:
+    done = coilclaw("contract", "init", "-", *ASKED, *more)
+    assert done.code == 0, done.err
+    assert coilclaw("contract", "validate", "-", stdin=done.out.encode()).code == 0
+
+
+def test_init_asks_at_a_terminal(coilclaw: Coilclaw, place: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        coilclaw.argv("contract", "init", str(place)),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=coilclaw.world.repo,
+        env=coilclaw.env(),
+    ) as process:
+        os.write(ours, f"Make add add.\npkg/calc.py\n{CALC}\n".encode())
+        _, err = process.communicate(timeout=30)
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0, err
+    assert b"What is to be done?" in err
+    assert json.loads(place.read_text())["acceptance_tests"][0]["cmd"] == CALC
+
+
+def test_explain_prints_the_summary_of_the_role_contract(coilclaw: Coilclaw) -> None:
+    data = coilclaw.world.contract()
+    summary = coilclaw("contract", "explain", "-", "--json", stdin=data).json
+    assert (summary["role"], summary["execution_authority"]) == ("WORKER", "task_contract")
+    assert summary["tool_permissions"]["network"] == "deny"
+    value = json.loads(data)
+    del value["role_contract"]
+    bare = coilclaw("contract", "explain", "-", "--json", stdin=json.dumps(value).encode()).json
+    assert bare == summary
+    text = coilclaw("contract", "explain", "-", stdin=data).out
+    assert "allowed_paths            pkg/calc.py\n" in text
+    broken = coilclaw("contract", "explain", "-", "--json", stdin=b"{}")
+    assert (broken.code, broken.json["rule"]) == (2, "contract.schema")

@@ -1,0 +1,109 @@
+"""A run that is cut off right after any of its events goes on, and nothing is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from coilclaw.errors import ProviderError
+from coilclaw.orchestrator.engine import Outcome
+from coilclaw.orchestrator.planning import Request
+from coilclaw.orchestrator.starting import Options
+from tests.support.runs import ADDS, Answering, World, opened
+from tests.support.scale import scaled
+
+WRONG = {"pkg/calc.py": "def add(a, b):\n    return a * b\n"}
+ONCE = {"TASK_RESULT_RECORDED", "REVIEW_RESULT", "TEST_RESULT", "CONTRACT_WRITTEN"}
+EVERY = scaled(full=1, default=9)
+
+
+class CutError(BaseException):
+    """Nobody catches it: what comes after the event does not take place."""
+
+
+def cut_after(number: int) -> Callable[[Mapping[str, object]], None]:
+    seen = 0
+
+    def watch(_: Mapping[str, object]) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            raise CutError
+
+    return watch
+
+
+def joined(world: World) -> tuple[bytes, Options]:
+    """A run with everything in it: a repair, and a branch that moved meanwhile."""
+    first = world.git("rev-parse", "HEAD")
+    (world.repo / "README.md").write_text("# Sums, and more\n")
+    world.git("commit", "-q", "-am", "meanwhile")
+    runner = world.script([{"write": WRONG}], [{"write": ADDS}])
+    return world.contract(baseline_ref=first), Options(runner, merge=True)
+
+
+def done(world: World, run_id: str) -> list[tuple[str, str, str]]:
+    """What must happen exactly once, with what came of it."""
+    return [
+        (e["event_type"], str(e["task_id"]), str(e["payload"].get("status") or ""))
+        for e in world.recorded(run_id)
+        if e["event_type"] in ONCE
+    ]
+
+
+def test_cut_off_after_any_event_the_run_comes_to_the_same_end() -> None:
+    with opened() as world:
+        contract, options = joined(world)
+        outcome = world.orchestrator().start(Request(contract), options, world.events.append)
+        assert (outcome.status, outcome.merge) == ("passed", "merged"), outcome.reason
+        world.ended(outcome)
+        count, wanted = len(world.events), done(world, outcome.run_id)
+        tree = world.git("rev-parse", "HEAD^{tree}")
+    assert len([each for each in wanted if each[0] == "TEST_RESULT"]) == 3
+    # The end of a run has most that can be half done.
+    for number in sorted({*range(1, count + 1, EVERY), *range(count - 2, count + 1)}):
+        with opened() as world:
+            contract, options = joined(world)
+            with pytest.raises(CutError):
+                world.orchestrator().start(Request(contract), options, cut_after(number))
+            (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
+            outcome = world.ended(world.resume(run_id))
+            assert (outcome.status, outcome.merge) == ("passed", "merged"), (number, outcome.reason)
+            assert done(world, run_id) == wanted, number
+            assert world.git("rev-parse", "HEAD^{tree}") == tree, number
+
+
+@pytest.mark.parametrize("status", ["invalid", "provider", "denied", "failed"])
+def test_how_a_run_ended_is_not_forgotten(status: str) -> None:
+    """It is cut off between its last move and its seal."""
+    with opened() as world:
+        outcome = _cut_at_the_end(world, status)
+        assert outcome.status == status, outcome.reason
+        world.ended(outcome)
+
+
+def _cut_at_the_end(world: World, status: str) -> Outcome:
+    contract: bytes | None = world.contract(max_retries=0)
+    sentence, runner = "", world.script([{"crash": True}])
+    if status == "invalid":
+        contract = b"{}"
+    elif status == "provider":
+        contract, sentence = None, "Make add add."
+        world.models["PM"] = Answering(ProviderError("not there", provider="answering"))
+    elif status == "denied":
+        world.changes["approval_expires_s"] = 0.0
+        world.changes["wait_s"] = 1.0
+        contract = world.contract(["docs"])
+
+    def watch(event: Mapping[str, object]) -> None:
+        payload = event["payload"]
+        assert isinstance(payload, dict)
+        if event["event_type"] == "STATE_TRANSITION" and payload["to"] == "FAILED":
+            raise CutError
+
+    request = Request(contract, sentence)
+    with pytest.raises(CutError):
+        world.orchestrator().start(request, Options(runner), watch)
+    (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
+    return world.resume(run_id)

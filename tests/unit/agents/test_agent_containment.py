@@ -1,0 +1,146 @@
+"""What an agent is held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coilclaw.agents import containment, shellpolicy
+from coilclaw.agents.runner import AgentRequest
+from coilclaw.workspace.sandbox import Sandbox
+from tests.support.performing import Overseer, Performance
+from tests.support.sandboxes import supported
+
+
+def _places(tmp_path: Path) -> dict[str, Path]:
+    made = {name: tmp_path / name for name in ("worktree", "gitdir", "home", "user", "runs")}
+    for path in made.values():
+        path.mkdir()
+    (made["user"] / ".ssh").mkdir()
+    (made["user"] / ".netrc").write_text("")
+    return made
+
+
+def test_keys_and_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path: Path) -> None:
+    made = _places(tmp_path)
+    sandbox = containment.sandbox_of(
+        (made["worktree"], made["gitdir"]),
+        made["home"],
+        filesystem="workspace-write",
+        network="deny",
+        hidden=(made["runs"], tmp_path / "missing", made["runs"]),
+        user_home=made["user"],
+    )
+    assert sandbox == Sandbox(
+        "auto",
+        writable=(made["home"], made["worktree"], made["gitdir"]),
+        hidden=(made["runs"], made["user"] / ".ssh", made["user"] / ".netrc"),
+        required=True,
+    )
+
+
+def test_read_only_leaves_the_home_writable_and_nothing_else(tmp_path: Path) -> None:
+    made = _places(tmp_path)
+    sandbox = containment.sandbox_of(
+        (made["worktree"],),
+        made["home"],
+        filesystem="read-only",
+        network="allow",
+        user_home=made["user"],
+    )
+    assert (sandbox.writable, sandbox.network) == ((made["home"],), True)
+
+
+@pytest.mark.parametrize(("network", "open_"), [("deny", False), ("on-request", False)])
+def test_a_network_that_nobody_allowed_is_closed(tmp_path: Path, network: str, open_: bool) -> None:
+    stage = Performance.make(tmp_path)
+    assert stage.assignment(network=network).sandbox.network is open_
+
+
+def test_only_a_chosen_none_does_without_a_sandbox(tmp_path: Path) -> None:
+    assert not Performance.make(tmp_path, "none").assignment().sandbox.required
+
+
+def test_hidden_files_cannot_be_read(tmp_path: Path) -> None:
+    from tests.support.performing import scripted
+
+    supported("bubblewrap")
+    stage = Performance.make(tmp_path)
+    user = tmp_path / "user"
+    (user / ".ssh").mkdir(parents=True)
+    (user / ".ssh" / "id").write_text("private")
+    (user / ".netrc").write_text("password")
+    assignment = stage.assignment(user_home=user)
+    command = f"cat {user}/.ssh/id; cat {user}/.netrc"
+    parts, _ = stage.perform(scripted([{"shell": command}]), assignment)
+    assert "private" not in parts[0].output
+    assert "password" not in parts[0].output
+
+
+def test_the_environment_is_made_from_nothing(tmp_path: Path) -> None:
+    worktree, home = tmp_path / "worktree", tmp_path / "home"
+    (worktree / "bin").mkdir(parents=True)
+    made = containment.environ_of(
+        home,
+        {
+            "PATH": f"{worktree}/bin:/usr/bin:relative",
+            "HOME": "/somebody",
+            "TMPDIR": "/elsewhere",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "LD_PRELOAD": "/x.so",
+        },
+        kept_out=(worktree,),
+    )
+    assert made["PATH"] == "/usr/bin"
+    assert (made["HOME"], made["TMPDIR"]) == (str(home), str(home / "tmp"))
+    assert not {"AWS_SECRET_ACCESS_KEY", "LD_PRELOAD"} & set(made)
+
+
+@pytest.mark.parametrize(
+    ("shell", "contained", "answers", "allowed", "asked"),
+    [
+        ("deny", True, [True], False, 0),
+        ("deny", False, [True], False, 0),
+        ("never", True, [], True, 0),
+        ("never", False, [True], False, 0),
+        ("on-request", True, [], True, 0),
+        ("on-request", False, [True], True, 1),
+        ("on-request", False, [], False, 1),
+        ("untrusted", True, [True], True, 1),
+        ("untrusted", True, [], False, 1),
+        ("untrusted", False, [True], True, 1),
+        ("yes please", True, [True], False, 0),
+    ],
+)
+def test_the_table_of_the_shell(
+    shell: str, contained: bool, answers: list[bool], allowed: bool, asked: int
+) -> None:
+    overseer = Overseer(list(answers))
+    request = shellpolicy.command_request("t", ("ls",), directory="/w")
+    ruling = shellpolicy.settle(
+        shell,  # type: ignore[arg-type]  # also what is no word of the table
+        request,
+        overseer.approve,
+        contained=contained,
+    )
+    assert (ruling.allowed, len(overseer.asked)) == (allowed, asked)
+    assert bool(ruling.reason) is not allowed
+
+
+def test_an_approval_is_bound_to_the_exact_command() -> None:
+    def digest(*argv: str, directory: str = "/w") -> str:
+        return shellpolicy.command_request("t", argv, directory=directory).digest
+
+    different = [
+        digest("ls", "-l"),
+        digest("ls -l"),
+        digest("ls", "-l", directory="/x"),
+        digest("ls", "-l", "\udc80"),
+        shellpolicy.request("t", "change", "", ('argv: ["ls", "-l"]', "in: /w")).digest,
+    ]
+    assert len(set(different)) == len(different)
+    made = shellpolicy.command_request("t", ("ls",), directory="/w")
+    assert made == AgentRequest(
+        "t", "command", 'run ["ls"]', ('argv: ["ls"]', "in: /w"), made.digest
+    )

@@ -1,0 +1,38 @@
+"""Events as lines: nothing in them can act on a terminal, and nothing is endless."""
+
+from __future__ import annotations
+
+from coilclaw.cli.eventlines import MAX_CHARS, line, style
+
+
+def test_what_an_agent_wrote_is_made_visible_and_bounded() -> None:
+    event = {
+        "event_type": "RUNNER_FAILED",
+        "task_id": "t\x1b[2J",
+        "payload": {"status": "failed", "reason": "\u202e" + "x" * 10_000},
+        "level": "ERROR",
+    }
+    said = line(event)
+    assert said.startswith(r"RUNNER_FAILED t\x1b[2J status=failed reason=\u202exx")
+    assert len(said) < 2 * MAX_CHARS
+    assert style(event) == "red"
+
+
+def test_states_stand_out() -> None:
+    event = {
+        "event_type": "STATE_TRANSITION",
+        "ts": "2026-11-15T10:00:01.000000Z",
+        "task_id": None,
+        "payload": {"from": "S4_TEST", "to": "S6_DONE", "trigger": "tests_passed"},
+        "level": "INFO",
+    }
+    assert line(event) == "10:00:01 == S4_TEST -> S6_DONE (tests_passed)"
+    assert style(event) == "bold"
+
+
+def test_a_gate_says_what_it_has_against_it() -> None:
+    payload = {"gate": "diff_gate", "passed": False, "violations": ["diff.scope: no"], "facts": ""}
+    event = {"event_type": "DIFF_GATE_RESULT", "task_id": "t", "payload": payload, "level": "ERROR"}
+    assert line(event) == "DIFF_GATE_RESULT t FAILED: diff.scope: no"
+    passed = {**event, "payload": {**payload, "passed": True}, "level": "INFO"}
+    assert (line(passed), style(passed)) == ("DIFF_GATE_RESULT t passed", None)

@@ -1,0 +1,138 @@
+"""What the events of a run come to: its tasks, its approvals, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coilclaw.orchestrator.progress import Progress, TaskProgress, Waiting, folded
+from coilclaw.orchestrator.states import State
+
+
+def event(kind: str, task_id: str | None = None, /, **payload: Any) -> dict[str, Any]:
+    return {"event_type": kind, "task_id": task_id, "payload": payload}
+
+
+def contract(task_id: str, parent: str = "", *replaces: str) -> dict[str, Any]:
+    return event(
+        "CONTRACT_WRITTEN",
+        task_id,
+        path=f"tasks/{task_id}.json",
+        sha256="0",
+        parent_task_id=parent,
+        replaces=list(replaces),
+    )
+
+
+def moved(origin: str, target: str, **more: Any) -> dict[str, Any]:
+    return event("STATE_TRANSITION", trigger="any", **{"from": origin, "to": target}, **more)
+
+
+def accepted(task_id: str, status: str = "SUCCESS") -> dict[str, Any]:
+    return event(
+        "TASK_RESULT_RECORDED", task_id, status=status, snapshot="s", tree="t", patch_sha256="p"
+    )
+
+
+def names(progress: Progress) -> list[str]:
+    return [task.task_id for task in progress.active]
+
+
+def test_no_events_are_a_run_that_begins() -> None:
+    progress = folded([])
+    assert progress == Progress()
+    assert (progress.root, progress.active, progress.working) == (None, (), ())
+
+
+def test_one_contract_is_the_root_and_the_work() -> None:
+    progress = folded([contract("a")])
+    assert progress.root == TaskProgress("a", "tasks/a.json", "")
+    assert names(progress) == ["a"]
+
+
+def test_the_contract_that_was_split_is_no_work() -> None:
+    progress = folded([contract("a"), contract("a-x", "a"), contract("a-y", "a")])
+    assert progress.root is not None
+    assert progress.root.task_id == "a"
+    assert names(progress) == ["a-x", "a-y"]
+
+
+def test_a_repair_stands_where_the_repaired_work_stood() -> None:
+    progress = folded(
+        [
+            contract("a"),
+            contract("a-x", "a"),
+            contract("a-y", "a"),
+            accepted("a-x"),
+            contract("a-x-fix-1", "a-x", "a-x"),
+        ]
+    )
+    assert names(progress) == ["a-x-fix-1", "a-y"]
+    assert [task.task_id for task in progress.working] == ["a-x", "a-y", "a-x-fix-1"]
+    assert progress.tasks["a-x"].state == "superseded"
+
+
+def test_one_repair_of_all_takes_the_place_of_all() -> None:
+    progress = folded(
+        [
+            contract("a"),
+            contract("a-x", "a"),
+            contract("a-y", "a"),
+            contract("a-fix-1", "a", "a-x", "a-y"),
+            contract("a-fix-2", "a-fix-1", "a-fix-1"),
+        ]
+    )
+    assert names(progress) == ["a-fix-2"]
+
+
+def test_a_round_of_repairs_counts_once_and_forgets_the_candidate() -> None:
+    candidate = event("CANDIDATE_PREPARED", commit="c", tree="t")
+    tested = event("TEST_RESULT", status="FAIL", path="ci/x")
+    before = [contract("a"), accepted("a"), candidate, tested]
+    progress = folded([*before, moved("S4_TEST", "S5_FIX", failures=["red"], blamed=["a"])])
+    assert (progress.attempt, progress.failures, progress.blamed) == (0, ("red",), ("a",))
+    assert progress.candidate
+    assert progress.tested
+    progress = folded(
+        [*before, moved("S4_TEST", "S5_FIX", failures=["red"]), moved("S5_FIX", "S2_WORKER")]
+    )
+    assert (progress.attempt, progress.state) == (1, State.WORKER)
+    assert (progress.candidate, progress.tested) == ({}, {})
+    assert progress.failures == ("red",)
+
+
+def test_a_new_candidate_is_not_tested() -> None:
+    progress = folded(
+        [
+            event("CANDIDATE_PREPARED", commit="c", tree="t"),
+            event("TEST_RESULT", status="PASS", path="ci/x"),
+            event("CANDIDATE_PREPARED", commit="d", tree="u"),
+        ]
+    )
+    assert progress.tested == {}
+
+
+def test_only_success_is_accepted() -> None:
+    for status in ("FAILED", "BLOCKED", "SKIPPED", "success", ""):
+        progress = folded([contract("a"), accepted("a", status)])
+        assert progress.tasks["a"].state == "rejected"
+    assert folded([contract("a"), accepted("a")]).tasks["a"].state == "accepted"
+
+
+def test_an_answer_settles_what_was_asked_and_nothing_else() -> None:
+    asked = event(
+        "HUMAN_APPROVAL_REQUIRED", "a", approval_id="i", digest="d", kind="network", reason="r"
+    )
+    assert folded([asked]).waiting == {"i": Waiting("i", "d", "network", "r", "a")}
+    other = event("HUMAN_APPROVAL_COMPLETED", approval_id="other", approved=True, by="me")
+    assert folded([asked, other]).approvals == {}
+    for approved, answer in ((True, True), (False, False), ("yes", False), (1, False)):
+        said = event("HUMAN_APPROVAL_COMPLETED", approval_id="i", approved=approved, by="me")
+        progress = folded([asked, said])
+        assert (progress.waiting, progress.approvals) == ({}, {"d": answer})
+    silent = event("HUMAN_APPROVAL_TIMEOUT", approval_id="i")
+    assert folded([asked, silent]).approvals == {"d": False}
+
+
+def test_how_a_run_failed_is_remembered() -> None:
+    progress = folded([moved("S0_PM", "FAILED", failures=["no"], outcome="denied")])
+    assert (progress.state, progress.outcome) == (State.FAILED, "denied")
