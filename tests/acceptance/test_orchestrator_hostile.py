@@ -129,13 +129,18 @@ def test_a_run_that_is_given_up_lets_go(world: World) -> None:
 def test_without_a_model_nothing_is_begun(world: World) -> None:
     bare = Orchestrator(world.repo, world.home, world.environ)
     for request, options in (
-        (Request(world.contract()), Options(runner="builtin")),
         (Request(None, "do it"), Options(runner=world.script([]))),
         (Request(world.contract()), Options(runner=world.script([]), reviewer="model")),
     ):
         with pytest.raises(UsageError, match="no model is configured"):
             bare.start(request, options)
     assert not (world.runtime / "runs").exists()
+    # A contract is looked at first, and the run can be resumed once there is a model.
+    with pytest.raises(UsageError, match="no model is configured"):
+        bare.start(Request(world.contract()), Options(runner="builtin"))
+    (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
+    assert "TASK_STARTED" not in world.kinds(run_id)
+    world.ended(world.orchestrator().abandon(run_id))
 
 
 def test_what_a_model_plans_must_test_something(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 from coilclaw.contracts import schemas
 from coilclaw.contracts.taskcontract import Shell, TaskContract
 from coilclaw.orchestrator.verifying import verify
-from tests.support.runs import ADDS, World, opened
+from tests.support.runs import ADDS, Answering, World, opened
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def test_drifted_schemas_stop_a_run_before_anybody_is_asked(
 ) -> None:
     drifted = schemas.Drift("mismatch", ("task_contract.v1.json",))
     monkeypatch.setattr(schemas, "drift", lambda: drifted)
+    world.models["PM"] = Answering("nobody asks")
     outcome = world.ended(world.run(sentence=sentence))
     assert (outcome.status, outcome.reason) == ("invalid", "the schemas: mismatch")
     (failed,) = world.of(outcome.run_id, "gate_failed")

@@ -159,15 +159,19 @@ def test_a_contract_that_names_a_runner_with_an_argument_is_not_given_to_another
 
 @pytest.mark.parametrize("named", [None, "code-commit"])
 def test_the_runner_of_the_contract_is_the_default(coilclaw: Coilclaw, named: str | None) -> None:
-    """The model that comes without configuration says nothing that could be used."""
+    """Without a model nobody of ours can perform, and that is said before any work."""
     world = coilclaw.world
     options = None if named is None else RuntimeOptions.of({"runner": named})
     contract = coilclaw.keep(world.contract(max_retries=0, runtime_options=options))
     done = coilclaw("run", contract, "--json", "--diagnostic")
-    assert (done.code, done.json["status"]) == (1, "failed"), done.out
-    (created,) = world.of(done.json["run_id"], "RUN_CREATED")
+    assert (done.code, done.json["rule"]) == (2, "run.model"), done.out
+    (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
+    (created,) = world.of(run_id, "RUN_CREATED")
     assert (created["runner"], created["reviewer"]) == (named or "builtin", "rules")
     assert created["diagnostic"] is True
+    given_up = coilclaw("runs", "abandon", "last", "--json")
+    assert (given_up.code, given_up.json["status"]) == (3, "denied"), given_up.out
+    assert coilclaw("runs", "verify", "last").code == 0
 
 
 def test_a_provider_that_cannot_be_asked_is_4(coilclaw: Coilclaw) -> None:

@@ -43,8 +43,6 @@ SIGNING_KEY: Final = "signing.key"
 MAX_POLICY_BYTES: Final = 2**20
 MAX_POLICY_FILES: Final = 200
 MAX_RUN_S: Final = 30 * 24 * 3600.0
-OUR_AGENTS: Final = frozenset({"builtin", "code-commit"})
-"""Agents that are our own code, and need a model of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +209,8 @@ class Orchestrator:
 
     def _check(self, options: Options, *, planned: bool = False) -> None:
         """Refuse what cannot be, before there is a run."""
-        kinds = {naming.parse(name).kind for name in _named(options)}
-        if (planned or options.reviewer == "model" or kinds & OUR_AGENTS) and not self._has_model():
-            raise UsageError(
-                "no model is configured, and the run would need one",
-                rule="run.model",
-                hint="see 'coilclaw onboard', or name another runner with --runner",
-            )
+        if (planned or options.reviewer == "model") and not self._has_model():
+            raise _no_model()
         for name in _named(options):
             parsed = naming.parse(name)
             if parsed.kind == "scripted":
@@ -305,9 +298,7 @@ class Orchestrator:
         """The model of a contract: the one it names, else that of the configuration."""
         model = self._model("WORKER")
         if model is None:
-            raise UsageError(
-                "no provider is configured", rule="run.model", hint="see 'coilclaw onboard'"
-            )
+            raise _no_model()
         named = contract.runtime_options.model if contract.runtime_options else None
         return Model(model.provider, named or model.name)
 
@@ -323,6 +314,14 @@ def open_orchestrator(
 ) -> Iterator[Orchestrator]:
     """Open what carries out the runs of the repository that a path lies in."""
     yield Orchestrator(start, home, environ, terms=terms, cancel=cancel)
+
+
+def _no_model() -> UsageError:
+    return UsageError(
+        "no model is configured, and the run would need one",
+        rule="run.model",
+        hint="see 'coilclaw onboard', or name another runner with --runner",
+    )
 
 
 def _named(options: Options) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DENIED: Final = re.compile(
     r"skip|skip_?(if|unless|test)|xfail|SkipTest|expectedFailure|importorskip|_?exit|quit|abort"
     r"|(sys)?exc_?info|setattr|delattr|getattr|globals|locals|vars|exec|eval|compile|breakpoint"
-    r"|patch|mock|mocker|monkeypatch|modules|fail_?fast|stop|kill|__\w+",
+    r"|patch|mock|mocker|monkeypatch|modules|fail_?fast|stop|kill|main|__\w+",
     re.IGNORECASE,
 )
 _BUILTINS: Final = frozenset(
@@ -104,7 +104,6 @@ HARMLESS_MODULES: Final = frozenset(
         "itertools",
         "json",
         "math",
-        "operator",
         "pathlib",
         "pytest",
         "re",
@@ -225,6 +224,8 @@ class Additions:
                 return _adds(child)
             if isinstance(child, ast.Await) and not self.is_async:
                 return _adds(child)
+            if isinstance(child, ast.Name | ast.Attribute) and _denied(path(child)[-1:]):
+                return f"uses {_short(child)}"
             if isinstance(child, ast.Call) and (what := self._call(child)):
                 return what
         return ""
@@ -262,6 +263,15 @@ def is_calm(node: Definition, judge: Additions) -> bool:
     return not any(isinstance(child, unsafe) for child in ast.walk(node)) and not any(
         within.expression(child) for child in ast.walk(node) if isinstance(child, ast.Call)
     )
+
+
+def hides(node: ast.stmt) -> str:
+    """The name of something that ends or skips tests and is imported under another one."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            if alias.asname not in {None, alias.name} and _denied([alias.name]):
+                return alias.name
+    return ""
 
 
 def _denied(names: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.gates.pythonadditions import HARMLESS_MODULES, Additions, is_calm, patches
+from coilclaw.gates.pythonadditions import HARMLESS_MODULES, Additions, hides, is_calm, patches
 from coilclaw.gates.pythonnames import (
     DEFINITIONS,
     Function,
@@ -75,6 +75,10 @@ class _Comparison:
         for name in after.keys() - before.keys():
             if name in self._names or name == "*" or is_hook(name):
                 yield Change("", f"binds {name} anew")
+        known = set(dumps(self._old.body))
+        for node in self._new.body:
+            if (name := hides(node)) and dump(node) not in known:
+                yield Change("", f"imports {name} under another name")
 
     def scope(
         self, old: Sequence[ast.stmt], new: Sequence[ast.stmt], prefix: str

@@ -92,7 +92,11 @@ class Planning:
             {"pack": self.policies.pack.pack, "policy_sha256": self.policies.sha256},
         )
         judged = self._preflight_of(self._asking()).judge(contract, self.policies, self.baseline)
-        return self._settled(judged) or Trigger.CONTRACT_ACCEPTED
+        refused = self._settled(judged)
+        if refused is None:
+            # Who cannot perform at all says so now, and the run can be resumed.
+            self._equipment.runner(str(run.option("runner")), contract)
+        return refused or Trigger.CONTRACT_ACCEPTED
 
     def split(self) -> Trigger:
         """S1: split the contract, judge each part, and lock what they will write."""

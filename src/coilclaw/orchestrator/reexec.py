@@ -17,7 +17,6 @@ from coilclaw.errors import GitFailed, PlanRefused, Stopped, UsageError
 from coilclaw.gates import tests as tests_gate
 from coilclaw.gates import testweakening
 from coilclaw.gates.scope import Places as Covered
-from coilclaw.gates.testoutput import ran
 from coilclaw.orchestrator import layout, patchnames
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.orchestrator.bundle import json_bytes, new_audit
@@ -27,7 +26,7 @@ from coilclaw.orchestrator.inspection import Inspection
 from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.sealedrun import sealed_run
 from coilclaw.orchestrator.starting import owned, unknown
-from coilclaw.orchestrator.teststage import planned, timed
+from coilclaw.orchestrator.teststage import outcome_of, planned, timed
 from coilclaw.orchestrator.working import snapshot_of
 from coilclaw.runtime.identity import stamp
 from coilclaw.storage.atomic import write_atomic
@@ -194,17 +193,7 @@ class _Execution:
             raise Stopped(f"the re-execution was stopped: {cancel.reason}")
         gate = tests_gate.judge(
             [(each.test.name, each.test.cmd, each.test.must_pass) for each in todo],
-            [
-                tests_gate.Outcome(
-                    one.test.name,
-                    one.argv,
-                    one.test.must_pass,
-                    one.exit_code,
-                    one.outcome,
-                    ran(one.argv, one.stdout, one.stderr),
-                )
-                for one in done
-            ],
+            [outcome_of(one) for one in done],
             tested_tree=tree,
             candidate_tree=tree,
             weakened=testweakening.weakened(*self._guarded(seen)),

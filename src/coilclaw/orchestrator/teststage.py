@@ -123,17 +123,7 @@ class TestStage:
         report = self._report(contract, done, started, folder)
         gate = tests_gate.judge(
             [(each.test.name, each.test.cmd, each.test.must_pass) for each in todo],
-            [
-                tests_gate.Outcome(
-                    one.test.name,
-                    one.argv,
-                    one.test.must_pass,
-                    one.exit_code,
-                    one.outcome,
-                    ran(one.argv, one.stdout, one.stderr),
-                )
-                for one in done
-            ],
+            [outcome_of(one) for one in done],
             tested_tree=before.tree,
             candidate_tree=candidate.snapshot.tree,
             weakened=(*self._weakened(), *disturbed),
@@ -143,25 +133,30 @@ class TestStage:
             # Every command was green, and the gate has something against it all the same.
             said = Failure(message=gate.violations[0].message)
             report = replace(report, status="FAIL", failure=said)
-        value = report.json()
-        reference = self._run.bundle.write_json(f"ci/{folder}/report.json", value)
-        self._run.bundle.write_json("reports/test_report.json", value)
         tested = Tested(passed, self._blamed(todo, done), _reason(gate.violations))
+        about = {"tree": before.tree, "commit": candidate.commit, "where": where}
+        self._keep(report, f"ci/{folder}/report.json", tested, about)
+        return tested
+
+    def _keep(
+        self, report: TestReport, path: str, tested: Tested, about: Mapping[str, str]
+    ) -> None:
+        """Write what the tests said, and then that they said it."""
+        value = report.json()
+        reference = self._run.bundle.write_json(path, value)
+        self._run.bundle.write_json("reports/test_report.json", value)
         self._run.emit(
             EventType.TEST_RESULT,
             {
                 "status": report.status,
                 "path": reference.path,
                 "sha256": reference.sha256,
-                "tree": before.tree,
-                "commit": candidate.commit,
-                "where": where,
                 "blamed": list(tested.blamed),
                 "reason": tested.reason,
+                **about,
             },
-            level="INFO" if passed else "ERROR",
+            level="INFO" if tested.passed else "ERROR",
         )
-        return tested
 
     def _run_one(
         self, commands: Commands, test: AcceptanceTest, limits: dict[int, int]
@@ -263,6 +258,18 @@ class TestStage:
                 for one in done
             )
             self._run.bundle.write_bytes(f"tests/{name}.log", data)
+
+
+def outcome_of(one: Finished) -> tests_gate.Outcome:
+    """What the gate is told about a command."""
+    return tests_gate.Outcome(
+        one.test.name,
+        one.argv,
+        one.test.must_pass,
+        one.exit_code,
+        one.outcome,
+        ran(one.argv, one.stdout, one.stderr),
+    )
 
 
 def folder_of(where: str, attempt: int, commit: str) -> str:

@@ -84,6 +84,9 @@ SKIPPED = {
         "    @xf\n" + A + LINE,
         before='xf = getattr(unittest, "expected" + "Failure")\n',
     ),
+    "import for the file": of(before="from pytest import skip as s\nX = s('x')\n"),
+    "setattr by map": of(before="X = list(map(setattr, [unittest], ['a'], [1]))\n"),
+    "main": of(before="from unittest import main as m\nm()\n"),
     "called helper": of(before="def f():\n    raise unittest.SkipTest\nX = f()\n"),
     "decorator of a new test": of(
         before="def f(g):\n    raise unittest.SkipTest\n@f\ndef test_new(): pass\n"
