@@ -36,7 +36,11 @@ def made(root: Path) -> Path:
 
 def _unpacked(tmp_path: Path) -> Path:
     with tarfile.open(BASELINE / "run.tar") as archive:
-        archive.extractall(tmp_path, filter="data")
+        # Early versions of Python 3.11 have no filters, and later ones want one.
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(tmp_path, filter="data")
+        else:
+            archive.extractall(tmp_path)
     shutil.move(tmp_path / "bundle", tmp_path / RUN_ID)
     (tmp_path / "key").write_bytes(KEY)
     return tmp_path / RUN_ID
