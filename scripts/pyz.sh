@@ -23,6 +23,8 @@ sed -n '/^truststore==/,/[^\\]$/p' requirements.txt >"$work/needed.txt"
 "$work/venv/bin/python" -I -m pip --disable-pip-version-check install --quiet --no-compile \
     --require-hashes --target "$work/app" -r "$work/needed.txt"
 cp -R -- src/coilclaw "$work/app/coilclaw"
+# Folders of the repository that other commands need are linked into the package.
+find "$work/app/coilclaw" -type l -delete
 find "$work/app" \( -name '__pycache__' -o -name 'bin' \) -type d -prune -exec rm -rf -- {} +
 if find "$work/app" -name '*.so' | grep -q .; then
     die "a compiled package got in: $(find "$work/app" -name '*.so' | head -n 1)"
