@@ -59,8 +59,14 @@ def test_what_is_rendered_is_read_back_as_it_was(wanted: list[Operation]) -> Non
     assert text == "render.inexpressible" or parse(text) == tuple(wanted)
 
 
+# Hypothesis takes constants out of our own sources, markers among them.
+unmarked = st.binary(max_size=9).filter(
+    lambda data: not any(mark in data for mark in (b"<<<<<<<", b"=======", b">>>>>>>"))
+)
+
+
 @settings(max_examples=scaled(full=1000, default=300), deadline=None)
-@given(st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1, max_size=3))
+@given(st.lists(st.tuples(unmarked, unmarked), min_size=1, max_size=3))
 def test_every_edit_without_markers_has_a_spelling(edits: list[tuple[bytes, bytes]]) -> None:
     made = tuple(swap(old.split(b"\n"), new.split(b"\n")) for old, new in edits)
     operation = PatchFile(TreePath(("the file",)), made)

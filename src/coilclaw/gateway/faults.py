@@ -49,6 +49,7 @@ BY_RULE: Final[Mapping[str, int]] = {
     "run.empty": 409,
     "run.elsewhere": 409,
     "run.idle": 409,
+    "run.model": 409,
     "body.large": 413,
     "message.long": 413,
     "contract.large": 413,

@@ -78,7 +78,7 @@ def _acting(runs: RunEndpoints) -> tuple[Endpoint, ...]:
             forms.BEGUN,
             body=forms.RUN_REQUEST,
             status=202,
-            errors=(404,),
+            errors=(404, 409),
         ),
         Endpoint(
             "POST",

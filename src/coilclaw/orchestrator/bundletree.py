@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -69,9 +69,7 @@ def listing(directory: Path) -> Listing:
 def _walk(
     descriptor: int, prefix: str, files: list[str], folders: list[str], odd: dict[str, str]
 ) -> None:
-    with os.scandir(descriptor) as entries:
-        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
-    for name, status in found:
+    for name, status in _entries(descriptor):
         path = prefix + name
         if len(files) + len(folders) + len(odd) >= MAX_ENTRIES or path.count("/") >= MAX_DEPTH:
             raise EnvironmentFault(
@@ -82,15 +80,29 @@ def _walk(
             folders.append(path)
             if path == AUDITS:
                 continue
-            inner = os.open(name, _FOLDER, dir_fd=descriptor)
-            try:
+            with suppress(FileNotFoundError), _folder(name, descriptor) as inner:
                 _walk(inner, f"{path}/", files, folders, odd)
-            finally:
-                os.close(inner)
         elif not stat.S_ISREG(status.st_mode):
             odd[path] = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "a special file"
         else:
             files.append(path)
+
+
+def _entries(descriptor: int) -> Iterator[tuple[str, os.stat_result]]:
+    """What is in a folder; in that of a run at work, files come and go while one looks."""
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                yield entry.name, entry.stat(follow_symlinks=False)
+
+
+@contextmanager
+def _folder(name: str, above: int) -> Iterator[int]:
+    inner = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        yield inner
+    finally:
+        os.close(inner)
 
 
 @contextmanager

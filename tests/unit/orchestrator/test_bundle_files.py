@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from coilclaw.orchestrator import bundle as bundles
 from coilclaw.orchestrator import bundletree, layout
 from coilclaw.orchestrator.bundle import Bundle, discard, new_audit
 from tests.support.bundles import RUN_ID, picture, sealed, unredacted
+from tests.support.scale import scaled
 
 
 @pytest.fixture
@@ -250,3 +252,28 @@ def test_a_bundle_with_too_much_in_it_is_not_listed(
     with pytest.raises(CoilClawError) as caught:
         bundletree.listing(bundle.directory)
     assert caught.value.rule == "bundle.bounds"
+
+
+def test_a_bundle_is_listed_while_somebody_writes_into_it(bundle: Bundle) -> None:
+    bundle.write_text("ci/kept.txt", "x")
+    place, over = bundle.directory / "ci", threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            (place / "passing").mkdir()
+            (place / "passing.tmp").write_bytes(b"x")
+            (place / "passing.tmp").unlink()
+            (place / "passing").rmdir()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        found = {
+            path
+            for _ in range(scaled(full=3000, default=800))
+            for path in bundletree.listing(bundle.directory).files
+        }
+    finally:
+        over.set()
+        writer.join()
+    assert found - {"ci/passing.tmp"} == {"ci/kept.txt"}

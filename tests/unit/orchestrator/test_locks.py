@@ -246,9 +246,10 @@ def _hold(tmp_path: Path, number: int) -> None:
                     fcntl.flock(work, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     os._exit(99)
+                # Before the release: the next one may be at work at once after it.
+                fcntl.flock(work, fcntl.LOCK_UN)
                 if set(locks.release(result)) != set(result.paths):
                     os._exit(98)
-                fcntl.flock(work, fcntl.LOCK_UN)
 
 
 def test_killed_holders_never_block_for_ever_and_never_are_two(tmp_path: Path) -> None:
