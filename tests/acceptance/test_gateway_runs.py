@@ -437,7 +437,9 @@ def test_a_run_waits_for_its_approval_and_goes_on_by_itself(world: World, decisi
         answer = client.post("/approvals", json={"id": waiting["id"], "decision": decision})
         assert answer.status_code == 200
         assert _follow(client, run_id)[-1][1] == "RUN_SEALED"
-        assert _status(client, run_id).partition(":")[0] == ("passed" if decision == "approve" else "failed")
+        assert _status(client, run_id).partition(":")[0] == (
+            "passed" if decision == "approve" else "failed"
+        )
         _verified(client, run_id)
 
 
