@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.app.runarchive import archived
 from coilclaw.app.runlisting import RunStore, described, events, listed, patch
+from coilclaw.app.runoptions import WITH_ARGUMENT, options_of
 from coilclaw.app.runwiring import Orchestrator, Terms
 from coilclaw.errors import CoilClawError, DeniedError, Stopped, UsageError
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.places import checked
 from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.starting import MAX_CONTRACT_BYTES, Options, unknown, worked_on
+from coilclaw.orchestrator.starting import MAX_CONTRACT_BYTES, unknown, worked_on
 from coilclaw.workspace.cancel import Cancellation
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from coilclaw.gateway.runkeeper import Archive, Wanted
     from coilclaw.gateway.settings import GatewaySettings
     from coilclaw.orchestrator.engine import Outcome, Status
+    from coilclaw.orchestrator.starting import Options
 
     Watch: TypeAlias = Callable[[Mapping[str, object]], None]
     Carry: TypeAlias = Callable[[Orchestrator, Watch], Outcome]
@@ -43,7 +45,6 @@ MAX_REMEMBERED: Final = 1000
 """Runs that broke off here whose reason is still known."""
 CANCELLED: Final = "POST /runs/{run_id}/cancel"
 _LOOK_EVERY_S: Final = 0.02
-_WITH_ARGUMENT: Final = ("scripted", "process")
 
 
 @dataclass(slots=True)
@@ -82,7 +83,8 @@ class ServedRuns:
         return len(self._working)
 
     def start(self, wanted: Wanted) -> str:
-        request, options = _request(wanted), _options(wanted)
+        request = _request(wanted)
+        options = _options(wanted, request)
         self._check_programs(options.runner, options.reviewer)
         return self._carry_out(lambda runs, watch: runs.start(request, options, watch))
 
@@ -252,7 +254,7 @@ class ServedRuns:
     def _check_programs(self, *names: str) -> None:
         """Refuse names that make the user's programs start, unless the user allowed it."""
         for name in names:
-            if name.partition(":")[0] in _WITH_ARGUMENT and not self._programs:
+            if name.partition(":")[0] in WITH_ARGUMENT and not self._programs:
                 raise DeniedError(
                     f"clients may not have {name.partition(':')[0]}: perform or review, which "
                     "starts programs or reads files of the user",
@@ -315,23 +317,14 @@ def _request(wanted: Wanted) -> Request:
     return Request(contract)
 
 
-def _options(wanted: Wanted) -> Options:
-    """Who performs and reviews: as asked, else as the contract says."""
-    said = (wanted.contract or {}).get("runtime_options")
-    options = said if isinstance(said, dict) else {}
-    runner, reviewer = options.get("runner"), options.get("reviewer")
-    if wanted.runner is None and runner in _WITH_ARGUMENT:
-        raise UsageError(
-            f"the contract names the runner {runner}, which needs something behind its name",
-            rule="runner.argument",
-            hint=f'say which: "runner": "{runner}:…"',
-        )
-    return Options(
-        runner=wanted.runner or (runner if isinstance(runner, str) and runner else "builtin"),
-        reviewer=wanted.reviewer
-        or (reviewer if isinstance(reviewer, str) and reviewer else "rules"),
+def _options(wanted: Wanted, request: Request) -> Options:
+    return options_of(
+        request,
+        runner=wanted.runner,
+        reviewer=wanted.reviewer,
         merge=wanted.merge,
         diagnostic=wanted.diagnostic,
+        hint='say which: "runner": "scripted:…" or "process:…"',
     )
 
 

@@ -122,40 +122,14 @@ def read_contract(name: str) -> bytes:
 
 
 def _options(args: argparse.Namespace, request: Request) -> Options:
-    from coilclaw.orchestrator.starting import Options
+    from coilclaw.agents import naming
+    from coilclaw.app.runoptions import options_of
 
-    return Options(
-        runner=args.runner or _runner(_said(request, "runner")),
-        reviewer=args.reviewer or _said(request, "reviewer") or "rules",
+    return options_of(
+        request,
+        runner=args.runner,
+        reviewer=args.reviewer,
         merge=args.merge,
         diagnostic=args.diagnostic,
+        hint=f"say which: --runner, one of {naming.listed()}",
     )
-
-
-def _runner(named: str) -> str:
-    """The runner of the contract; one that needs an argument has to be named with it."""
-    from coilclaw.agents import naming
-    from coilclaw.errors import UsageError
-
-    if named in {"scripted", "process"}:
-        raise UsageError(
-            f"the contract names the runner {named}, which needs something behind its name",
-            rule="runner.argument",
-            hint=f"say which: --runner, one of {naming.listed()}",
-        )
-    return named or "builtin"
-
-
-def _said(request: Request, name: str) -> str:
-    """What a contract says in ``runtime_options``; whether it is valid is the gate's matter."""
-    from coilclaw.contracts.reading import parse
-    from coilclaw.errors import UsageError
-
-    if request.contract is None:
-        return ""
-    try:
-        value = parse(request.contract).get("runtime_options")
-    except UsageError:
-        return ""
-    text = value.get(name) if isinstance(value, dict) else None
-    return text if isinstance(text, str) else ""
