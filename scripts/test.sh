@@ -38,6 +38,9 @@ gate() {
 gate format "$python" -m ruff format --quiet --check --diff .
 gate lint "$python" -m ruff check --quiet .
 gate types "$python" -m mypy --no-error-summary
+for place in environments/*/; do
+    gate "types of $place" env MYPYPATH="$place" "$python" -m mypy --no-error-summary "$place"
+done
 gate imports "$ENVIRONMENT/bin/lint-imports" --no-logo --cache-dir "$caches/import-linter"
 if ((${#failed[@]})); then
     printf 'failed, so no tests were run: %s\n' "${failed[*]}" >&2
@@ -45,4 +48,4 @@ if ((${#failed[@]})); then
 fi
 
 printf '== tests\n'
-"$python" -m pytest --numprocesses "${COILCLAW_TEST_WORKERS:-auto}" --maxprocesses 8 "$@"
+"$python" -m pytest --numprocesses "${COILCLAW_TEST_WORKERS:-auto}" --maxprocesses 8 --dist worksteal "$@"

@@ -22,6 +22,8 @@ _FILE: Final = "the name of one that ships, its directory, or its file"
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    from coilclaw.cli import envfixtures, envselfcheck, envserve
+
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="the environments that ship", allow_abbrev=False)
     describing = actions.add_parser(
@@ -55,15 +57,42 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     for action in (listing, describing, testing):
         add_json(action)
+    envfixtures.declare(
+        actions.add_parser(
+            "fixtures",
+            help="files of others that tests need: what is there, getting them",
+            allow_abbrev=False,
+        )
+    )
+    envselfcheck.declare(
+        actions.add_parser(
+            "selfcheck",
+            help="prove fixtures and judge with a reference compiler",
+            allow_abbrev=False,
+        )
+    )
+    envserve.declare(
+        actions.add_parser(
+            "serve", help="offer an environment over HTTP, on this machine", allow_abbrev=False
+        )
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """List, describe or test."""
+    """List, describe, test, get fixtures, check ourselves or serve."""
+    from coilclaw.cli import envfixtures, envselfcheck, envserve
+
     match args.action:
         case "list":
             return _list(console)
         case "schema":
             return _schema(args.file, console)
+        case "fixtures":
+            return envfixtures.run(args, console)
+        case "selfcheck":
+            return envselfcheck.run(args, console)
+        case "serve":
+            return envserve.run(args, console)
         case _:
             return _test(args, console)
 
@@ -134,7 +163,9 @@ def _test(args: argparse.Namespace, console: Console) -> int:
         if not console.as_json and not case.passed:
             _tell(case, console)
 
-    result = judge.test(Path(args.submission), args.path, params=_params(args.param), observe=tell)
+    result = judge.test(
+        Path(args.submission), args.path, params=params_of(args.param), observe=tell
+    )
     if console.as_json:
         console.data(result.json())
     else:
@@ -142,7 +173,8 @@ def _test(args: argparse.Namespace, console: Console) -> int:
     return DONE if result.solved else FAILED
 
 
-def _params(given: list[str]) -> dict[str, Json]:
+def params_of(given: list[str]) -> dict[str, Json]:
+    """Return the parameters that were given as NAME=VALUE."""
     from coilclaw.errors import UsageError
 
     params: dict[str, Json] = {}

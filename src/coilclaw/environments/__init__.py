@@ -2,4 +2,14 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("authoring", "catalogue", "judging", "results")
+PUBLIC_MODULES: Final = (
+    "authoring",
+    "catalogue",
+    "fixtures",
+    "installing",
+    "judging",
+    "results",
+    "selfchecking",
+    "sessions",
+    "uploads",
+)

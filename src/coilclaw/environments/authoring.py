@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from coilclaw.environments import registry, scope
+from coilclaw.environments import covering, registry, scope
 from coilclaw.environments.checks import (
     CaseFailed,
     CaseSkipped,
@@ -46,10 +46,12 @@ __all__ = [
     "case_path",
     "cases",
     "check",
+    "covers",
     "expect",
     "expect_output",
     "expect_success",
     "fail",
+    "hide",
     "plain_file",
     "run",
     "session_path",
@@ -122,7 +124,8 @@ class Suite:
     ) -> F | Callable[[F], F]:
         """Declare a function that yields ``case(…)``, such as one for each file of a directory.
 
-        It runs before anything is submitted: which cases there are depends on nothing else.
+        It runs before anything is submitted: which cases there are depends on nothing else than
+        the fields of its path and parameters that have a default.
         """
 
         def declare(made: F) -> F:
@@ -196,3 +199,13 @@ def session_path() -> Path:
 def case_path() -> Path:
     """A directory of the running case's own, empty at first, gone when it is over."""
     return scope.current().directory
+
+
+def hide(path: Path) -> None:
+    """Keep a file or directory from the programs that this handler runs from now on."""
+    scope.current().hide(path)
+
+
+def covers() -> bool:
+    """Whether ``run(without=…)`` can tell here what was used; else it is hidden at best."""
+    return covering.possible(scope.current().support)

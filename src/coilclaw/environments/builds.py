@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.canonical import encode
 from coilclaw.domain.files import RegularFile, Symlink
 from coilclaw.domain.treediff import EntryType
 from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
@@ -112,7 +111,9 @@ class Builds:
 
     def _key(self, snapshot: Snapshot, version: str, params: Mapping[str, Json]) -> str:
         """Name what a build depends on; two commits of the same files are one submission."""
-        whole = hashlib.sha256(encode({"params": dict(params), "version": version}))
+        # Parameters may be fractions, which no record holds.
+        asked = json.dumps({"params": dict(params), "version": version}, sort_keys=True)
+        whole = hashlib.sha256(asked.encode())
         whole.update(snapshot.tree.encode())
         for path, kind, _ in self._snapshots.files(snapshot.id):
             if kind is EntryType.DIRECTORY:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import ProcessFault
+from coilclaw.environments import covering
+from coilclaw.errors import EnvironmentFault, ProcessFault
 from coilclaw.tools.shellenv import search_path
 from coilclaw.workspace import environment
-from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
+from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox, landlock_can_hide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coilclaw.environments.covering import Cover
     from coilclaw.environments.scope import Scope
     from coilclaw.workspace.sandbox import SandboxSupport
 
@@ -43,32 +46,77 @@ class Limits:
     """Processes at once, where a sandbox of its own makes them countable."""
 
 
-def confined(scope: Scope) -> Sandbox:
-    """Return the sandbox of a program: it reads the system, tools and the session, no more.
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """The sandbox of a program, and the files that are to be covered in it."""
+
+    writable: tuple[Path, ...]
+    readable: tuple[Path, ...]
+    hidden: tuple[Path, ...]
+    originals: tuple[Path, ...] = ()
+
+    def sandbox(self, cover: Cover | None = None) -> Sandbox:
+        """Return the sandbox; without a cover, what would be covered is hidden if it can be."""
+        plain = Sandbox("auto", writable=self.writable, readable=self.readable, hidden=self.hidden)
+        if cover is not None:
+            return replace(plain, replaced=cover.pairs)
+        hidden = (*self.hidden, *self.originals)
+        if not self.originals or not _can_hide(self.readable, hidden):
+            return plain
+        return replace(plain, hidden=hidden)
+
+
+def confined(
+    scope: Scope,
+    without: Sequence[Path] = (),
+    *,
+    shown: tuple[Path, ...] = (),
+) -> Confined:
+    """Return what a program is held to: it reads the system, tools and the session, no more.
 
     It writes its own directory and its temporary files only. It has no network.
     """
     tools = tool_places(os.environ.get("PATH", ""))
-    hidden = [*scope.hidden, FIXTURES, *_credentials(tools)]
-    return Sandbox(
-        "auto",
+    away = covering.directories(without)
+    hidden = [*scope.hidden, FIXTURES, *_credentials(tools), *away]
+    readable = (*SYSTEM_PATHS, *tools, scope.session, *shown)
+    return Confined(
         writable=(scope.directory, scope.temporary),
-        readable=(*SYSTEM_PATHS, *tools, scope.session),
+        readable=readable,
         hidden=tuple(path for path in hidden if path.exists()),
+        originals=covering.coverable(scope, without, readable) if without else (),
     )
+
+
+@cache
+def _can_hide(readable: tuple[Path, ...], hidden: tuple[Path, ...]) -> bool:
+    """Whether so many files can be withheld by Landlock; it is slow to find out."""
+    try:
+        landlock_can_hide(Sandbox("auto", readable=readable, hidden=hidden))
+    except EnvironmentFault:
+        return False
+    return True
 
 
 def environ(scope: Scope, more: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a program, at home among its temporary files."""
-    rust = _rust()
+    found = tool_environ() if scope.slot is None else scope.slot.environ
     return {
-        "PATH": program_path(os.environ.get("PATH", "")),
+        **found,
         "HOME": str(scope.temporary),
         "TMPDIR": str(scope.temporary),
         "LANG": "C.UTF-8",
+        **more,
+    }
+
+
+def tool_environ() -> dict[str, str]:
+    """Return where tools are; finding out takes longer than a small program does."""
+    rust = _rust()
+    return {
+        "PATH": program_path(os.environ.get("PATH", "")),
         # It is looked for in the home, and that is another one here.
         **({RUST: str(rust)} if rust else {}),
-        **more,
     }
 
 

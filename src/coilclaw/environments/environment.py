@@ -7,7 +7,12 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.environments.naming import check_path, name_of, unknown_path
-from coilclaw.environments.parameters import Parameter, parameters_of, parameters_schema
+from coilclaw.environments.parameters import (
+    Parameter,
+    bind_named,
+    parameters_of,
+    parameters_schema,
+)
 from coilclaw.environments.registry import CaseSpec
 from coilclaw.errors import UsageError
 
@@ -52,22 +57,24 @@ class Environment:
     setup: Hook | None
     teardown: Hook | None
 
-    def select(self, path: str = "") -> Selection:
+    def select(self, path: str = "", given: Mapping[str, Json] | None = None) -> Selection:
         """Return the cases at a path: of a case, a shard, a suite, or all of them.
 
-        The text of a template stands for all that it stands for.
+        The text of a template stands for all that it stands for. Which cases there are may depend
+        on the parameters that are given.
         """
         wanted = check_path(path)
         segments = tuple(wanted.split("/")) if wanted else ()
-        found = [case for case in self._planned(segments) if _matches(segments, case)]
+        planned = self._planned(segments, given or {})
+        found = [case for case in planned if _matches(segments, case)]
         if not found:
-            raise unknown_path(wanted, self.paths()) if wanted else _empty(self.file)
+            raise unknown_path(wanted, self.paths(given)) if wanted else _empty(self.file)
         literal = all(_is_below(case.id, wanted) for case in found) if wanted else True
         return Selection(wanted if literal else _shared(found), tuple(found))
 
-    def paths(self) -> Iterator[str]:
+    def paths(self, given: Mapping[str, Json] | None = None) -> Iterator[str]:
         """Yield every path that can be asked for: suites, shards and cases."""
-        for case in self._planned(()):
+        for case in self._planned((), given or {}):
             parts = case.id.split("/")
             for end in range(1, len(parts) + 1):
                 yield "/".join(parts[:end])
@@ -76,6 +83,9 @@ class Environment:
         """Refuse a parameter that nobody takes."""
         takers = [(case.parameters, case.fixed) for case in selection.cases]
         takers += [(hook.parameters, {}) for hook in (self.setup, self.teardown) if hook]
+        takers += [
+            (entry.parameters, dict.fromkeys(entry.fields)) for entry in self.entries if entry.many
+        ]
         known = {
             one.name
             for parameters, fixed in takers
@@ -114,15 +124,15 @@ class Environment:
             "has_teardown": self.teardown is not None,
             "setup_params_schema": parameters_schema(self.setup.parameters) if self.setup else None,
             "tests": tests,
-            "cases": [case.id for case in self._planned(())],
+            "cases": [case.id for case in self._planned((), {})],
         }
 
-    def _planned(self, segments: tuple[str, ...]) -> Iterator[Planned]:
+    def _planned(self, segments: tuple[str, ...], given: Mapping[str, Json]) -> Iterator[Planned]:
         """Yield the cases in the order of their declaration; most others are not even made."""
         seen: set[str] = set()
         suites: set[str] = set()
         for entry in self.entries:
-            for case in _cases_of(entry, segments):
+            for case in _cases_of(entry, segments, given):
                 parts = case.id.split("/")
                 above = {"/".join(parts[:end]) for end in range(1, len(parts))}
                 if case.id in seen or case.id in suites or above & seen:
@@ -139,17 +149,21 @@ class Environment:
                 yield case
 
 
-def _cases_of(entry: Entry, segments: tuple[str, ...]) -> Iterator[Planned]:
+def _cases_of(
+    entry: Entry, segments: tuple[str, ...], given: Mapping[str, Json]
+) -> Iterator[Planned]:
     template = tuple(name.text for name in entry.names)
     for chosen in product(*(list(name.expand()) for name in entry.names)):
         parts = tuple(text for text, _ in chosen)
         if not _agree(segments, parts, template):
             continue
-        values: dict[str, Value] = {key: one for _, given in chosen for key, one in given.items()}
+        values: dict[str, Value] = {key: one for _, made in chosen for key, one in made.items()}
         known = {one.name for one in entry.parameters}
         fixed = {key: one for key, one in values.items() if key in known}
         if entry.many:
-            yield from _generated(entry, "/".join(parts), fixed)
+            path = "/".join(parts)
+            what = f"the cases of {path or 'the environment'}"
+            yield from _generated(entry, path, fixed, bind_named(entry.parameters, given, what))
         else:
             yield Planned(
                 "/".join(parts),
@@ -161,8 +175,10 @@ def _cases_of(entry: Entry, segments: tuple[str, ...]) -> Iterator[Planned]:
             )
 
 
-def _generated(entry: Entry, path: str, fixed: Mapping[str, object]) -> Iterator[Planned]:
-    made = entry.handler(**fixed)
+def _generated(
+    entry: Entry, path: str, fixed: Mapping[str, object], asked: Mapping[str, object]
+) -> Iterator[Planned]:
+    made = entry.handler(**{**asked, **fixed})
     if not hasattr(made, "__iter__"):
         raise UsageError(
             f"the function of the cases of {path or 'the environment'} returned no cases",

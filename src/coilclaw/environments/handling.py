@@ -16,12 +16,11 @@ from coilclaw.environments.difference import first_difference
 from coilclaw.environments.parameters import bind
 from coilclaw.environments.results import Case
 from coilclaw.environments.scope import Scope, ScopeOver
+from coilclaw.environments.slots import Slot
 from coilclaw.errors import CoilClawError
-from coilclaw.workspace.removal import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from coilclaw.environments.environment import Planned
     from coilclaw.environments.parameters import Documents
@@ -46,20 +45,31 @@ class Handling:
     request: Request
     documents: Documents
     scopes: WeakSet[Scope] = field(default_factory=WeakSet)
+    slots: list[Slot] = field(default_factory=list)
 
     def check(self, cases: Iterable[Planned]) -> None:
         """Refuse parameters that do not fit, before anything is built."""
         for case in cases:
             bind(case.parameters, case.fixed, self.request.params, self.documents, case.id)
 
-    def scope(self, directory: Path, timeout_s: float) -> Scope:
+    def slot(self) -> Slot:
+        """Make a place for cases to run in, one after the other."""
+        scratch, number = self.request.scratch, len(self.slots)
+        slot = Slot(scratch / f"slot-{number}", scratch / f"apart-{number}")
+        self.slots.append(slot)
+        return slot
+
+    def scope(self, timeout_s: float, slot: Slot | None = None) -> Scope:
+        """The scope of a case in its slot, or of a setup or teardown in the submission."""
+        session = self.request.session
         scope = Scope(
-            session=self.request.session,
-            directory=directory,
-            temporary=self.request.scratch / f"{directory.name}.tmp",
+            session=session,
+            directory=session if slot is None else slot.case,
+            temporary=self.request.scratch / "setup.tmp" if slot is None else slot.temporary,
             support=self.request.support,
             timeout_s=timeout_s,
             hidden=self.request.hidden,
+            slot=slot,
         )
         self.scopes.add(scope)
         return scope
@@ -68,11 +78,13 @@ class Handling:
         """End everything that runs, because nobody is left to hear of it."""
         for scope in list(self.scopes):
             scope.end()
+        for slot in self.slots:
+            slot.close()
 
     def hook(self, hook: Hook, what: str) -> Trouble | None:
         """Call the setup or the teardown; ``None`` if it went well."""
         given = bind(hook.parameters, {}, self.request.params, self.documents, f"the {what}")
-        scope = self.scope(self.request.session, hook.timeout_s)
+        scope = self.scope(hook.timeout_s)
         try:
             with scopes.entered(scope):
                 _call(hook.handler, given)
@@ -94,7 +106,6 @@ class Handling:
         """Run one case to its end; an exception in it is a failed case."""
         began = time.monotonic()
         try:
-            scope.directory.mkdir(parents=True)
             arguments = bind(
                 planned.parameters,
                 planned.fixed,
@@ -107,8 +118,8 @@ class Handling:
         except BaseException as problem:  # noqa: BLE001 - the author's code may raise anything
             return _failed(planned, scope, problem, _since(began))
         finally:
-            remove_tree(scope.directory)
-            remove_tree(scope.temporary)
+            if scope.slot is not None:
+                scope.slot.tidy()
         return Case(
             id=planned.id, status="passed", duration_ms=_since(began), log=scope.log() or None
         )

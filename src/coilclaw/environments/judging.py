@@ -16,7 +16,7 @@ from coilclaw.environments.builds import Builds
 from coilclaw.environments.containment import RUST
 from coilclaw.environments.results import Case, Result
 from coilclaw.environments.wire import MAX_MESSAGE_BYTES, Request
-from coilclaw.errors import EnvironmentFault, Stopped, UsageError
+from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
 from coilclaw.workspace import environment, process
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _WORKER: Final = "coilclaw.environments.worker"
 _SCHEMA_TIMEOUT_S: Final = 120.0
 _CLOSE_GRACE_S: Final = 5.0
 _TOLD: Final = 2000
+_KEPT: Final = (RUST, "COILCLAW_HOME")
 
 
 @dataclass(slots=True)
@@ -91,6 +92,15 @@ class Judge:
         if heard.schema is None:
             raise _lost("it said nothing about its tests", self.place)
         return heard.schema
+
+    def cases(self, path: str = "", *, params: Mapping[str, Json] | None = None) -> tuple[str, ...]:
+        """The ids of the cases at a path, with these parameters; nothing is built or run."""
+        with self._builds.scratch() as scratch:
+            request = self._request("select", scratch, scratch, path, params)
+            heard, _ = self._ask(request, _SCHEMA_TIMEOUT_S, None, _Heard())
+        if heard.ids is None:
+            raise _lost("it said nothing about its cases", self.place)
+        return heard.ids
 
     def test(
         self,
@@ -157,7 +167,7 @@ class Judge:
             [sys.executable, "-P", "-B", "-X", "utf8", "-m", _WORKER],
             cwd=request.scratch,
             timeout_s=timeout_s,
-            env=_environ(),
+            env=worker_environ(),
             cancel=cancel,
         ) as live:
             _send(live, request)
@@ -194,7 +204,7 @@ class Judge:
             case {"kind": "done"}:
                 heard.done = True
             case {"kind": "problem"}:
-                raise _problem(said)
+                raise problem_of(said)
             case _:
                 raise _lost("it said something that is not understood", self.place)
 
@@ -228,13 +238,15 @@ def _send(live: LiveProcess, request: Request) -> None:
         return  # how it ended says why
 
 
-def _environ() -> dict[str, str]:
+def worker_environ() -> dict[str, str]:
+    """The environment of a process that runs an environment's code."""
     package = str(Path(coilclaw.__file__).parents[1])
-    kept = {RUST: os.environ[RUST]} if RUST in os.environ else {}
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {**environment.minimal(), **kept, "PYTHONPATH": package}
 
 
-def _problem(said: dict[str, Json]) -> Exception:
+def problem_of(said: dict[str, Json]) -> CoilClawError:
+    """The error that such a process told of."""
     kind = UsageError if said.get("usage") else EnvironmentFault
     hint = said.get("hint")
     problem = kind(

@@ -54,7 +54,7 @@ class Parameter:
 def parameters_of(handler: Callable[..., object], what: str) -> tuple[Parameter, ...]:
     """Read the parameters of a handler; each needs a name and an annotation that can be held."""
     try:
-        hints = typing.get_type_hints(handler)
+        hints = _hints(handler)
         signature = inspect.signature(handler)
     except (NameError, TypeError, ValueError) as problem:
         raise UsageError(
@@ -78,6 +78,14 @@ def parameters_of(handler: Callable[..., object], what: str) -> tuple[Parameter,
             schema_of(parameter.type, f"{name} of {what}")
         found.append(parameter)
     return tuple(found)
+
+
+def _hints(handler: Callable[..., object]) -> dict[str, object]:
+    """The annotations of the parameters; what is returned may be a name known to checkers only."""
+    whole = inspect.unwrap(handler)
+    named = {key: one for key, one in inspect.get_annotations(whole).items() if key != "return"}
+    holder = types.SimpleNamespace(__annotations__=named)
+    return typing.get_type_hints(holder, globalns=getattr(whole, "__globals__", {}))
 
 
 def schema_of(kind: object, where: str, depth: int = 0) -> dict[str, Json]:
@@ -173,6 +181,17 @@ def bind(
                 hint=f"--param {parameter.name}=VALUE",
             )
     return arguments
+
+
+def bind_named(
+    parameters: tuple[Parameter, ...], given: Mapping[str, Json], what: str
+) -> dict[str, object]:
+    """Return the arguments among these that were given, each as its annotation wants it."""
+    return {
+        one.name: value_of(one.type, given[one.name], f"the parameter {one.name} of {what}")
+        for one in parameters
+        if one.name in given and not one.is_documents
+    }
 
 
 def _one_of(kinds: tuple[object, ...], kind: object, value: object, where: str) -> object:

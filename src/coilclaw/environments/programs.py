@@ -6,14 +6,16 @@ import os
 import select
 import signal as signals
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.environments import containment
+from coilclaw.environments import containment, covering
 from coilclaw.environments import scope as scopes
+from coilclaw.environments.boxes import Errand
 from coilclaw.environments.checks import CaseFailed
 from coilclaw.environments.containment import Limits
+from coilclaw.environments.covering import Cover
 from coilclaw.environments.scope import Scope, ScopeOver
 from coilclaw.errors import ProcessFault, UsageError
 from coilclaw.workspace import environment, process
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from coilclaw.environments.boxes import Box
     from coilclaw.workspace.process import LiveProcess, ProcessResult
+    from coilclaw.workspace.sandbox import Sandbox
 
 OUTPUT_BYTES: Final = 2**20
 MAX_LINE_BYTES: Final = 2**20
@@ -52,6 +56,8 @@ class RunResult:
     truncated: bool = False
     duration_ms: int = 0
     stdout_bytes: bytes = b""
+    touched: tuple[str, ...] = ()
+    """The files among ``without`` that it opened or executed."""
 
     @property
     def ok(self) -> bool:
@@ -67,33 +73,45 @@ def run(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     limits: Limits = DEFAULT_LIMITS,
     output_bytes: int = OUTPUT_BYTES,
+    without: Sequence[Path] = (),
+    shared: bool = False,
 ) -> RunResult:
     """Run a program of the submission to its end, confined; one text is a line for the shell.
 
     A program that is not there ends with exit code 127, as in a shell. Its directory is the case's
-    own, and while the submission is being built, the submission's.
+    own, and while the submission is being built, the submission's. ``without`` names files that it
+    must not use: stand-ins are in their places, and ``touched`` tells of it. ``shared`` has it run
+    in a sandbox that the cases of a slot share one after the other, which is quicker to start.
     """
     scope = scopes.current()
     plan = _Plan.of(command, cwd, env, timeout_s, limits, scope)
     if isinstance(plan, RunResult):
         return plan
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    done = process.run(
-        plan.argv,
-        cwd=plan.cwd,
-        timeout_s=plan.timeout_s,
-        env=plan.env,
-        stdin=given,
-        limit_bytes=output_bytes,
-        sandbox=containment.confined(scope),
-        support=scope.support,
-        cancel=scope.cancel,
-    )
+    if shared and scope.slot is not None and covering.possible(scope.support):
+        box = scope.slot.box(scope, tuple(without))
+        errand = plan.errand(given, output_bytes, first=scope.slot.is_first(scope))
+        return _boxed(box, errand, scope)
+    sandbox, cover = _covered(scope, without)
+    with ExitStack() as covers:
+        covers.callback(cover.close)
+        done = process.run(
+            plan.limited(scope),
+            cwd=plan.cwd,
+            timeout_s=plan.timeout_s,
+            env=plan.env,
+            stdin=given,
+            limit_bytes=output_bytes,
+            sandbox=sandbox,
+            support=scope.support,
+            cancel=scope.cancel,
+        )
+        touched = cover.touched()
     if done.outcome == "cancelled":
         raise ScopeOver
     if done.outcome == "timed_out":
         scope.remaining()  # raises if it was the case's own time
-    return _result(done)
+    return replace(_result(done), touched=touched)
 
 
 def start(
@@ -103,23 +121,28 @@ def start(
     env: Mapping[str, str] | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     limits: Limits = DEFAULT_LIMITS,
+    without: Sequence[Path] = (),
 ) -> Program:
     """Start a program of the submission to speak with it line by line; it ends with the case."""
     scope = scopes.current()
     plan = _Plan.of(command, cwd, env, timeout_s, limits, scope)
     if isinstance(plan, RunResult):
         raise CaseFailed(plan.stderr, kind="missing")
-    live = process.open(
-        plan.argv,
-        cwd=plan.cwd,
-        timeout_s=plan.timeout_s,
-        env=plan.env,
-        limit_bytes=OUTPUT_BYTES,
-        sandbox=containment.confined(scope),
-        support=scope.support,
-        cancel=scope.cancel,
-    )
-    program = Program(live, plan.timeout_s, scope)
+    sandbox, cover = _covered(scope, without)
+    with ExitStack() as covers:
+        covers.callback(cover.close)
+        live = process.open(
+            plan.limited(scope),
+            cwd=plan.cwd,
+            timeout_s=plan.timeout_s,
+            env=plan.env,
+            limit_bytes=OUTPUT_BYTES,
+            sandbox=sandbox,
+            support=scope.support,
+            cancel=scope.cancel,
+        )
+        program = Program(live, plan.timeout_s, scope, cover)
+        covers.pop_all()  # it is the program's from now on
     scope.started.append(program)
     return program
 
@@ -127,8 +150,9 @@ def start(
 class Program:
     """A program that runs while a test speaks with it; leaving the ``with`` block ends it."""
 
-    def __init__(self, live: LiveProcess, timeout_s: float, scope: Scope) -> None:
+    def __init__(self, live: LiveProcess, timeout_s: float, scope: Scope, cover: Cover) -> None:
         self._live = live
+        self._cover = cover
         self._timeout_s = timeout_s
         self._scope = scope
         self._held = b""
@@ -168,16 +192,22 @@ class Program:
                     os.killpg(self._live.pid, signals.SIGKILL)
                 # Were its input closed before it is dead, it could still act on that.
                 self._live.wait(_KILL_S)
-            self._result = _result(self._live.close(0.0))
+            self._result = self._ended()
 
     def close(self, grace_s: float = DEFAULT_TIMEOUT_S) -> RunResult:
         """Close its input and wait for its end; one that does not end in time is killed."""
         if self._result is None:
             self._live.stdin.close()
             ended = self._live.wait(min(grace_s, self._timeout_s))
-            done = _result(self._live.close(0.0))
+            done = self._ended()
             self._result = done if ended is not None else replace(done, timed_out=True)
         return self._result
+
+    def _ended(self) -> RunResult:
+        done = _result(self._live.close(0.0))
+        touched = self._cover.touched()
+        self._cover.close()
+        return replace(done, touched=touched)
 
     def _more(self, until: float, timeout_s: float) -> bytes:
         poll = select.poll()
@@ -215,6 +245,16 @@ class _Plan:
     cwd: str
     env: dict[str, str]
     timeout_s: float
+    limits: Limits
+
+    def limited(self, scope: Scope) -> list[str]:
+        """The argv that starts it within its limits."""
+        return containment.limited(self.argv, self.limits, self.timeout_s, scope.support)
+
+    def errand(self, stdin: bytes, output_bytes: int, *, first: bool) -> Errand:
+        return Errand(
+            self.argv, self.cwd, self.env, stdin, self.timeout_s, self.limits, output_bytes, first
+        )
 
     @classmethod
     def of(
@@ -237,21 +277,56 @@ class _Plan:
             program = environment.find_program(argv[0], given, str(directory))
         except ProcessFault as fault:
             return RunResult("", fault.message, NOT_FOUND)
-        line = containment.limited([program, *argv[1:]], limits, seconds, scope.support)
-        return cls(line, str(directory), given, seconds)
+        return cls([program, *argv[1:]], str(directory), given, seconds, limits)
 
 
-def _result(done: ProcessResult) -> RunResult:
-    number = done.signal
-    code = done.exit_code
-    if number is None and code is not None and code > _SIGNAL_BASE:
-        # A shell, and the first process of a namespace, say it this way.
-        number = code - _SIGNAL_BASE if code - _SIGNAL_BASE < signals.NSIG else None
+def _covered(scope: Scope, without: Sequence[Path]) -> tuple[Sandbox, Cover]:
+    """Return the sandbox of one program, with a cover of its own if it is to be without a file."""
+    plan = containment.confined(scope, without)
+    if not plan.originals or not covering.possible(scope.support):
+        return plan.sandbox(), Cover.of_nothing()
+    scope.covers += 1
+    # Beside what its programs may write, where they do not see it.
+    cover = Cover(scope.apart / f"cover-{scope.covers}", plan.originals)
+    return plan.sandbox(cover), cover
+
+
+def _boxed(box: Box, errand: Errand, scope: Scope) -> RunResult:
+    for argument in errand.argv:
+        if not environment.can_be_passed(argument):
+            raise UsageError("an argument holds a NUL", rule="environment.run")
+    began = time.monotonic()
+    done = box.run(errand, scope.cancel)
+    if done.cancelled:
+        raise ScopeOver
+    if done.timed_out:
+        scope.remaining()
+    lost = done.code is None and not done.timed_out
     return RunResult(
         stdout=done.stdout.data.decode("utf-8", "replace"),
         stderr=done.stderr.text(),
-        exit_code=code,
-        signal=number,
+        exit_code=done.code,
+        signal=signals.SIGKILL if lost else _signal_of(done.code),
+        timed_out=done.timed_out,
+        truncated=bool(done.stdout.dropped),
+        duration_ms=int((time.monotonic() - began) * 1000),
+        stdout_bytes=done.stdout.data,
+        touched=box.cover.touched(),
+    )
+
+
+def _signal_of(code: int | None) -> int | None:
+    """The signal that a shell, or the first process of a namespace, means by an exit code."""
+    number = (code or 0) - _SIGNAL_BASE
+    return number if 0 < number < signals.NSIG else None
+
+
+def _result(done: ProcessResult) -> RunResult:
+    return RunResult(
+        stdout=done.stdout.data.decode("utf-8", "replace"),
+        stderr=done.stderr.text(),
+        exit_code=done.exit_code,
+        signal=_signal_of(done.exit_code) if done.signal is None else done.signal,
         timed_out=done.outcome == "timed_out",
         truncated=bool(done.stdout.dropped),
         duration_ms=int(done.duration_s * 1000),

@@ -160,10 +160,11 @@ def _hold_to_annotations(entry: Entry, what: str) -> None:
                 for value in values:
                     value_of(known[one].type, value, f"the value of {one} in {what}")
     if entry.many:
-        more = sorted(known.keys() - seen)
-        if more:
-            raise UsageError(
-                f"{what} depend on {', '.join(more)}, which no template names",
-                rule="environment.parameter",
-                hint="which cases there are must be known before anything is submitted",
-            )
+        for asked in entry.parameters:
+            if asked.name not in seen and (asked.required or asked.is_documents):
+                raise UsageError(
+                    f"{what} depend on {asked.name}, which no template names",
+                    rule="environment.parameter",
+                    hint="which cases there are must be known before anything is submitted: "
+                    "give it a default",
+                )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coilclaw.environments.handling import Handling
     from coilclaw.environments.results import Case
     from coilclaw.environments.scope import Scope
+    from coilclaw.environments.slots import Slot
 
 GRACE_S: Final = 3.0
 """How long a handler whose time is up may take to notice it: its programs are killed meanwhile."""
@@ -26,6 +27,7 @@ GRACE_S: Final = 3.0
 class _Underway:
     planned: Planned
     scope: Scope
+    slot: Slot
 
     @property
     def deadline(self) -> float:
@@ -41,13 +43,19 @@ def run_cases(
     the process ends without it.
     """
     waiting = list(enumerate(cases))[::-1]
+    free: list[Slot] = []
+    made: list[Slot] = []
     underway: dict[int, _Underway] = {}
     over: queue.SimpleQueue[tuple[int, Case]] = queue.SimpleQueue()
     while waiting or underway:
         while waiting and len(underway) < max(jobs, 1):
             index, planned = waiting.pop()
-            scope = handling.scope(handling.request.scratch / f"case-{index}", planned.timeout_s)
-            underway[index] = _Underway(planned, scope)
+            if not free:
+                made.append(handling.slot())
+                free.append(made[-1])
+            slot = free.pop()
+            scope = handling.scope(planned.timeout_s, slot)
+            underway[index] = _Underway(planned, scope, slot)
             threading.Thread(
                 target=_perform, args=(index, underway[index], handling, over), daemon=True
             ).start()
@@ -56,14 +64,17 @@ def run_cases(
             index, case = over.get(timeout=max(first - time.monotonic(), 0.0) + GRACE_S)
         except queue.Empty:
             for index, one in _late(underway):
+                # Its handler may still be at work in the slot: nobody else gets that.
                 one.scope.end()
                 # Cancelled it may end after all, and then what it says comes too late.
                 report(overdue(one.planned, one.scope))
                 del underway[index]
             continue
         if index in underway:
-            del underway[index]
+            free.append(underway.pop(index).slot)
             report(case)
+    for slot in made:
+        slot.close()
 
 
 def _late(underway: dict[int, _Underway]) -> list[tuple[int, _Underway]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from coilclaw.environments.slots import Slot
     from coilclaw.workspace.sandbox import SandboxSupport
 
 _KEPT: Final = 4 * MAX_LOG
@@ -45,11 +46,14 @@ class Scope:
     support: SandboxSupport
     timeout_s: float
     hidden: tuple[Path, ...] = ()
+    slot: Slot | None = None
+    """Where the cases run among which this is one, if it is."""
     began: float = field(default_factory=time.monotonic)
     cancel: Cancellation = field(default_factory=Cancellation)
     started: list[Running] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     size: int = 0
+    covers: int = 0
 
     def remaining(self) -> float:
         """Seconds left; with none left it is over."""
@@ -57,6 +61,17 @@ class Scope:
         if left <= 0 or self.cancel.cancelled:
             raise ScopeOver
         return left
+
+    @property
+    def apart(self) -> Path:
+        """A place of the judge's own, which programs do not see."""
+        above = self.slot.apart if self.slot is not None else self.temporary.parent
+        return above / f"{self.temporary.name}.apart"
+
+    def hide(self, path: Path) -> None:
+        """Keep a place from the programs that are started from now on."""
+        if path not in self.hidden:
+            self.hidden = (*self.hidden, path)
 
     def say(self, text: str) -> None:
         """Add to the log, which keeps its beginning."""

@@ -75,21 +75,25 @@ def main() -> int:
         else:
             _test(environment, request, answers)
     except CoilClawError as problem:
-        answers.say(
-            "problem",
-            rule=problem.rule,
-            message=problem.message,
-            hint=problem.hint,
-            where=problem.where,
-            usage=isinstance(problem, UsageError),
-        )
+        answers.say("problem", **told(problem))
         return 1
     answers.say("done")
     return 0
 
 
+def told(problem: CoilClawError) -> dict[str, Json]:
+    """An error as it is said to the judge."""
+    return {
+        "rule": problem.rule,
+        "message": problem.message,
+        "hint": problem.hint,
+        "where": problem.where,
+        "usage": isinstance(problem, UsageError),
+    }
+
+
 def _test(environment: Environment, request: Request, answers: Answers) -> None:
-    selection = environment.select(request.path)
+    selection = environment.select(request.path, request.params)
     environment.check_given(request.params, selection)
     handling = Handling(request, Documents(request.session))
     handling.check(selection.cases)

@@ -4,6 +4,7 @@ from typing import Final
 
 PUBLIC_MODULES: Final = (
     "agent",
+    "envserver",
     "feed",
     "gathering",
     "listening",

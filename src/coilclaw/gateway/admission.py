@@ -16,9 +16,12 @@ from coilclaw.gateway.faults import refused
 from coilclaw.gateway.token import presented
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from coilclaw.errors import UsageError
+    from coilclaw.errors import CoilClawError, UsageError
     from coilclaw.gateway.hosts import Hosts
     from coilclaw.gateway.ratelimit import RateLimit
     from coilclaw.gateway.settings import GatewaySettings
@@ -36,10 +39,15 @@ class Admission:
     """Wraps an application; what it does not admit is answered here."""
 
     app: ASGIApp
-    token: bytes
+    token: bytes | None
+    """``None`` where everybody on this machine may ask."""
     hosts: Hosts
     rate: RateLimit
     settings: GatewaySettings
+    media: frozenset[bytes] = frozenset({_JSON})
+    """What a body may be."""
+    answer: Callable[[CoilClawError, str], Response] = problem_response
+    """Makes the answer that says what is wrong, for a path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,7 +56,7 @@ class Admission:
         if problem is None:
             await self.app(scope, receive, send)
         else:
-            await problem_response(problem, scope["path"])(scope, receive, send)
+            await self.answer(problem, scope["path"])(scope, receive, send)
 
     def _problem(self, scope: Scope) -> UsageError | None:
         headers: dict[bytes, bytes] = {}
@@ -74,7 +82,7 @@ class Admission:
             return refused(
                 "host.foreign",
                 "this is not a name that we are reached under",
-                "use the address that 'coilclaw serve' printed, or --allow-host NAME",
+                "use the address that was printed when it began to listen, or --allow-host NAME",
             )
         origin = headers.get(b"origin")
         foreign = origin is not None and not self.hosts.knows_origin(
@@ -86,20 +94,21 @@ class Admission:
 
     def _unknown(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
         query = scope["query_string"].lower()
-        if query and (self.token in query or _names_a_token(query)):
+        told = self.token is not None and self.token in query
+        if query and (told or _names_a_token(query)):
             return refused(
                 "auth.query",
                 "a token in the address would be logged and remembered along the way",
                 "send it as 'Authorization: Bearer TOKEN'",
             )
-        if scope["path"] == HEALTH:
+        if scope["path"] == HEALTH or self.token is None:
             return None
         given = headers.get(b"authorization")
         if given is None:
             return refused(
                 "auth.missing",
                 "there is no token with this request",
-                "send 'Authorization: Bearer TOKEN'; the file that 'coilclaw serve' names holds it",
+                "send 'Authorization: Bearer TOKEN'; the file that was named at the start holds it",
             )
         if not presented(given, self.token):
             return refused("auth.wrong", "this is not the token")
@@ -117,8 +126,9 @@ class Admission:
             return refused("body.large", f"a body has at most {most} bytes")
         if scope["method"] in _WITH_BODY and (chunked or length.strip(b"0")):
             kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-            if kind != _JSON:
-                return refused("body.type", "a body must be application/json")
+            if kind not in self.media:
+                wanted = b" or ".join(sorted(self.media)).decode("ascii")
+                return refused("body.type", f"a body must be {wanted}")
         return None
 
 

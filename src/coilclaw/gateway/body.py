@@ -48,8 +48,8 @@ def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> di
     try:
         value = json.loads(
             data.decode("utf-8") if data else "{}",
-            parse_constant=_no_constant,
-            object_pairs_hook=_no_twins,
+            parse_constant=no_constant,
+            object_pairs_hook=no_twins,
         )
     except (ValueError, RecursionError):
         raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
@@ -125,11 +125,11 @@ def _number(text: str) -> Json:
     return int(text) if plain else text
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _no_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def no_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     """Refuse a key that is there twice: two readers could take it for two things."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -6,11 +6,16 @@ import json
 import logging
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from coilclaw.errors import UsageError
+
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from uvicorn.protocols.http.h11_impl import H11Protocol as _Connection
 
+    from coilclaw.domain.messages import Json
+    from coilclaw.errors import CoilClawError
     from coilclaw.gateway.settings import GatewaySettings
 else:
     _Connection = object
@@ -20,17 +25,22 @@ _log = logging.getLogger(__name__)
 _HEAD_LARGE: Final = 431
 
 
-def bounded_protocol(settings: GatewaySettings) -> type[asyncio.Protocol]:
+def bounded_protocol(
+    settings: GatewaySettings, form: Callable[[CoilClawError], dict[str, Json]]
+) -> type[asyncio.Protocol]:
     """Make the class of connections; the library is loaded here and not before."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    return type("BoundedProtocol", (Bounded, H11Protocol), {"settings": settings})
+    own = {"settings": settings, "form": staticmethod(form)}
+    return type("BoundedProtocol", (Bounded, H11Protocol), own)
 
 
 class Bounded(_Connection):
     """A connection; whoever is too slow to ask, or to take the answer, is let go."""
 
     settings: ClassVar[GatewaySettings]
+    form: Callable[[CoilClawError], dict[str, Json]]
+    """Makes the body that says what went wrong."""
     _asking: asyncio.TimerHandle | None = None
     """Runs until the headers of a request are complete."""
     _unread: asyncio.TimerHandle | None = None
@@ -106,7 +116,7 @@ class Bounded(_Connection):
         else:
             status, rule = 400, "http.malformed"
             message = "this is not a request of HTTP/1.1"
-        said = {"error": {"rule": rule, "message": message}}
+        said = self.form(UsageError(message, rule=rule))
         return status, json.dumps(said).encode("ascii")
 
     @property

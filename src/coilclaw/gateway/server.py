@@ -12,16 +12,15 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from coilclaw.errors import UsageError
-from coilclaw.gateway import lifetime
+from coilclaw.gateway import faults, lifetime
 from coilclaw.gateway.application import application
 from coilclaw.gateway.chain import ChainWatch
 from coilclaw.gateway.completions import Completions
 from coilclaw.gateway.conversing import Conversing
 from coilclaw.gateway.endpoints import Endpoints
 from coilclaw.gateway.hosts import Hosts, bracketed
-from coilclaw.gateway.listening import BACKLOG, listener
-from coilclaw.gateway.protocol import bounded_protocol
+from coilclaw.gateway.httpconfig import http_config
+from coilclaw.gateway.listening import listener
 from coilclaw.gateway.ratelimit import RateLimit
 from coilclaw.gateway.runs import RunEndpoints
 from coilclaw.gateway.table import table
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
-    from uvicorn import Config
 
     from coilclaw.domain.secret import Secret
     from coilclaw.gateway.agent import Agent
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 HALTED: Final = "the gateway is being stopped"
-_HEADERS: Final = [("cache-control", "no-store"), ("x-content-type-options", "nosniff")]
 
 
 class Mounted(Protocol):
@@ -83,7 +80,7 @@ class Gateway:
             app = self._application(turns, runs, Hosts.of(settings, address, port))
             url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
             lifetime.serve(
-                _config(app, settings),
+                http_config(app, settings, faults.form),
                 sock,
                 ready=lambda: ready(url),
                 wind_down=lambda: self._wind_down(turns, runs),
@@ -134,36 +131,3 @@ class Gateway:
                 turns.running,
                 extra={"event": "turns_abandoned"},
             )
-
-
-def _config(app: ASGIApp, settings: GatewaySettings) -> Config:
-    import ssl
-
-    from uvicorn import Config
-
-    config = Config(
-        app,
-        loop="asyncio",
-        http=bounded_protocol(settings),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        headers=_HEADERS,
-        backlog=BACKLOG,
-        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]  # any number does
-        h11_max_incomplete_event_size=settings.max_header_bytes,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
-    )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as problem:
-        raise UsageError(
-            f"the TLS files cannot be used: {problem.strerror or problem}", rule="gateway.tls"
-        ) from problem
-    return config

@@ -23,9 +23,13 @@ _SCHEME: Final = b"bearer "
 
 def load(home: Path) -> Secret:
     """Return the token of this home, made if there is none."""
-    path = home / NAME
+    return load_file(home / NAME)
+
+
+def load_file(path: Path) -> Secret:
+    """Return the token in a file, made if there is none."""
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         data = read_private(path)
         if data is None:
             data = create_private(path, f"{secrets.token_hex(TOKEN_BYTES)}\n".encode())

@@ -5,6 +5,7 @@ from typing import Final
 PUBLIC_MODULES: Final = (
     "borrowing",
     "cancel",
+    "capture",
     "changefile",
     "changelog",
     "commits",

@@ -90,6 +90,7 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
     placed += [(path, ["--tmpfs", path]) for path in confinement.hidden_directories]
     placed += [(path, ["--ro-bind", "/dev/null", path]) for path in confinement.hidden_files]
     placed += [(path, ["--bind", path, path]) for path in confinement.writable]
+    placed += [(path, ["--ro-bind", other, path]) for path, other in confinement.replaced]
     # Sorting keeps the order of equal depths, so what is asked for comes after what is built in.
     placed.sort(key=lambda item: len([part for part in item[0].split("/") if part]))
     options = [option for _, group in placed for option in group]

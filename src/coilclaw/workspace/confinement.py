@@ -40,11 +40,14 @@ class Sandbox:
     required: bool = False
     nested: bool = False
     """What runs in it may put up sandboxes of its own, inside this one."""
+    replaced: tuple[tuple[Path, Path], ...] = ()
+    """Files, each with another one that is in its place; Landlock can only hide them."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise UsageError(f"There is no sandbox of kind {self.kind!r}.", rule="sandbox.kind")
-        for path in (*self.writable, *(self.readable or ()), *self.hidden):
+        pairs = (path for pair in self.replaced for path in pair)
+        for path in (*self.writable, *(self.readable or ()), *self.hidden, *pairs):
             if not os.path.isabs(path) or "\0" in str(path):
                 raise UsageError(
                     f"The sandbox path {str(path)!r} is not absolute.", rule="sandbox.path"
@@ -94,6 +97,7 @@ class Confinement:
     nested: bool = False
     covered: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    replaced: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -113,6 +117,7 @@ def resolve(sandbox: Sandbox) -> Confinement:
         private_tmp=sandbox.private_tmp,
         nested=sandbox.nested,
         covered=_covered(sandbox),
+        replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
     )
     if asked is not None:
         confinement = replace(

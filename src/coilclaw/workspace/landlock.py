@@ -88,7 +88,9 @@ def grants(confinement: Confinement) -> list[Grant]:
     everything = rights_of(5)
     readable = ("/",) if confinement.readable is None else confinement.readable
     found = [Grant(path, everything) for path in confinement.writable]
-    for hidden in confinement.hidden:
+    # Nothing can be put in the place of another file here, but the file can be withheld.
+    away = (*confinement.hidden, *(path for path, _ in confinement.replaced))
+    for hidden in away:
         for path in confinement.writable:
             if is_below(hidden, path):
                 raise EnvironmentFault(
@@ -97,11 +99,11 @@ def grants(confinement: Confinement) -> list[Grant]:
                     hint="Install bubblewrap, or keep what is secret out of writable directories.",
                 )
     for path in readable:
-        for part in _spread(path, confinement.hidden):
+        for part in _spread(path, away):
             found.append(Grant(part, _READ))
             if len(found) > MAX_GRANTS:
                 raise EnvironmentFault(
-                    f"Landlock needs more than {MAX_GRANTS} rules to hide {confinement.hidden}.",
+                    f"Landlock needs more than {MAX_GRANTS} rules to hide {away}.",
                     rule="sandbox.hidden",
                     hint="Install bubblewrap.",
                 )

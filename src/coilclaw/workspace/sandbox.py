@@ -27,6 +27,7 @@ __all__ = [
     "Sandbox",
     "SandboxSupport",
     "choose",
+    "landlock_can_hide",
     "probe",
 ]
 
@@ -80,6 +81,11 @@ def choose(sandbox: Sandbox, support: SandboxSupport) -> Choice:
     note = "No sandbox is available: the process ran unconfined."
     _log.warning("%s %s", note, " ".join(support.notes))
     return Choice(confinement, support, replace(Enforced(), notes=(note, *support.notes)))
+
+
+def landlock_can_hide(sandbox: Sandbox) -> None:
+    """Raise the fault that starting a child with Landlock would raise, if it cannot hide it all."""
+    landlock.grants(resolve(sandbox))
 
 
 def _refuse_weaker(sandbox: Sandbox, held: Enforced) -> None:

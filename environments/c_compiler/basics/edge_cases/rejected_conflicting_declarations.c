@@ -1,0 +1,4 @@
+int value(int);
+double value(int);
+
+int main(void) { return 0; }

@@ -1,0 +1,6 @@
+struct unknown;
+
+int main(void) {
+    struct unknown u;
+    return sizeof u > 0;
+}

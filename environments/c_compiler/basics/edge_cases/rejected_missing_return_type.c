@@ -1,0 +1,3 @@
+answer(void) { return 0; }
+
+int main(void) { return answer(); }

@@ -1,0 +1,2 @@
+int main(void) { return 0; }
+/* This comment has no end.

@@ -1,0 +1,1 @@
+int main(void) { return never_declared(3); }

@@ -1,0 +1,6 @@
+static void nothing(void) {}
+
+int main(void) {
+    int a = nothing();
+    return a;
+}

@@ -1,0 +1,2 @@
+int value(void) { return 1; }
+int other(void) { return 0; }

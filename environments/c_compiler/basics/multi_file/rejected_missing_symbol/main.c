@@ -1,0 +1,4 @@
+int present(void);
+int absent(void);
+
+int main(void) { return present() + absent(); }

@@ -1,0 +1,1 @@
+int present(void) { return 0; }

@@ -1,0 +1,3 @@
+int helper(void);
+
+int main(void) { return helper(); }

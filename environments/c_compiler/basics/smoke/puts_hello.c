@@ -1,0 +1,6 @@
+int puts(const char *text);
+
+int main(void) {
+    puts("hello, world");
+    return 0;
+}

@@ -1,0 +1,1 @@
+int main(void) { return -(-5) + !0 + !7 + (~0 + 4); }

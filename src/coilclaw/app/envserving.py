@@ -1,0 +1,77 @@
+"""An environment behind HTTP: its schema, its sessions, and the token of its clients."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.app.environments import FOLDER, judge_of
+from coilclaw.environments.sessions import Sessions
+from coilclaw.errors import UsageError
+from coilclaw.gateway import token as tokens
+from coilclaw.gateway.envserver import EnvGateway, check_open
+from coilclaw.gateway.listening import check
+from coilclaw.workspace.sandbox import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from coilclaw.domain.messages import Json
+    from coilclaw.environments.judging import Judge
+    from coilclaw.environments.sessions import SessionLimits
+    from coilclaw.gateway.settings import GatewaySettings
+
+NAME: Final = "environment.token"
+"""Not that of the gateway: who may have something tested may not talk with the agent."""
+SESSIONS: Final = "sessions"
+FORM_BYTES: Final = 2**20
+"""What a form may have beside its file."""
+
+
+def token_file(home: Path) -> Path:
+    """Where the token is unless another place is named."""
+    return home / NAME
+
+
+@contextmanager
+def open_env_gateway(
+    file: str,
+    home: Path,
+    settings: GatewaySettings,
+    limits: SessionLimits,
+    *,
+    token: Path | None,
+    jobs: int | None = None,
+    fixed: Mapping[str, Json] | None = None,
+) -> Iterator[EnvGateway]:
+    """Open an environment to be served; ``token`` names the file, ``None`` does without.
+
+    ``fixed`` are parameters that hold in every session, and that no client can give.
+    """
+    check(settings)
+    check_open(settings, open_to_all=token is None)
+    support = probe()
+    judge = judge_of(file, home, jobs=jobs, support=support)
+    schema = judge.schema()
+    if fixed:
+        _refuse_wrong(fixed, judge)
+    secret = None if token is None else tokens.load_file(token)
+    with Sessions(
+        judge.place,
+        support=support,
+        home=home / FOLDER / SESSIONS,
+        jobs=judge.jobs,
+        limits=limits,
+        fixed=fixed,
+    ) as sessions:
+        yield EnvGateway(sessions, schema, settings, secret)
+
+
+def _refuse_wrong(fixed: Mapping[str, Json], judge: Judge) -> None:
+    """Refuse parameters that nobody takes, or of a wrong type, before any client has to hear it."""
+    try:
+        judge.cases(params=fixed)
+    except UsageError as problem:
+        if problem.rule != "environment.parameter.missing":  # clients give the others
+            raise

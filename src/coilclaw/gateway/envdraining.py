@@ -1,0 +1,52 @@
+"""``Drained``: whoever is still sending when the answer is ready gets to read it.
+
+A client that uploads writes all of its request before it reads. Were the connection closed
+meanwhile, it would learn that it was cut off, and not why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Wraps an application; before an answer, the rest of the body is taken and thrown away."""
+
+    app: ASGIApp
+    max_bytes: int
+    timeout_s: float
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(receive)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and not body.ended:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.timeout_s):
+                        await body.drain(self.max_bytes)
+            await send(message)
+
+        await self.app(scope, body.receive, answer)
+
+
+class _Body:
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.ended = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self.ended = True
+        return message
+
+    async def drain(self, most: int) -> None:
+        while not self.ended and most > 0:
+            most -= len((await self.receive()).get("body", b""))
