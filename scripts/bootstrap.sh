@@ -3,6 +3,7 @@
 #
 #   scripts/bootstrap.sh            what it takes to run the product
 #   scripts/bootstrap.sh --dev      and what it takes to work on it
+#   scripts/bootstrap.sh --agents   and the agents codex and opencode, below $COILCLAW_HOME
 #   scripts/bootstrap.sh --quiet    say nothing but errors
 #
 # PYTHON names the interpreter to use (3.11 or newer). A second call finds the stamp of the first
@@ -224,17 +225,36 @@ ensure() {
     ready "$1" || die "the set-up ended, but left nothing usable in $ENVIRONMENT."
 }
 
+# Installs the agents that trajectories are recorded with, unless they are there. Which versions
+# those are is what the product knows.
+install_agents() {
+    local name options=(-I) status=0
+    if ! type -P npm >/dev/null; then
+        printf 'coilclaw: codex and opencode are not installed: there is no npm on PATH\n' >&2
+        return
+    fi
+    [[ $ENVIRONMENT == "$ROOT/.venv" ]] || options+=(-X "pycache_prefix=$ENVIRONMENT/pycache")
+    for name in codex opencode; do
+        say "installing $name unless it is there"
+        "$ENVIRONMENT/bin/python" "${options[@]}" -m coilclaw agents install --missing "$name" \
+            </dev/null >&2 || status=$FAULT
+    done
+    return "$status"
+}
+
 main() {
-    local kind=runtime
+    local kind=runtime agents=
     while (($#)); do
         case $1 in
             --dev) kind=dev ;;
+            --agents) agents=1 ;;
             --quiet) QUIET=1 ;;
-            *) printf 'usage: scripts/bootstrap.sh [--dev] [--quiet]\n' >&2 && exit 2 ;;
+            *) printf 'usage: scripts/bootstrap.sh [--dev] [--agents] [--quiet]\n' >&2 && exit 2 ;;
         esac
         shift
     done
     ensure "$kind"
+    [[ -z $agents ]] || install_agents
 }
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from coilclaw.contracts import schemas
 from tests.support.s3server import serving, why_not
 
 ID = "recorded"
@@ -203,6 +204,9 @@ def test_diff_between_two_parts(world: World) -> None:
 
 def test_replay_evaluates_each_tree_once_and_then_nothing(world: World) -> None:
     first = world("replay", "--mode", "evaluate", "--trajectory-id", ID, "--json", "--fresh").json()
+    assert schemas.problems("replay.v1", first) == ()
+    for kept in (world.home / "evaluations").rglob("*.json"):
+        assert schemas.problems("evaluation.v1", json.loads(kept.read_bytes())) == ()
     passed = [row["evaluation"]["passed"] for row in first["part_evaluations"]]
     # Part 4 has the files of part 2 again.
     assert passed == [0, 1, 0, 1, 2, 1, 1, 2, 3, 3]
@@ -274,6 +278,9 @@ def test_replay_wants_one_source_and_a_part(world: World) -> None:
     assert "usage.source" in world("replay").err
     assert "usage.source" in world("replay", "--trajectory-id", ID, "--trace", "x").err
     assert "usage.part" in world("replay", "--mode", "checkout-part", "--trajectory-id", ID).err
+    assert "usage.part" in world("replay", "--trajectory-id", ID, "--part", "3").err
+    taken = world("replay", "--trajectory-id", ID, "--output", str(world.folder))
+    assert (taken.code, "replay.output" in taken.err) == (2, True)
     missing = world("replay", "--trajectory-id", ID, "--test-path", "first/nothing")
     assert missing.code == 2, missing
 
@@ -285,6 +292,7 @@ def test_a_part_is_checked_out_as_a_repository(world: World) -> None:
     )  # fmt: skip
     record = said.json()
     assert record == json.loads((world.folder / "at6.json").read_text())
+    assert schemas.problems("replay.v1", record) == ()
     assert (world.folder / "at6" / "one").read_text() == "oops"
     head = subprocess.run(
         ["git", "log", "-1", "--format=%H"],
@@ -306,7 +314,12 @@ def test_graph_trace_writes_figures_pictures_and_the_report(world: World) -> Non
     begins = {".svg": b"<?xml", ".png": b"\x89PNG", ".html": b"<!doctype html>", ".json": b"{"}
     for form, start in begins.items():
         assert base.with_suffix(form).read_bytes().startswith(start), form
-    assert json.loads(base.with_suffix(".json").read_text())["regressions"] == [3, 6]
+    figures = json.loads(base.with_suffix(".json").read_text())
+    assert figures["regressions"] == [3, 6]
+    assert schemas.problems("graph_trace.v1", figures) == ()
+    analyzed = world("replay", "--mode", "analyze", "--trajectory-id", ID, "--output", "a.json")
+    assert analyzed.code == 0, analyzed
+    assert json.loads((world.folder / "a.json").read_text()) == figures
 
 
 def test_bisect_names_the_part_and_shows_what_it_changed(world: World) -> None:
@@ -324,11 +337,17 @@ def test_bisect_names_the_part_and_shows_what_it_changed(world: World) -> None:
 
 
 def test_compare_and_export(world: World) -> None:
-    said = world("coilclaw", "trace", "compare", ID, ID, "--json").json()
+    twice = world("coilclaw", "trace", "compare", ID, ID, "--json")
+    said = twice.json()
+    assert "is named more than once" in twice.err
     assert [one["trajectory_id"] for one in said["trajectories"]] == [ID]
     assert said["trajectories"][0]["final"] == {"passed": 3, "total": 3}
+    assert (said["comparable"], said["fastest"]) == (False, {})
     shown = world("coilclaw", "trace", "compare", ID)
     assert "100 % passed" in shown.out
+    assert "nothing to compare it with" in shown.err
+    missing = world("coilclaw", "trace", "compare", ID, "nobody")
+    assert (missing.code, missing.out) == (2, "")
     for form in ("tar", "jsonl", "csv", "sqlite"):
         more = ("--evaluate",) if form == "sqlite" else ()
         done = world("coilclaw", "trace", "export", ID, "--format", form, *more)
@@ -428,12 +447,64 @@ def test_a_signal_ends_it_with_everything_recorded(world: World) -> None:
 
 
 def test_detached_it_goes_on_without_the_terminal(world: World) -> None:
-    said = world.record("behind", "--detach", "--preemptible")
+    turns = [[{"write": {"one": "ok"}}, {"sleep_s": 120}]]
+    (world.folder / "long.json").write_text(json.dumps({"turns": turns}))
+    words = ("--agent", "scripted:long.json", "--detach", "--preemptible")
+    said = world("trace", *words, "--environment", "./task/main.py", "--trajectory-id", "behind")
     assert said.code == 0, said
-    assert "TRAJECTORY_ID=behind" in said.out
-    log = world.home / "trajectories" / "behind" / "run.log"
-    until = time.monotonic() + 120
-    while time.monotonic() < until and not (log.is_file() and "ended: " in log.read_text()):
-        time.sleep(0.1)
-    assert "ended: solved" in log.read_text()
+    assert said.out.splitlines()[0] == "TRAJECTORY_ID=behind"
+    places = world.home / "trajectories" / "behind"
+    pid = int((places / "recorder.pid").read_text())
+    assert f"it goes on as process {pid};" in said.err
+    assert str(places / "run.log") in said.err
+    # It is recording already when the command returns, in a session of its own.
+    assert (places / "parts.jsonl").stat().st_size > 0
+    assert os.getsid(pid) == pid
+    shown = world("coilclaw", "trace", "show", "behind", "--json").json()
+    assert shown["recorder"] == {"pid": pid}
+    assert f"process {pid} records it" in world("coilclaw", "trace", "show", "behind").out
+    for more in ((), ("--detach",)):
+        busy = world("trace", "--resume", "--trajectory-id", "behind", *more)
+        assert (busy.code, busy.out, "trajectory.busy" in busy.err) == (5, "", True), busy
+    os.kill(pid, signal.SIGTERM)
+    log = places / "run.log"
+    until = time.monotonic() + 60
+    while time.monotonic() < until and "ended: " not in log.read_text():
+        time.sleep(0.05)
+    assert "ended: interrupted" in log.read_text()
+    assert "\x1b" not in log.read_text()
     assert world("coilclaw", "trace", "verify", "behind").code == 0
+    assert world("coilclaw", "trace", "show", "behind", "--json").json()["recorder"] is None
+
+
+def test_detached_it_says_why_it_does_not_begin(world: World) -> None:
+    taken = world.record(ID, "--detach")
+    assert (taken.code, taken.out, "trajectory.exists" in taken.err) == (2, "", True), taken
+    missing = world(
+        "trace", "--agent", "opencode", "--environment", "./task/main.py", "--detach",
+        "--trajectory-id", "none",
+    )  # fmt: skip
+    assert (missing.code, missing.out) == (2, ""), missing
+    assert "coilclaw agents install opencode" in missing.err
+    assert not (world.home / "trajectories" / "none").exists()
+
+
+def test_a_document_or_a_repository_that_is_lost_is_made_up_for(world: World) -> None:
+    copy = World(world.folder / "lost")
+    shutil.copytree(world.recorded, copy.recorded, symlinks=True)
+    whole = copy.recorded / "agent_trace.json"
+    data = whole.read_bytes()
+    shutil.rmtree(copy.recorded / "repo.git")
+    for left in (data[:-100], b"{", None):
+        whole.unlink()
+        if left is not None:
+            whole.write_bytes(left)
+        (row,) = copy("coilclaw", "trace", "list", "--json").json()
+        assert (row["parts"], row["session_end"]["reason"]) == (10, "solved")
+    stat = copy("coilclaw", "trace", "diff", ID, "--stat")
+    assert "3 files changed" in stat.out, stat
+    shutil.rmtree(copy.recorded / "bundles")
+    assert "3 files changed" in copy("coilclaw", "trace", "diff", ID, "--stat").out
+    (copy.recorded / "repo.bundle").unlink()
+    gone = copy("coilclaw", "trace", "diff", ID, "--stat")
+    assert (gone.code, "replay.commit" in gone.err) == (5, True)

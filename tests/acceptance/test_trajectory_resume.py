@@ -156,6 +156,29 @@ def test_the_agents_own_session_is_gone_on_with(world: World) -> None:
     ]
 
 
+def test_without_its_home_the_agent_is_told_everything_again(world: World) -> None:
+    given: list[tuple[str, str]] = []
+
+    def talks(assignment: Assignment, _: Means) -> Generator[Part, None, Ending]:
+        given.append((assignment.thread_id, assignment.instruction.splitlines()[0]))
+        yield Part("text", text="x")
+        return Ending("done", thread_id=f"thread-{len(given)}")
+
+    world.run(lambda _: Saying(talks), max_turns=1)
+    # As on a machine that the trajectory was brought to: nothing of the agent's own is there.
+    remove_tree(world.places.agent_home)
+    world.resume(lambda _: Saying(talks), lambda plan: replace(plan, max_turns=2))
+    world.resume(lambda _: Saying(talks), lambda plan: replace(plan, max_turns=3))
+    assert [thread for thread, _ in given] == ["", "", "thread-2"]
+    assert given[1][1] == "do it"
+    assert [part.session_id for part in world.trace().parts] == [
+        "pending-traj-1",
+        "pending-traj-1",
+        "thread-2",
+    ]
+    assert verify(world.places).problems == ()
+
+
 def test_how_far_the_tests_were_is_known_again() -> None:
     with opened(FileTests()) as world:
         script = turns([{"write": {"one.txt": "ok"}}], [{"text": "x"}], [{"text": "y"}])

@@ -212,3 +212,39 @@ def test_an_environment_that_somebody_else_put_in_a_shared_place_is_not_used(
     done = _run(checkout, user=_NOBODY, HOME="/nonexistent", TMPDIR=str(shared))
     assert (done.returncode, done.stdout) == (5, "")
     assert "no place for a virtual environment" in done.stderr
+
+
+def _bootstrap(root: Path, *options: str, path: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [root / "scripts" / "bootstrap.sh", *options],
+        cwd="/",
+        env={"PATH": path, "PYTHON": _python()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_agents_are_installed_by_the_product_where_there_is_npm(
+    checkout: Path, tmp_path: Path
+) -> None:
+    for name in ("bash", "mkdir", "rm", "grep", "cksum"):
+        (tmp_path / name).symlink_to(Path("/bin", name).resolve())
+    without = _bootstrap(checkout, "--agents", "--quiet", path=str(tmp_path))
+    assert (without.returncode, without.stdout) == (0, "")
+    said = "coilclaw: codex and opencode are not installed: there is no npm on PATH\n"
+    assert without.stderr.endswith(said)  # pip may have warned before
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\nexit 1\n")
+    npm.chmod(0o755)
+    calls = [f"['agents', 'install', '--missing', '{name}'] \n" for name in ("codex", "opencode")]
+    # This product always fails, and each agent is tried for itself.
+    failed = _bootstrap(checkout, "--quiet", "--agents", path=str(tmp_path))
+    assert (failed.returncode, failed.stdout, failed.stderr) == (5, "", "".join(calls))
+    cli = checkout / "src" / "coilclaw" / "cli" / "__init__.py"
+    cli.write_text(_PRODUCT.replace("return 7", "return 0"), encoding="utf-8")
+    done = _bootstrap(checkout, "--quiet", "--agents", path=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "".join(calls))
+    assert _bootstrap(checkout, "--quiet", path=str(tmp_path)).stderr == ""
+    wrong = _bootstrap(checkout, "--agent", path=str(tmp_path))
+    assert (wrong.returncode, "[--agents]" in wrong.stderr) == (2, True)

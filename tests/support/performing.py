@@ -58,6 +58,8 @@ class Performance:
     overseer: Overseer
     cancel: Cancellation
     kind: Kind = "auto"
+    sessions: list[str] = field(default_factory=list)
+    """What agents named their sessions."""
 
     @classmethod
     def make(cls, folder: Path, kind: Kind = "auto") -> Performance:
@@ -67,7 +69,8 @@ class Performance:
         return cls(worktree.resolve(), home.resolve(), Overseer(), Cancellation(), kind)
 
     def means(self, run_tests: Callable[[str], str] | None = None) -> Means:
-        return Means(self.overseer.approve, self.cancel, support(), run_tests)
+        said = self.sessions.append
+        return Means(self.overseer.approve, self.cancel, support(), run_tests, said)
 
     def assignment(
         self,

@@ -7,17 +7,15 @@ be known where the model is: see ``acpknown``.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coilclaw.agents import acpknown, acpprocess, finding
 from coilclaw.agents.deadline import Deadline
-from coilclaw.errors import EnvironmentFault
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
+    from pathlib import Path
 
     from coilclaw.agents.codexdoor import Target
     from coilclaw.agents.runner import Assignment, Ending, Means
@@ -49,7 +47,7 @@ class AcpRunner:
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
         """Start the agent, give it the task, and see it through."""
         deadline = Deadline.of(assignment.budget)
-        program = self._program()
+        program = finding.named(self.argv[0], self.environ, self.home, self.base)
         agent = acpknown.of(program)
         names = (*agent.variables, *self.passed)
         given = {name: self.environ[name] for name in names if name in self.environ}
@@ -67,22 +65,3 @@ class AcpRunner:
             model=assignment.model,
         )
         return (yield from acpprocess.perform(start, assignment, means, deadline, []))
-
-    def _program(self) -> Path:
-        word = self.argv[0]
-        if "/" in word:
-            found = Path(os.path.join(self.base or "/", word))
-            if finding.is_program(found):
-                return found
-        else:
-            on_path = finding.on_path(word, self.environ)
-            if on_path is not None:
-                return on_path
-            for agent in finding.KNOWN.values():
-                if agent.program == word:
-                    return finding.find(agent, self.environ, self.home)
-        raise EnvironmentFault(
-            f"There is no program {word!r} to start as an agent.",
-            rule="acp.missing",
-            hint="Name it by its path, or put it on PATH.",
-        )

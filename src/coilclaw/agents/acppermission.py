@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents import shellpolicy
 from coilclaw.agents.acpupdates import CHANGES, RUNS, diff_lines
-from coilclaw.agents.codexitems import inside, text_of
+from coilclaw.agents.codexcalls import text_of
+from coilclaw.agents.codexitems import inside
 from coilclaw.domain import freeform
 
 if TYPE_CHECKING:

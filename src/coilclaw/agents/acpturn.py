@@ -58,6 +58,7 @@ class Turn:
     broken: bool = False
     """Whether the agent went away, or did not keep to the protocol."""
     _session: str = ""
+    _lost: bool = False
     _until: float = 0.0
     _stop: tuple[Status, str] | None = None
     _parts: int = 0
@@ -118,6 +119,7 @@ class Turn:
                 event.reply(self._chosen(event))
             case Opened():
                 self._session, self.version = event.session_id, event.version
+                self.means.on_session(self._session)
                 self._until = self.deadline.at
                 on_session()
                 if self._stop is None:
@@ -177,6 +179,7 @@ class Turn:
         self.broken = event.gone
         if self._stop is not None:
             return self._ending(*self._stop)
+        self._lost = bool(self.assignment.thread_id) and not self._session
         if event.gone:
             return self._ending("aborted", f"{self.title} did not finish: {event.reason}")
         return self._ending("failed", f"{self.title} failed: {event.reason}")
@@ -198,6 +201,7 @@ class Turn:
             thread_id=self._session,
             usage=self._usage,
             version=self.version,
+            session_lost=self._lost,
         )
 
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.codexitems import DECLINED, FORBIDDEN, SHELL_TOOL, items_of, relative, text_of
+from coilclaw.agents.codexcalls import FORBIDDEN, SHELL_TOOL, text_of
+from coilclaw.agents.codexitems import DECLINED, items_of, relative
 from coilclaw.domain import freeform
 from coilclaw.domain.parts import Part
 from coilclaw.errors import UsageError

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents import codexfind, codexhome, codexroute
+from coilclaw.agents import codexfind, codexhome, codexroute, testtool
 from coilclaw.agents.codextalk import INTERRUPT_GRACE_S, Talk
 from coilclaw.agents.codexwire import Wire
 from coilclaw.agents.deadline import Deadline
@@ -60,7 +60,9 @@ class CodexRunner:
         with ExitStack() as stack:
             stack.enter_context(tidied(assignment.directory))
             home = stack.enter_context(codexhome.prepared(assignment, self.base_home))
+            tests = stack.enter_context(testtool.offered(means.run_tests, home.temporary))
             argv = [str(program), "app-server"]
+            argv += tests.codex_options() if tests is not None else []
             env = home.environment(assignment.environ, self.environ)
             route = None
             if assignment.network == "deny" and assignment.sandbox.kind != "none":

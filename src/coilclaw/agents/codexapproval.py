@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents import shellpolicy
-from coilclaw.agents.codexitems import diff_lines, inside, paths_of, text_of
+from coilclaw.agents.codexcalls import text_of
+from coilclaw.agents.codexitems import diff_lines, inside, paths_of
 from coilclaw.domain import freeform
 
 if TYPE_CHECKING:

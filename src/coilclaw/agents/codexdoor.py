@@ -19,6 +19,7 @@ MAX_CONNECTIONS: Final = 64
 MAX_HEAD_BYTES: Final = 8 * 2**10
 CONNECT_S: Final = 30.0
 _CHUNK: Final = 1 << 16
+_MAX_TOLD: Final = 200
 _CONNECT: Final = re.compile(
     rb"CONNECT ([^\s:\[\]]+|\[[0-9a-fA-F:.]+\]):(\d{1,5}) HTTP/1\.[01]\r\n"
 )
@@ -110,9 +111,11 @@ class Door:
         client.settimeout(CONNECT_S)
         target = _asked(_head(client))
         if target is None or target not in self._allowed:
+            what = "something" if target is None else repr("{}:{}".format(*target))[:_MAX_TOLD]
             _log.warning(
-                "the agent asked for an address that is not its model's",
-                extra={"event": "agent_network_denied", "fields": {"target": repr(target)[:200]}},
+                "the agent asked for %s, which is not its model's address, and did not get it",
+                what,
+                extra={"event": "agent_network_denied", "fields": {"target": what}},
             )
             client.sendall(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
             return

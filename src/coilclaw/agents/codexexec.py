@@ -1,7 +1,7 @@
 """The ``codex-exec`` runner: Codex without anybody to ask, by ``codex exec --json``.
 
-The unattended fallback of the app-server: it tells less (no diffs, no refused calls), and a command
-that would have to be approved is refused. It is held as the other one is.
+The unattended fallback of the app-server: it tells less (no diffs), and a command that would have
+to be approved is refused. It is held as the other one is.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coilclaw.agents import answers, codexfind, codexhome, codexroute, finding, testtool
 from coilclaw.agents.codex import finished, outer, tidied
+from coilclaw.agents.codexcalls import Calls, text_of
 from coilclaw.agents.codexexecitems import ExecItems, usage_of
-from coilclaw.agents.codexitems import text_of
+from coilclaw.agents.codexrollout import COUNTED, Rollout
 from coilclaw.agents.codexwire import Cancelled, TimeUp, Wire, WireProblem
 from coilclaw.agents.deadline import Deadline
 from coilclaw.agents.runner import Ending
 from coilclaw.domain.messages import Usage
-from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
+from coilclaw.errors import DeniedError, UsageError
 from coilclaw.providers.outputschema import narrowed
 from coilclaw.workspace import process
 
@@ -69,7 +70,11 @@ class CodexExecRunner:
                 hint="Use the runner codex.",
             )
         deadline = Deadline.of(assignment.budget)
-        program = self._program()
+        program = (
+            codexfind.find(self.executable, self.environ)
+            if self.executable is not None
+            else finding.codex(self.environ, self.home)
+        )
         with ExitStack() as stack:
             stack.enter_context(tidied(assignment.directory))
             home = stack.enter_context(codexhome.prepared(assignment, self.base_home))
@@ -93,20 +98,15 @@ class CodexExecRunner:
                 )
             )
             wire = stack.enter_context(Wire(child, means.cancel))
-            listening = _Listening(wire, child, assignment, means, deadline)
+            denied = assignment.shell == "deny"
+            rollout = Rollout(home.path, Calls(denied), assignment.thread_id)
+            listening = _Listening(wire, child, assignment, means, deadline, rollout)
             ending = yield from listening.perform(home)
             if ending.status in ("done", "failed"):
                 child.wait(LEAVE_S)
+            yield from listening.late()
         ended = finished(ending, child, route, broken=listening.broken)
         return replace(ended, version=finding.version_of(program, self.environ))
-
-    def _program(self) -> Path:
-        try:
-            return codexfind.find(self.executable, self.environ)
-        except EnvironmentFault:
-            if self.executable is not None:
-                raise
-            return finding.find(finding.KNOWN["codex"], self.environ, self.home)
 
 
 def arguments(
@@ -143,9 +143,13 @@ class _Listening:
     assignment: Assignment
     means: Means
     deadline: Deadline
+    rollout: Rollout
     items: ExecItems = field(init=False)
     broken: bool = False
     _thread: str = ""
+    _begun: bool = False
+    _full: bool = False
+    _printed: int = 0
     _parts: int = 0
     _tools: int = 0
     _usage: Usage | None = None
@@ -162,7 +166,9 @@ class _Listening:
                 kind = text_of(event.get("type"))
                 if kind == "thread.started":
                     self._thread = text_of(event.get("thread_id"))
+                    self.means.on_session(self._thread)
                 elif kind == "turn.started":
+                    self._begun = True
                     home.forget_key()
                 for part in self._parts_of(kind, event, raw):
                     full = self._over_budget(part)
@@ -184,6 +190,14 @@ class _Listening:
         except TimeUp:
             return self._ending("exhausted", self.deadline.reason)
 
+    def late(self) -> Generator[Part, None, None]:
+        """Yield the calls that nothing was printed of, and that were not seen before the end."""
+        if not self._full:
+            for part in self.rollout.parts(self._thread, None):
+                if self._over_budget(part):
+                    return
+                yield part
+
     def _tell(self) -> None:
         try:
             self.child.stdin.write(self.assignment.instruction.encode("utf-8", "replace"))
@@ -193,26 +207,30 @@ class _Listening:
 
     def _parts_of(self, kind: str, event: Mapping[str, Json], raw: str) -> list[Part]:
         item = event.get("item")
+        found = self.rollout.parts(self._thread, self._printed)
         if kind in ("turn.completed", "turn.failed"):
-            return self.items.unfinished()
-        if isinstance(item, dict) and kind == "item.started":
+            found += self.items.unfinished()
+        elif isinstance(item, dict) and kind == "item.started":
             self.items.began(item, raw)
         elif isinstance(item, dict) and kind == "item.completed":
+            self._printed += item.get("type") in COUNTED
             part = self.items.completed(item, raw)
-            return [] if part is None else [part]
+            found += [] if part is None else [part]
         elif kind == "error":
             self.items.warning = text_of(event.get("message"))
-        return []
+        return found
 
     def _over_budget(self, part: Part) -> str:
         budget = self.assignment.budget
         self._parts += 1
         self._tools += part.kind in ("tool", "patch")
+        full = ""
         if budget.parts is not None and self._parts > budget.parts:
-            return f"the {budget.parts} parts of the budget are used up"
-        if budget.tool_rounds is not None and self._tools > budget.tool_rounds:
-            return f"the {budget.tool_rounds} tool calls are used up"
-        return ""
+            full = f"the {budget.parts} parts of the budget are used up"
+        elif budget.tool_rounds is not None and self._tools > budget.tool_rounds:
+            full = f"the {budget.tool_rounds} tool calls are used up"
+        self._full = bool(full)
+        return full
 
     def _count(self, counted: Json) -> None:
         """Take note of the tokens of this turn; Codex tells those of the whole thread."""
@@ -256,6 +274,7 @@ class _Listening:
             text=self.items.text,
             thread_id=self._thread or self.assignment.thread_id,
             usage=self._usage,
+            session_lost=bool(self.assignment.thread_id) and self.broken and not self._begun,
         )
 
 

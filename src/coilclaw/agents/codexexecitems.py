@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.codexitems import FORBIDDEN, SHELL_TOOL, items_of, relative, text_of
+from coilclaw.agents.codexcalls import FORBIDDEN, SHELL_TOOL, text_of
+from coilclaw.agents.codexitems import items_of, relative, said_by
 from coilclaw.domain import freeform
 from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
@@ -103,23 +104,12 @@ def _other(item: Mapping[str, Json], kind: str, name: str, raw: str) -> Part:
             tool=f"{text_of(item.get('server'))}/{text_of(item.get('tool'))}",
             call_id=name,
             input=freeform.text(item.get("arguments")),
-            output=_said(item.get("error") or item.get("result")),
+            output=said_by(item.get("error") or item.get("result")),
             item_type=kind,
             raw=raw,
         )
     given = freeform.text(dict(item))
     return Part("tool", tool=kind, call_id=name, input=given, item_type=kind, raw=raw)
-
-
-def _said(result: Json) -> str:
-    """Return what a tool said: its texts, if it said nothing else."""
-    if isinstance(result, dict):
-        content = items_of(result.get("content"))
-        if content and all(one.get("type") == "text" for one in content):
-            return "\n".join(text_of(one.get("text")) for one in content)
-        if isinstance(result.get("message"), str):
-            return text_of(result["message"])
-    return "" if result is None else freeform.text(result)
 
 
 def usage_of(counted: Json) -> Usage | None:

@@ -39,7 +39,7 @@ def find(given: Path | None, environ: Mapping[str, str]) -> Path:
         raise EnvironmentFault(
             f"There is no Codex program {where}.",
             rule="codex.missing",
-            hint=f"Install it with: npm install @openai/codex, or set {VARIABLE} to its path.",
+            hint=f"Install it with: coilclaw agents install codex; or set {VARIABLE} to its path.",
         )
     for candidate in _candidates(start):
         if _is_native(candidate):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.agents.codexcalls import FORBIDDEN, SHELL_TOOL, Calls, text_of
 from coilclaw.domain import freeform
 from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
@@ -20,29 +18,10 @@ if TYPE_CHECKING:
 
     from coilclaw.domain.messages import Json
 
-SHELL_TOOL: Final = "shell"
-SHELL_CALLS: Final = frozenset(
-    {"exec_command", "shell", "shell_command", "local_shell", "local_shell_call", "write_stdin"}
-)
-"""What the model calls its shell by."""
-
 DECLINED: Final = "declined"
-FORBIDDEN: Final = "policy_violation: the contract allows no shell"
-"""The text of a part that shows a shell request where the contract has ``deny``."""
-
 _CHANGES: Final = ("add", "delete", "update")
 _NOT_WORK: Final = frozenset({"userMessage", "hookPrompt", "contextCompaction"})
-_CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
-_OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
-_EXIT_CODE: Final = re.compile(r"^Process exited with code (-?\d{1,9})$", re.MULTILINE)
-"""What stands before the output of a command that became no item."""
-_MAX_OPEN_CALLS: Final = 1000
 _MAX_ITEMS: Final = 100_000
-
-
-def text_of(value: Json) -> str:
-    """Return a value of the protocol that should be a text; anything else is none."""
-    return value if isinstance(value, str) else ""
 
 
 def items_of(value: Json) -> list[dict[str, Json]]:
@@ -62,7 +41,10 @@ class Items:
     """What the agent said last."""
     _seen: set[str] = field(default_factory=set)
     _open: dict[str, tuple[dict[str, Json], str]] = field(default_factory=dict)
-    _calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _calls: Calls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._calls = Calls(self.shell_denied)
 
     def began(self, item: dict[str, Json], raw: str) -> None:
         """Remember an item that has begun."""
@@ -100,29 +82,7 @@ class Items:
 
         Codex reports the model's call and its result for itself, beside the items.
         """
-        kind, call = text_of(item.get("type")), text_of(item.get("call_id"))
-        if kind in _CALLS:
-            asked = _arguments(item)
-            if len(self._calls) < _MAX_OPEN_CALLS:
-                self._calls[call] = (text_of(item.get("name")) or kind, asked)
-        elif kind in _OUTPUTS:
-            name, asked = self._calls.pop(call, ("", ""))
-            if name and call not in self._seen:
-                shell = name in SHELL_CALLS
-                output = _said(item.get("output"))
-                code = _EXIT_CODE.search(output.partition("\nOutput:\n")[0])
-                return Part(
-                    "tool",
-                    text=FORBIDDEN if self.shell_denied and shell else "",
-                    tool=SHELL_TOOL if shell else name,
-                    call_id=call,
-                    input=asked,
-                    output=output,
-                    exit_code=int(code[1]) if code and shell else None,
-                    item_type=kind,
-                    raw=raw,
-                )
-        return None
+        return self._calls.heard(item, raw, self._seen)
 
     def unfinished(self) -> list[Part]:
         """Return a part for each command that has not come to its end with the turn."""
@@ -164,31 +124,28 @@ def _other(item: dict[str, Json], kind: str, name: str, raw: str) -> Part:
     if kind == "plan":
         return Part("text", text=text_of(item.get("text")), item_type=kind, raw=raw)
     if kind == "mcpToolCall":
-        result = item.get("error") or item.get("result")
         return Part(
             "tool",
             tool=f"{text_of(item.get('server'))}/{text_of(item.get('tool'))}",
             call_id=name,
             input=freeform.text(item.get("arguments")),
-            output="" if result is None else freeform.text(result),
+            text="failed" if item.get("error") else "",
+            output=said_by(item.get("error") or item.get("result")),
             item_type=kind,
             raw=raw,
         )
     return Part("tool", tool=kind, call_id=name, input=freeform.text(item), item_type=kind, raw=raw)
 
 
-def _arguments(item: Mapping[str, Json]) -> str:
-    """Return the arguments of a call; those of a freeform tool are one text."""
-    given = item.get("arguments")
-    if isinstance(given, str):
-        with suppress(ValueError, RecursionError):
-            return freeform.text(json.loads(given))
-        return freeform.text({"arguments": given})
-    return freeform.text(item.get("input", item.get("action")))
-
-
-def _said(output: Json) -> str:
-    return output if isinstance(output, str) else freeform.text(output)
+def said_by(result: Json) -> str:
+    """Return what a tool said: its texts, if it said nothing else."""
+    if isinstance(result, dict):
+        content = items_of(result.get("content"))
+        if content and all(one.get("type") == "text" for one in content):
+            return "\n".join(text_of(one.get("text")) for one in content)
+        if isinstance(result.get("message"), str):
+            return text_of(result["message"])
+    return "" if result is None else freeform.text(result)
 
 
 def paths_of(changes: Iterable[Mapping[str, Json]]) -> list[str]:

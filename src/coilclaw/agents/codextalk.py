@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents import answers, shellpolicy
 from coilclaw.agents.codexapproval import Approvals
-from coilclaw.agents.codexitems import Items, text_of, usage_of
+from coilclaw.agents.codexcalls import text_of
+from coilclaw.agents.codexitems import Items, usage_of
 from coilclaw.agents.codexwire import Cancelled, TimeUp, WireProblem
 from coilclaw.agents.runner import Ending
 from coilclaw.domain.messages import Usage
@@ -59,6 +60,7 @@ class Talk:
     broken: bool = False
     """Whether Codex went away, or did not keep to the protocol."""
     _thread: str = ""
+    _lost: bool = False
     _turn: str = ""
     _until: float = 0.0
     _stop: tuple[Status, str] | None = None
@@ -129,7 +131,9 @@ class Talk:
         thread = result.get("thread") if isinstance(result, dict) else None
         self._thread = text_of(thread.get("id")) if isinstance(thread, dict) else ""
         if self._thread and known in ("", self._thread):
+            self.means.on_session(self._thread)
             return ""
+        self._lost = bool(known)
         return _reason("Codex has no such thread" if known else "no thread", said.get("error"))
 
     def _call(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
@@ -299,6 +303,7 @@ class Talk:
             thread_id=self._thread,
             usage=self._usage,
             version=self.version,
+            session_lost=self._lost,
         )
 
 

@@ -19,6 +19,7 @@ from coilclaw.workspace import environment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from coilclaw.agents.naming import RunnerName
     from coilclaw.workspace.sandbox import Sandbox
 
 FOLDER: Final = "agents"
@@ -124,6 +125,63 @@ def find(agent: Known, environ: Mapping[str, str], home: Path | None = None) -> 
     )
 
 
+def require(
+    runner: RunnerName, environ: Mapping[str, str], home: Path, base: Path | None = None
+) -> Path | None:
+    """Return the program that a runner starts; ``None`` for one that starts none.
+
+    For whoever wants to know before anything begins: what is missing is an error of usage, which
+    says how to get it. ``base`` is what a program that is named by a relative path is relative to.
+    """
+    try:
+        match runner.kind:
+            case "codex" | "codex-exec":
+                return codex(environ, home)
+            case "opencode":
+                return find(KNOWN["opencode"], environ, home)
+            case "acp":
+                return named(runner.argv[0], environ, home, base)
+            case _:
+                return None
+    except EnvironmentFault as missing:
+        raise UsageError(missing.message, rule=missing.rule, hint=missing.hint) from missing
+
+
+def codex(environ: Mapping[str, str], home: Path | None = None) -> Path:
+    """Return the program of Codex, of which there are more packages than ours."""
+    from coilclaw.agents import codexfind
+
+    try:
+        return find(KNOWN["codex"], environ, home)
+    except EnvironmentFault as missing:
+        try:
+            return codexfind.find(None, environ)
+        except EnvironmentFault:
+            raise missing from None
+
+
+def named(
+    word: str, environ: Mapping[str, str], home: Path | None = None, base: Path | None = None
+) -> Path:
+    """Return the program that a command line begins with: a path, on PATH, or installed by us."""
+    if "/" in word:
+        found = Path(os.path.join(base or "/", word))
+        if is_program(found):
+            return found
+    else:
+        there = on_path(word, environ)
+        if there is not None:
+            return there
+        for agent in KNOWN.values():
+            if agent.program == word:
+                return find(agent, environ, home)
+    raise EnvironmentFault(
+        f"There is no program {word[:200]!r} to start as an agent.",
+        rule="acp.missing",
+        hint="Name it by its path, or put it on PATH.",
+    )
+
+
 def on_path(program: str, environ: Mapping[str, str]) -> Path | None:
     """Return a program of PATH; an entry that is not absolute could be brought by the tree."""
     for entry in environ.get("PATH", environment.DEFAULT_PATH).split(":"):
@@ -224,8 +282,12 @@ def version_of(program: Path, environ: Mapping[str, str]) -> str:
 
 def told_version(agent: Known, program: Path) -> str:
     """Return the version that a package says it has, without running anything of it."""
-    name = agent.packages[-1].rpartition("@")[0]
-    path = _installation(program) / "node_modules" / name / "package.json"
+    return version_of_package(_installation(program), agent.packages[-1].rpartition("@")[0])
+
+
+def version_of_package(place: Path, name: str) -> str:
+    """Return the version that a package of an installation says it has; empty if it says none."""
+    path = place / "node_modules" / name / "package.json"
     try:
         with path.open("rb") as file:
             said = json.loads(file.read(_MAX_PACKAGE_BYTES))

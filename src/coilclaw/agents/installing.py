@@ -78,6 +78,19 @@ def install(
     return Installed(place, finding.find(agent, {agent.variable: str(place)}))
 
 
+def present(agent: Known, home: Path) -> Installed | None:
+    """Return the agent that we installed, if it is there in the versions that we know."""
+    place = finding.installed_at(home, agent.name)
+    for package in agent.packages:
+        name, _, version = package.rpartition("@")
+        if finding.version_of_package(place, name) != version:
+            return None
+    try:
+        return Installed(place, finding.find(agent, {agent.variable: str(place)}))
+    except EnvironmentFault:
+        return None
+
+
 def _fetch(
     npm: Path,
     agent: Known,

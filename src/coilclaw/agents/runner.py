@@ -80,6 +80,9 @@ class Means:
     """What ``sandbox.probe`` found."""
     run_tests: Callable[[str], str] | None = None
     """Runs the tests at a path (empty: all) and answers with a text; ``None``: there are none."""
+    on_session: Callable[[str], None] = lambda _: None
+    """Told the agent's session as soon as the agent names it: who is killed afterwards can go on
+    with it. It may be told the same more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,9 @@ class Ending:
     """The sandboxes that held while it ran."""
     version: str = ""
     """The agent's own version, where it has one."""
+    session_lost: bool = False
+    """Whether the agent could not go on with the session of the assignment, so that nothing was
+    done: it does not know it, or not any more."""
 
 
 class Runner(Protocol):

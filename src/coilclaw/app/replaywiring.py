@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw import artifacts
-from coilclaw.errors import CoilClawError, EnvironmentFault, UsageError
+from coilclaw.errors import (
+    CoilClawError,
+    EnvironmentFault,
+    GitFailed,
+    JournalDamaged,
+    UsageError,
+)
 from coilclaw.fleet import pool
 from coilclaw.trajectory import bundles, trace
+from coilclaw.trajectory.document import is_whole
 from coilclaw.trajectory.evalcache import EvaluationCache
 from coilclaw.trajectory.evaluation import Court
+from coilclaw.trajectory.opening import told
 from coilclaw.trajectory.places import FOLDER, Places, checked
 from coilclaw.trajectory.replaying import Recording, gather
 from coilclaw.workspace.git import Git
@@ -60,7 +68,7 @@ class Archive:
                 places = Places(self.home, name)
             except UsageError:
                 continue  # nothing of ours
-            if places.document.is_file():
+            if _recorded(places):
                 found.append(places)
         return tuple(found)
 
@@ -73,7 +81,7 @@ class Archive:
         if wanted == LAST and not self.store_at:
             if not names:
                 raise UsageError("no trajectory was recorded here", rule="trajectory.unknown")
-            newest = max(self.here(), key=lambda places: places.document.stat().st_mtime_ns)
+            newest = max(self.here(), key=_written)
             return newest.trajectory_id
         if self.store_at or wanted in names:
             return checked(wanted)
@@ -87,20 +95,20 @@ class Archive:
         return begun[0] if begun else checked(wanted)
 
     def is_here(self, trajectory_id: str) -> bool:
-        return not self.store_at and Places(self.home, trajectory_id).document.is_file()
+        return not self.store_at and _recorded(Places(self.home, trajectory_id))
 
     def trace(self, wanted: str) -> Trace:
         """Only the trace of a trajectory."""
         trajectory_id = self.find(wanted)
         if self.is_here(trajectory_id):
-            return trace.load(Places(self.home, trajectory_id).document)
+            return read(Places(self.home, trajectory_id))
         self._require(self.store, trajectory_id)
         return trace.load(self.store.get(_key(trajectory_id, TRACE), limit=trace.MAX_TRACE_BYTES))
 
     def places(self, wanted: str) -> Places:
         """Where a trajectory is that was recorded here."""
         found = Places(self.home, self.find(wanted))
-        if not found.document.is_file():
+        if not _recorded(found):
             raise UsageError(
                 f"no trajectory {found.trajectory_id} was recorded here", rule="trajectory.unknown"
             )
@@ -111,11 +119,27 @@ class Archive:
         """A trajectory with its code, by its id."""
         trajectory_id = self.find(wanted)
         if self.is_here(trajectory_id):
-            places = Places(self.home, trajectory_id)
-            yield Recording.of(trace.load(places.document), Git(places.repository))
+            with self._here(Places(self.home, trajectory_id)) as recording:
+                yield recording
             return
         with self.scratch() as folder:
             yield self._downloaded(trajectory_id, folder)
+
+    @contextmanager
+    def _here(self, places: Places) -> Iterator[Recording]:
+        """What was recorded here; the bundles stand in for a repository that lost something."""
+        found = read(places)
+        try:
+            recording = Recording.of(found, Git(places.repository))
+        except CoilClawError:
+            recording = None
+        if recording is not None:
+            yield recording
+            return
+        whole = (places.bundle,) if places.bundle.is_file() else ()
+        with self.scratch() as folder:
+            pieces = (*bundles.pieces(places.bundles), *whole)
+            yield Recording.of(found, gather(pieces, folder / "repo.git"))
 
     @contextmanager
     def open_files(self, trace_at: str, bundle_at: str) -> Iterator[Recording]:
@@ -132,7 +156,9 @@ class Archive:
             else:
                 artifacts.fetch(bundle_at, self.environ, folder / BUNDLE)
                 given = (folder / BUNDLE,)
-            yield Recording.of(trace.load(folder / TRACE), gather(given, folder / "repo.git"))
+            yield Recording.of(
+                _loaded(folder / TRACE, trace_at), _gathered(given, folder, bundle_at)
+            )
 
     def court(
         self,
@@ -147,7 +173,7 @@ class Archive:
 
         ``jobs`` are shared out: trees at once, and what is left over to the cases of each.
         """
-        from coilclaw.app.environments import judge_of
+        from coilclaw.app.environments import ground_of, judge_of
         from coilclaw.environments import catalogue
 
         place = catalogue.find(environment or recording.trace.environment)
@@ -157,7 +183,8 @@ class Archive:
         trees = max(1, min(together, len(set(recording.trees.values()))))
         judge = judge_of(str(place.file), self.home, jobs=max(1, together // trees))
         cache = EvaluationCache(self.home / EVALUATIONS)
-        return Court(place.name, place.version, judge, cache, scratch, trees, fresh)
+        version = ground_of(place, self.home).version
+        return Court(place.name, version, judge, cache, scratch, trees, fresh)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -194,12 +221,12 @@ class Archive:
         store = self.store
         self._require(store, trajectory_id)
         store.download(_key(trajectory_id, TRACE), folder / TRACE)
-        read = trace.load(folder / TRACE)
+        found = trace.load(folder / TRACE)
         whole = _key(trajectory_id, BUNDLE)
         if store.exists(whole):
             store.download(whole, folder / BUNDLE)
             try:
-                return Recording.of(read, gather([folder / BUNDLE], folder / "whole.git"))
+                return Recording.of(found, gather([folder / BUNDLE], folder / "whole.git"))
             except CoilClawError as problem:
                 if problem.rule != "replay.commit":
                     raise
@@ -208,7 +235,56 @@ class Archive:
             target = folder / "bundles" / entry.key.rpartition("/")[2]
             target.parent.mkdir(exist_ok=True)
             store.download(entry.key, target)
-        return Recording.of(read, gather(bundles.pieces(folder / "bundles"), folder / "repo.git"))
+        return Recording.of(found, gather(bundles.pieces(folder / "bundles"), folder / "repo.git"))
+
+
+def _loaded(path: Path, where: str) -> Trace:
+    """Read a copy, and speak of what it was copied from."""
+    try:
+        return trace.load(path)
+    except UsageError as problem:
+        told = problem.message.replace(str(path), where)
+        raise UsageError(told, rule=problem.rule, hint=problem.hint) from problem
+
+
+def _gathered(given: tuple[Path, ...], folder: Path, where: str) -> Git:
+    if not given:
+        raise UsageError(
+            f"there are no pieces of a bundle in {where}",
+            rule="replay.bundle",
+            hint="they are called 0.bundle, 1.bundle and so on",
+        )
+    try:
+        return gather(given, folder / "repo.git")
+    except GitFailed as problem:
+        raise UsageError(
+            f"{where} is no bundle that can be unpacked", rule="replay.bundle"
+        ) from problem
+
+
+def read(places: Places) -> Trace:
+    """The trace of what was recorded here; of the journal, where a kill tore the document."""
+    try:
+        whole = is_whole(places.document.read_bytes())
+    except OSError:
+        whole = False
+    if whole or not places.journal.is_file():
+        return trace.load(places.document)
+    try:
+        return told(places)
+    except JournalDamaged:
+        return trace.load(places.document)
+
+
+def _recorded(places: Places) -> bool:
+    if places.document.is_file():
+        return True
+    return places.journal.is_file() and places.journal.stat().st_size > 0
+
+
+def _written(places: Places) -> int:
+    path = places.document if places.document.is_file() else places.journal
+    return path.stat().st_mtime_ns
 
 
 def _key(trajectory_id: str, name: str) -> str:

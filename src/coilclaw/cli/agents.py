@@ -25,6 +25,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "install", help="install one below our home, from the npm registry", allow_abbrev=False
     )
     installing.add_argument("name", metavar="NAME", help="codex, opencode, claude or gemini")
+    installing.add_argument(
+        "--missing", action="store_true", help="only if it is not there in the version that we know"
+    )
     for each in (listing, checking, installing):
         add_json(each)
 
@@ -32,7 +35,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """List, check or install."""
     if args.action == "install":
-        return _install(args.name, console)
+        return _install(args.name, console, missing=args.missing)
     return _list(console, ask=args.action == "doctor")
 
 
@@ -78,7 +81,7 @@ def _show(row: dict[str, object], console: Console) -> None:
     console.print(f"  use it as: {row['runner']}")
 
 
-def _install(name: str, console: Console) -> int:
+def _install(name: str, console: Console, *, missing: bool) -> int:
     import os
 
     from coilclaw.agents import finding, installing
@@ -87,14 +90,17 @@ def _install(name: str, console: Console) -> int:
 
     agent = finding.known(name)
     place = finding.installed_at(home(), agent.name)
-    console.note(f"installing {' and '.join(agent.packages)} to {place}")
-    made = installing.install(agent, home(), os.environ)
+    made = installing.present(agent, home()) if missing else None
+    done = "is there already" if made is not None else "installed"
+    if made is None:
+        console.note(f"installing {' and '.join(agent.packages)} to {place}")
+        made = installing.install(agent, home(), os.environ)
     version = finding.told_version(agent, made.program)
     if console.as_json:
         told = {"name": agent.name, "place": str(made.place), "program": str(made.program)}
         console.data({**told, "version": version, "runner": agent.runner})
         return DONE
-    console.print(f"{agent.name}  {version}  installed", "green")
+    console.print(f"{agent.name}  {version}  {done}", "green")
     console.print(f"  {made.program}")
     console.print(f"  use it as: {agent.runner}")
     return DONE

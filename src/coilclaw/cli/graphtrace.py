@@ -54,9 +54,14 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Judge a trajectory and draw it, or check one part out."""
     from coilclaw.cli import replay
+    from coilclaw.errors import UsageError
     from coilclaw.trajectory.graphdata import graph_of
 
+    if args.part is None and args.checkout_dest:
+        raise UsageError("--checkout-dest goes with --part", rule="usage.part")
     archive = replay.archive_of(args)
+    if args.part is None:
+        replay.require_writable(Path(args.output), folder=True)
     with archive.open(args.trajectory_id) as recording:
         if args.part is not None:
             return replay.checkout(recording, args.part, args.checkout_dest, None, console)

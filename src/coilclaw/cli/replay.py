@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.cli.console import visible
 from coilclaw.cli.parser import add_json
 
 if TYPE_CHECKING:
@@ -89,7 +90,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     if args.mode == "checkout-part" and args.part is None:
         raise UsageError("checkout-part needs --part", rule="usage.part")
+    if args.mode != "checkout-part" and (args.part is not None or args.checkout_dest):
+        raise UsageError(
+            "--part and --checkout-dest are for --mode checkout-part", rule="usage.part"
+        )
     archive = archive_of(args)
+    if args.output or args.mode != "checkout-part":
+        require_writable(_output(args))
     with _source(args, archive) as recording:
         if args.mode == "checkout-part":
             return checkout(recording, args.part, args.checkout_dest, args.output, console)
@@ -111,6 +118,8 @@ def _source(args: argparse.Namespace, archive: Archive) -> Iterator[Recording]:
 
     if bool(args.trajectory_id) == bool(args.trace):
         raise UsageError("give either --trajectory-id or --trace", rule="usage.source")
+    if args.bundle and not args.trace:
+        raise UsageError("--bundle goes with --trace", rule="usage.source")
     if args.trace:
         with archive.open_files(args.trace, args.bundle) as recording:
             yield recording
@@ -159,12 +168,15 @@ def checkout(
 ) -> int:
     """Make a directory that is a repository at the commit of a part."""
     from coilclaw.cli.dispatch import DONE
+    from coilclaw.trajectory.evaluation import VERSION
 
     commit = recording.commit(part)
     directory = Path(dest or f"output/repo_part_{part}")
     recording.clone(commit, directory)
     trace = recording.trace
     record = {
+        "schema_version": VERSION,
+        "mode": "checkout-part",
         "trajectory_id": trace.trajectory_id,
         "session_id": trace.session_id,
         "part": part,
@@ -179,6 +191,25 @@ def checkout(
     else:
         console.print(f"part {part} is commit {commit}, checked out in {directory}", "green")
     return DONE
+
+
+def require_writable(path: Path, *, folder: bool = False) -> None:
+    """Refuse a place for a report before anything is judged; folders on the way are made."""
+    from coilclaw.errors import EnvironmentFault, UsageError
+
+    above = path if folder else path.parent
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as problem:
+        raise UsageError(f"{above} is no directory", rule="replay.output") from problem
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot create {above}: {problem.strerror}", rule="replay.output"
+        ) from problem
+    if path.is_dir() and not folder:
+        raise UsageError(f"{path} is a directory", rule="replay.output", hint="name a file")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise EnvironmentFault(f"{above} cannot be written to", rule="replay.output")
 
 
 def write_json(path: Path, value: object) -> None:
@@ -196,11 +227,15 @@ def write_file(path: Path, data: bytes) -> None:
     write_atomic(path, data)
 
 
+def _output(args: argparse.Namespace) -> Path:
+    name = "offline_eval" if args.mode == "evaluate" else "offline_analysis"
+    return Path(args.output or f"output/{name}.json")
+
+
 def _report(args: argparse.Namespace, evaluation: Evaluation, console: Console) -> int:
     from coilclaw.trajectory.graphdata import graph_of
 
-    name = "offline_eval" if args.mode == "evaluate" else "offline_analysis"
-    path = Path(args.output or f"output/{name}.json")
+    path = _output(args)
     graph = graph_of(evaluation)
     record = evaluation.json() if args.mode == "evaluate" else graph.json()
     write_json(path, record)
@@ -227,7 +262,8 @@ def summarise(evaluation: Evaluation, console: Console) -> None:
         console.note(f"{evaluation.failed} of them could not be judged:", "red")
         for one in evaluation.trees.values():
             if not one.complete:
-                console.note(f"  {one.tree[:12]}: {one.error}", "red")
+                why = "; ".join((one.error or "").splitlines())
+                console.note(visible(f"  {one.tree[:12]}: {why}"), "red")
 
 
 def ending(evaluation: Evaluation) -> int:

@@ -77,7 +77,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--evaluate", action="store_true", help="of sqlite: with the status of every case"
     )
     add_judging(exporting)
-    _action(actions, "verify", "prove that nothing of a recording is missing or changed")
+    verifying = _action(
+        actions, "verify", "prove that nothing of a recording is missing or changed"
+    )
+    add_store(verifying)
 
 
 def _action(

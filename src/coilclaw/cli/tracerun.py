@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from coilclaw.app.tracewiring import Outcome, Tracing, Wishes
+    from coilclaw.app.tracewiring import Outcome, Resumable, Tracing, Wishes
+    from coilclaw.artifacts.uploader import Report
     from coilclaw.cli.console import Console
+    from coilclaw.cli.detaching import Behind
     from coilclaw.trajectory.plan import Plan
     from coilclaw.trajectory.trace import PartRecord, SessionEnd, TurnRecord
 
-LOG: Final = "run.log"
 NICENESS: Final = 10
 MAX_SUMMARY: Final = 60
 
@@ -75,13 +76,30 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Record a new trajectory, or go on with one."""
-    from coilclaw.app.home import home
-    from coilclaw.app.tracewiring import Tracing
     from coilclaw.errors import UsageError
 
     if args.resume and not args.trajectory_id:
         raise UsageError("--resume needs --trajectory-id", rule="usage.resume")
-    progress = Progress(console)
+    if not args.detach:
+        return _recorded(args, console)
+    from coilclaw.cli.detaching import Behind, detach
+
+    # At once: what is used later, such as a client of a bucket, does not survive a fork.
+    part = detach()
+    if isinstance(part, Behind):
+        return _recorded(args, console, part)
+    if part.code is not None:
+        return part.code
+    console.note(f"it goes on as process {part.pid}; 'trace show' says how far it is")
+    return 0
+
+
+def _recorded(args: argparse.Namespace, console: Console, behind: Behind | None = None) -> int:
+    from coilclaw.app.home import home
+    from coilclaw.app.tracewiring import Tracing
+    from coilclaw.errors import CoilClawError
+
+    progress = Progress(console, live=console.err.isatty() and behind is None)
     tracing = Tracing(
         home(),
         os.environ,
@@ -89,26 +107,83 @@ def run(args: argparse.Namespace, console: Console) -> int:
         store_at=args.store,
         box="local" if args.sandbox == "modal" else args.sandbox,
         jobs=args.jobs,
+        on_wait=progress.wait,
         on_part=progress.part,
         on_turn=progress.turn,
     )
     if args.sandbox == "modal":
-        return _elsewhere(args, tracing, console)
-    plan = _resumed(args, tracing) if args.resume else tracing.plan(_wishes(args))
+        return _elsewhere(args, tracing, console, behind)
+    ready = _resumable(args, tracing, console) if args.resume else None
+    plan = tracing.plan(_wishes(args)) if ready is None else ready.plan
+    if ready is None:
+        tracing.ready(plan)
+        _warn_of_skipped(tracing, plan, console)
     _announce(plan, console)
-    if args.detach and not _detached(tracing, plan, console):
-        return 0
+    if behind is not None:
+        tracing.on_begin = _letting_go(behind, tracing, plan, console)
     if args.preemptible:
         os.nice(NICENESS)
-    with stopped_by_signals(tracing.cancel.cancel), closing(progress):
-        if args.resume:
-            outcome = tracing.resume(plan.trajectory_id, _change(args))
-        else:
-            outcome = tracing.run(plan)
-    return _tell(outcome, plan, console)
+    try:
+        with stopped_by_signals(tracing.cancel.cancel), closing(progress):
+            if ready is None:
+                outcome = tracing.run(plan)
+            else:
+                outcome = tracing.resume(plan.trajectory_id, ready=ready)
+    except CoilClawError:
+        _tell_kept(tracing.home, plan, console)
+        raise
+    return _tell(outcome, plan, console if behind is None else _plain(console))
 
 
-def _elsewhere(args: argparse.Namespace, tracing: Tracing, console: Console) -> int:
+def _warn_of_skipped(tracing: Tracing, plan: Plan, console: Console) -> None:
+    """What is solved without some of the suites must not be taken for all of it."""
+    if tracing.skipped:
+        console.warn(
+            visible(
+                f"not judged, because their fixtures are not here: {', '.join(tracing.skipped)}; "
+                f"see 'coilclaw env fixtures {plan.environment} status'"
+            )
+        )
+
+
+def _tell_kept(home: Path, plan: Plan, console: Console) -> None:
+    """After a fault in the middle: nothing that was recorded is lost."""
+    from coilclaw.trajectory.places import Places
+
+    journal = Places(home, plan.trajectory_id).journal
+    if journal.is_file() and journal.stat().st_size:
+        console.note(
+            "what was recorded until then is kept; to go on: "
+            f"trace --resume --trajectory-id {plan.trajectory_id}"
+        )
+
+
+def _letting_go(
+    behind: Behind, tracing: Tracing, plan: Plan, console: Console
+) -> Callable[[], None]:
+    """What the process that goes on does when it is under way."""
+    from coilclaw.trajectory.places import Places
+
+    log = Places(tracing.home, plan.trajectory_id).log
+
+    def under_way() -> None:
+        if behind.waited_for:
+            console.note(f"what it says from now on is in {log}")
+            behind.under_way(log)
+
+    return under_way
+
+
+def _plain(console: Console) -> Console:
+    """A console for what has become a file."""
+    from coilclaw.cli.console import Console
+
+    return Console.of(console.out, console.err, os.environ, as_json=console.as_json)
+
+
+def _elsewhere(
+    args: argparse.Namespace, tracing: Tracing, console: Console, behind: Behind | None
+) -> int:
     """Record in a sandbox of Modal."""
     from coilclaw import artifacts
     from coilclaw.app.modalbox import ModalBox, is_bucket, require_sdk
@@ -119,13 +194,18 @@ def _elsewhere(args: argparse.Namespace, tracing: Tracing, console: Console) -> 
         raise UsageError(
             "a trajectory cannot be gone on with in a Modal sandbox, which begins with nothing",
             rule="modal.resume",
-            hint="start a new one",
+            hint="go on with it on this machine: leave --sandbox modal away, and name its --store",
         )
     require_sdk()
     plan = tracing.plan(_wishes(args))
+    tracing.ready(plan, here=False)
     store = tracing.store_at or artifacts.default_place(tracing.environ, tracing.home)
 
+    begun = _letting_go(behind, tracing, plan, console) if behind is not None else None
+
     def say(line: str, side: str) -> None:
+        if begun is not None:
+            begun()
         if side == "out":
             console.print(visible(line))
         else:
@@ -143,11 +223,9 @@ def _elsewhere(args: argparse.Namespace, tracing: Tracing, console: Console) -> 
     _announce(plan, console)
     if args.non_preemptible:
         console.warn("Modal does not let a sandbox choose whether it can be preempted")
-    if args.detach and is_bucket(store):
+    if behind is not None and is_bucket(store):
         with tracing.stoppable():
             console.note(f"it goes on in the Modal sandbox {box.leave()}")
-        return 0
-    if args.detach and not _detached(tracing, plan, console):
         return 0
     with tracing.stoppable(), stopped_by_signals(tracing.cancel.cancel):
         return box.record()
@@ -170,21 +248,26 @@ def _wishes(args: argparse.Namespace) -> Wishes:
     return wishes if args.max_parts is None else replace(wishes, max_parts=args.max_parts)
 
 
-def _resumed(args: argparse.Namespace, tracing: Tracing) -> Plan:
+def _resumable(args: argparse.Namespace, tracing: Tracing, console: Console) -> Resumable:
     """What is gone on with; what it was begun with stays, but for its limits."""
     from coilclaw.errors import UsageError
-    from coilclaw.trajectory import plan
-    from coilclaw.trajectory.places import Places
 
-    fixed = ("agent", "model", "environment", "prompt_file", "raw")
+    fixed = ("agent", "model", "prompt_file", "raw")
     if given := [name for name in fixed if getattr(args, name)]:
         raise UsageError(
             f"--{given[0].replace('_', '-')} cannot change when a trajectory is gone on with",
             rule="usage.resume",
             hint="start a new one",
         )
-    kept = plan.load(Places(tracing.home, args.trajectory_id).session)
-    return _change(args)(kept)
+    ready = tracing.resumable(args.trajectory_id, _change(args), args.environment)
+    if ready.brought is not None:
+        console.note(f"brought here from the store, with {ready.brought.history.parts} parts")
+        if ready.brought.left_out:
+            console.warn(
+                f"{ready.brought.left_out} parts were recorded after that, whose code did not "
+                "reach the store"
+            )
+    return ready
 
 
 def _change(args: argparse.Namespace) -> Callable[[Plan], Plan]:
@@ -214,18 +297,6 @@ def _announce(plan: Plan, console: Console) -> None:
     console.err.flush()
 
 
-def _detached(tracing: Tracing, plan: Plan, console: Console) -> bool:
-    """Whether this is the process that goes on; the other one says where."""
-    from coilclaw.cli.detaching import detach
-    from coilclaw.trajectory.places import Places
-
-    log = Places(tracing.home, plan.trajectory_id).directory / LOG
-    pid = detach(log)
-    if pid is not None:
-        console.note(f"it goes on as process {pid}; what it says is in {log}")
-    return pid is None
-
-
 @contextmanager
 def stopped_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Have a first signal end the trajectory with everything recorded, and a second one at once."""
@@ -252,7 +323,7 @@ def stopped_by_signals(stop: Callable[[str], None]) -> Iterator[None]:
 def _tell(outcome: Outcome, plan: Plan, console: Console) -> int:
     end, uploads = outcome.end, outcome.uploads
     for trouble in uploads.troubles:
-        console.warn(visible(f"an artifact is not in the store: {trouble}"))
+        console.warn(visible(f"not in the store: {trouble.key}: {trouble.message}"))
     if console.as_json:
         console.data(
             {
@@ -296,9 +367,9 @@ def exit_code(end: SessionEnd, *, complete: bool = True) -> int:
 class Progress:
     """One line that changes on a terminal; elsewhere one line a part."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, live: bool | None = None) -> None:
         self._console = console
-        self._live = console.err.isatty()
+        self._live = console.err.isatty() if live is None else live
         self._tokens = 0
         self._turns = 0
         self._tests = "–"
@@ -328,10 +399,24 @@ class Progress:
         )
         if self._live:
             width = _width(self._console)
-            self._console.err.write(f"\r\x1b[K{line[: width - 1]}")
+            # The cursor goes back to the start, so that a warning stands where the line was.
+            self._console.err.write(f"\r\x1b[K{line[: width - 1]}\r")
             self._console.err.flush()
         else:
             self._console.note(line)
+
+    def wait(self, report: Report, seconds: int) -> None:
+        """The end waits for uploads."""
+        self.close()
+        self._live = False
+        why = f": {report.troubles[0].message}" if report.troubles else ""
+        self._console.note(
+            visible(
+                f"waiting up to {seconds} s for {report.waiting} artifacts to reach the store"
+                f"{why}; "
+                "a signal ends the waiting, and everything is kept on this machine"
+            )
+        )
 
     def close(self) -> None:
         """Leave the terminal to what comes next."""

@@ -43,13 +43,21 @@ def _compare(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.trajectory.graphdata import graph_of
 
     archive = replay.archive_of(args)
-    graphs, failed = [], 0
-    for name in dict.fromkeys(archive.find(wanted) for wanted in args.ids):
+    wanted = [archive.find(name) for name in args.ids]
+    names = list(dict.fromkeys(wanted))
+    for name in names:
+        archive.trace(name)  # whichever is not there is said before any is judged
+    for name in names:
+        if wanted.count(name) > 1:
+            console.warn(visible(f"{name} is named more than once, and shown once"))
+    graphs, versions, failed = [], [], 0
+    for name in names:
         with archive.open(name) as recording:
             evaluation = replay.judged(args, archive, recording, console)
             graphs.append(graph_of(evaluation))
+            versions.append(evaluation.environment_version)
             failed += evaluation.failed
-    comparison = compare(graphs)
+    comparison = compare(graphs, versions)
     if console.as_json:
         console.data(comparison.json())
     else:
@@ -61,21 +69,25 @@ def _show_comparison(comparison: Comparison, console: Console) -> None:
     from coilclaw.trajectory.comparing import MILESTONES
 
     if len(comparison.environments) > 1:
-        console.warn(f"these are different tasks: {', '.join(comparison.environments)}")
+        told = ", ".join(comparison.environments)
+        console.warn(visible(f"these are different tasks, so nobody was first: {told}"))
+    elif len(comparison.standings) == 1:
+        console.warn("there is nothing to compare it with: name another one")
     head = ["", *(one.trajectory_id for one in comparison.standings)]
     rows = [head, *_facts(comparison.standings)]
     for percent in MILESTONES:
         row = [f"{percent} % passed"]
         for index, one in enumerate(comparison.standings):
             there = next((each for each in one.milestones if each.percent == percent), None)
-            first = " *" if comparison.fastest.get(percent) == index else ""
+            first = " *" if index in comparison.fastest.get(percent, ()) else ""
             row.append(f"part {there.part}{first}" if there else "–")
         rows.append(row)
     widths = [max(len(row[index]) for row in rows) for index in range(len(head))]
     for number, row in enumerate(rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         console.print(visible("  ".join(cells)).rstrip(), "bold" if number == 0 else None)
-    console.print("* who was there in the fewest parts", "dim")
+    if comparison.fastest:
+        console.print("* who was there in the fewest parts", "dim")
 
 
 def _facts(standings: tuple[Standing, ...]) -> list[list[str]]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from coilclaw.app.replaywiring import Archive
     from coilclaw.cli.console import Console
     from coilclaw.domain.messages import Json
+    from coilclaw.trajectory.presence import Presence
     from coilclaw.trajectory.trace import PartRecord, Trace
 
 MAX_SUMMARY: Final = 70
@@ -31,22 +32,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
         case "show" if args.part is not None:
             _part(archive_of(args).trace(args.trajectory_id).part(args.part), console)
         case "show":
-            _show(archive_of(args).trace(args.trajectory_id), console)
+            archive = archive_of(args)
+            trace = archive.trace(args.trajectory_id)
+            _show(trace, _presence(archive, trace), console)
         case "diff":
             _diff(args, archive_of(args), console)
         case _:
-            return _verify(Archive(home()), args.trajectory_id, console)
+            return _verify(archive_of(args), args.trajectory_id, console)
     return DONE
 
 
 def _list(archive: Archive, console: Console) -> None:
+    from coilclaw.app.replaywiring import read
     from coilclaw.errors import CoilClawError
-    from coilclaw.trajectory import trace
 
     found = []
     for places in archive.here():
         try:
-            found.append(trace.load(places.document))
+            found.append(read(places))
         except CoilClawError as problem:
             console.warn(visible(f"{places.trajectory_id}: {problem.message}"))
     found.sort(key=lambda one: one.started_at)
@@ -54,7 +57,9 @@ def _list(archive: Archive, console: Console) -> None:
         console.data([summary(one) for one in found])
         return
     for one in found:
-        end = one.session_end.reason if one.session_end else "open"
+        end: str = one.session_end.reason if one.session_end else "open"
+        if _presence(archive, one) is not None:
+            end = "recording"
         text = (
             f"{one.trajectory_id}  {one.started_at[:19]}Z  {end:<11} {len(one.parts):>5} parts  "
             f"{_tests(one):>9}  {one.agent} {one.agent_model}  {one.environment}"
@@ -89,10 +94,34 @@ def _tests(trace: Trace) -> str:
     return "–"
 
 
-def _show(trace: Trace, console: Console) -> None:
+def _presence(archive: Archive, trace: Trace) -> Presence | None:
+    """Who records it on this machine at this moment."""
+    from coilclaw.trajectory import presence
+    from coilclaw.trajectory.places import Places
+
+    if not archive.is_here(trace.trajectory_id):
+        return None
+    return presence.of(Places(archive.home, trace.trajectory_id))
+
+
+def _going(trace: Trace, there: Presence | None) -> str:
+    """How a trajectory ended, or how it goes on."""
+    end = trace.session_end
+    if there is not None:
+        return f"not yet: process {there.pid or '(unknown)'} records it"
+    if end is not None:
+        return f"{end.reason} {end.detail}".rstrip()
+    return (
+        "not yet, and nobody records it on this machine; to go on: "
+        f"trace --resume --trajectory-id {trace.trajectory_id}"
+    )
+
+
+def _show(trace: Trace, there: Presence | None, console: Console) -> None:
     if console.as_json:
         shown: dict[str, Json] = {
             **summary(trace),
+            "recorder": None if there is None else {"pid": there.pid},
             "environment_version": trace.environment_version,
             "versions": dict(trace.versions),
             "limits": trace.limits.json(),
@@ -101,7 +130,6 @@ def _show(trace: Trace, console: Console) -> None:
         }
         console.data(shown)
         return
-    end = trace.session_end
     facts = (
         ("trajectory", trace.trajectory_id),
         ("agent", f"{trace.agent} {trace.agent_model}"),
@@ -109,7 +137,7 @@ def _show(trace: Trace, console: Console) -> None:
         ("started", trace.started_at),
         ("parts, turns", f"{len(trace.parts)}, {len(trace.turns)}"),
         ("resumed", str(len(trace.resumptions)) if trace.resumptions else ""),
-        ("ended", f"{end.reason} {end.detail}" if end else "it is still open"),
+        ("ended", _going(trace, there)),
         ("trace", trace.artifacts.agent_trace),
         ("bundle", trace.artifacts.repo_bundle),
     )
@@ -178,6 +206,8 @@ def _diff(args: argparse.Namespace, archive: Archive, console: Console) -> None:
         said = recording.diff(args.from_part, last, stat=args.stat)
     if console.as_json:
         console.data({"from_part": args.from_part, "to_part": last, "diff": said})
+    elif not said:
+        console.note(f"the files are the same after part {args.from_part} and after part {last}")
     elif args.stat:
         for line in said.splitlines():
             console.print(line)
@@ -189,9 +219,14 @@ def _verify(archive: Archive, wanted: str, console: Console) -> int:
     from coilclaw.cli.dispatch import DONE, FAILED
     from coilclaw.trajectory.verifying import verify
 
-    places = archive.places(wanted)
-    with archive.scratch() as folder:
-        found = verify(places, scratch=folder / "verifying.git")
+    if archive.store_at:
+        from coilclaw.app.tracestore import verified
+
+        found = verified(archive, wanted)
+    else:
+        places = archive.places(wanted)
+        with archive.scratch() as folder:
+            found = verify(places, scratch=folder / "verifying.git")
     if console.as_json:
         console.data(
             {

@@ -66,6 +66,9 @@ def bisect(
     known already is looked at first, then the ends, then ever finer halves until two neighbours
     differ in the way that is looked for; in the worst case every tree is judged.
     """
+    for part in (first, last):
+        if part is not None:
+            recording.commit(part)  # refuses one that is not there
     spans = _between(recording.spans(), first, last)
     if not spans:
         raise UsageError("there is no part to look at", rule="bisect.range")
@@ -202,7 +205,7 @@ def _status(result: Result, case: str) -> Status:
     if case not in statuses:
         some = ", ".join(list(statuses)[:_TOLD])
         raise UsageError(
-            f"{case} is no case but a suite or shard with {len(statuses)} cases",
+            f"{case!r} is no case but a suite or shard with {len(statuses)} cases",
             rule="bisect.case",
             hint=f"one of {some}",
         )

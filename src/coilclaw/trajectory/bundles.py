@@ -53,6 +53,11 @@ def pieces(directory: Path) -> tuple[Path, ...]:
     return tuple(directory / name for _, name in sorted(found))
 
 
+def is_piece(name: str) -> bool:
+    """Whether a file of this name is a piece."""
+    return _PIECE.fullmatch(name) is not None
+
+
 def part_of(name: str) -> tuple[int, int]:
     """The part and the turn that a piece belongs to; 0 for a turn that is not named."""
     match = _PIECE.fullmatch(name)

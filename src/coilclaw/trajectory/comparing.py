@@ -72,39 +72,60 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All of them; ``fastest`` is the index of who was first, in parts, at each milestone."""
+    """All of them; ``fastest`` are the indexes of who was first, in parts, at each milestone."""
 
     standings: tuple[Standing, ...]
-    fastest: dict[int, int]
+    fastest: dict[int, tuple[int, ...]]
+    """More than one was there in as many parts. Nobody is, where there is nothing to compare."""
     environments: tuple[str, ...]
     """More than one: the figures cannot be compared."""
+
+    @property
+    def comparable(self) -> bool:
+        return len(self.standings) > 1 and len(self.environments) == 1
 
     def json(self) -> dict[str, Json]:
         return {
             "environments": list(self.environments),
+            "comparable": self.comparable,
             "trajectories": [one.json() for one in self.standings],
             "fastest": {
-                str(percent): self.standings[index].trajectory_id
-                for percent, index in self.fastest.items()
+                str(percent): [self.standings[index].trajectory_id for index in indexes]
+                for percent, indexes in self.fastest.items()
             },
         }
 
 
-def compare(graphs: Sequence[Graph]) -> Comparison:
-    """Put figures beside each other."""
+def compare(graphs: Sequence[Graph], versions: Sequence[str] = ()) -> Comparison:
+    """Put figures beside each other; ``versions`` are those of the environments that judged."""
     standings = tuple(standing_of(graph) for graph in graphs)
-    fastest: dict[int, int] = {}
+    judges = dict.fromkeys(
+        (graph.environment, version)
+        for graph, version in zip(graphs, versions or [""] * len(graphs), strict=True)
+    )
+    names = [name for name, _ in judges]
+    environments = tuple(
+        f"{name} {version[:12]}" if names.count(name) > 1 else name for name, version in judges
+    )
+    found = Comparison(standings, {}, environments)
+    if found.comparable:
+        found.fastest.update(_fastest(standings))
+    return found
+
+
+def _fastest(standings: Sequence[Standing]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
     for percent in MILESTONES:
-        reached = [
-            (milestone.part, index)
+        reached = {
+            index: milestone.part
             for index, standing in enumerate(standings)
             for milestone in standing.milestones
             if milestone.percent == percent
-        ]
+        }
         if reached:
-            fastest[percent] = min(reached)[1]
-    environments = tuple(dict.fromkeys(graph.environment for graph in graphs))
-    return Comparison(standings, fastest, environments)
+            best = min(reached.values())
+            found[percent] = tuple(index for index, part in reached.items() if part == best)
+    return found
 
 
 def standing_of(graph: Graph) -> Standing:

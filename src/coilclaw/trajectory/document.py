@@ -136,6 +136,11 @@ def line_of(part: Mapping[str, Json]) -> bytes:
     return text.encode("utf-8")
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether a document ends as one does; a kill in the middle of a write leaves it torn."""
+    return data.endswith(_TAIL)
+
+
 def parse(data: bytes, where: str) -> dict[str, Json]:
     """Read a document; of one with a torn tail, everything up to the tear."""
     try:

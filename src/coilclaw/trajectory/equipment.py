@@ -49,6 +49,8 @@ class Equipment:
     uploads: Uploads | None = None
     now: Callable[[], datetime] = _now
     monotonic: Callable[[], float] = time.monotonic
+    on_begin: Callable[[], None] = lambda: None
+    """Told once, when everything is open, and before anything else goes to the store."""
     on_part: Callable[[PartRecord], None] = lambda _: None
     on_turn: Callable[[TurnRecord], None] = lambda _: None
     """Told of a turn that begins, and again when it has ended."""

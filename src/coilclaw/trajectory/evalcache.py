@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from coilclaw.contracts import schemas
 from coilclaw.domain.canonical import digest, encode
 from coilclaw.environments.results import Result
 from coilclaw.errors import EnvironmentFault, UsageError
@@ -107,7 +108,7 @@ class EvaluationCache:
         return self.directory / digest[:2] / f"{digest[2:]}.json"
 
 
-def _asked(value: Json) -> Question:
-    if not isinstance(value, dict) or value.get("schema_version") != VERSION:
-        raise UsageError("it is of another version", rule="evaluation.cache")
+def _asked(value: Any) -> Question:
+    if problems := schemas.problems(VERSION, value):
+        raise UsageError(f"it is not {VERSION}: {problems[0]}", rule="evaluation.cache")
     return Question(str(value["tree"]), str(value["environment_version"]), str(value["path"]))

@@ -195,6 +195,7 @@ class Evaluation:
         commits = dict.fromkeys(part.git_commit for part in trace.parts)
         return {
             "schema_version": VERSION,
+            "mode": "evaluate",
             "trajectory_id": trace.trajectory_id,
             "session_id": trace.session_id,
             "environment": self.environment,
@@ -242,7 +243,8 @@ def evaluate(
     killed goes on where it was.
     """
     trees = dict.fromkeys(span.tree for span in recording.spans())
-    questions = [court.question(tree, path) for tree in trees for path in dict.fromkeys(paths)]
+    wanted = tuple(dict.fromkeys(paths))
+    questions = [court.question(tree, path) for tree in trees for path in wanted]
     found: dict[str, dict[str, Judged]] = {tree: {} for tree in trees}
     judged = 0
     for count, one in enumerate(
@@ -256,8 +258,12 @@ def evaluate(
         recording,
         court.environment,
         court.version,
-        tuple(dict.fromkeys(paths)),
-        {tree: TreeEvaluation(tree, by_path) for tree, by_path in found.items()},
+        wanted,
+        {
+            # In the order that was asked for, whichever was ready first.
+            tree: TreeEvaluation(tree, {path: by_path[path] for path in wanted})
+            for tree, by_path in found.items()
+        },
         judged,
     )
 

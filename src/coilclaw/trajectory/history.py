@@ -1,7 +1,7 @@
 """``History``: what the journal of a trajectory says, put together; the head of the document.
 
-Records by ``type``: ``session`` first, then any number of ``turn``, ``part``, ``turn_end``,
-``resumed`` and ``end``. The same fold serves recording, resuming and verifying.
+Records by ``type``: ``session`` first, then any number of ``turn``, ``agent_session``, ``part``,
+``turn_end``, ``resumed`` and ``end``. The same fold serves recording, resuming and verifying.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class History:
                 self._session(record)
             case "turn":
                 self._turn(record)
+            case "agent_session":
+                self._agent_session(record)
             case "part":
                 self._part(record)
             case "turn_end":
@@ -135,6 +137,13 @@ class History:
                 session_end=None,
             )
         )
+
+    def _agent_session(self, record: Mapping[str, Any]) -> None:
+        """The agent named its session in the middle of a turn; empty: it knows none any more."""
+        self.thread_id = record["thread_id"]
+        self.elapsed_ms = record["elapsed_ms"]
+        if self.open:
+            self.turns[-1] = replace(self.turns[-1], session_id=self.session_id)
 
     def _part(self, record: Mapping[str, Any]) -> None:
         if record["part"] != self.parts + 1:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.storage.journal import Journal
 from coilclaw.storage.lock import FileLock
-from coilclaw.trajectory import bundles, plan, workspaces
+from coilclaw.trajectory import bundles, plan, presence, workspaces
 from coilclaw.trajectory.checkpoints import Checkpoints
 from coilclaw.trajectory.document import Document
 from coilclaw.trajectory.history import HASH_FIELD, History, part_of
 from coilclaw.trajectory.ignoring import Ignored
-from coilclaw.trajectory.trace import VERSION
+from coilclaw.trajectory.trace import VERSION, Trace
 from coilclaw.workspace.removal import remove_tree
 
 if TYPE_CHECKING:
@@ -156,6 +156,16 @@ class Opening:
         }
         journal.append(record)
         history.apply(record)
+        if history.thread_id and not places.agent_home.is_dir():
+            # It is gone on with where the agent has no memory of it: on another machine, mostly.
+            forgotten = {
+                "type": "agent_session",
+                "timestamp": self.stamp(),
+                "elapsed_ms": history.elapsed_ms,
+                "thread_id": "",
+            }
+            journal.append(forgotten)
+            history.apply(forgotten)
         if ref is not None:
             _log.info(
                 "what was not recorded is kept as %s",
@@ -166,6 +176,7 @@ class Opening:
 
     def _shown(self, opened: Opened) -> Iterator[Opened]:
         """Write the document from the journal, whatever a crash made of it, and hand out."""
+        presence.note(self.places)
         rebuild(opened.document, opened.history, opened.journal)
         try:
             yield opened
@@ -190,14 +201,22 @@ class Opening:
         try:
             lock.acquire()
         except LockTimeout as problem:
-            raise EnvironmentFault(
-                f"trajectory {self.places.trajectory_id} is being recorded by another process",
-                rule="trajectory.busy",
-            ) from problem
+            raise busy(self.places) from problem
         try:
             yield
         finally:
             lock.release()
+
+
+def busy(places: Places) -> EnvironmentFault:
+    """Somebody on this machine records it."""
+    there = presence.of(places)
+    who = f"process {there.pid}" if there is not None and there.pid else "another process"
+    return EnvironmentFault(
+        f"trajectory {places.trajectory_id} is being recorded by {who}",
+        rule="trajectory.busy",
+        hint=f"'coilclaw trace show {places.trajectory_id}' says how far it is; SIGTERM ends it",
+    )
 
 
 def repair(places: Places) -> bool:
@@ -222,6 +241,30 @@ def repair(places: Places) -> bool:
         rebuild(document, history, journal)
         document.close()
     return before != places.document.read_bytes()
+
+
+def told(places: Places) -> Trace:
+    """The trace as the journal tells it; nothing is written."""
+    history, parts = History(), []
+    with open_journal(places) as journal:
+        for record in journal.read():
+            history.apply(record)
+            if record["type"] == "part":
+                parts.append(part_of(record))
+    if not history.begun:
+        raise UsageError(
+            f"trajectory {places.trajectory_id} was killed before it began",
+            rule="trajectory.empty",
+            hint="resume it, or remove it",
+        )
+    try:
+        return Trace.of({**history.head().json(), "parts": list(parts)})
+    except UsageError as problem:
+        raise EnvironmentFault(
+            f"the journal of trajectory {places.trajectory_id} does not tell a trace",
+            rule="trajectory.record",
+            hint=f"'coilclaw trace verify {places.trajectory_id}' says what is wrong with it",
+        ) from problem
 
 
 def open_journal(places: Places) -> Journal:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import UsageError
+from coilclaw.domain.treepath import TreePath
+from coilclaw.errors import PathRefused, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +84,16 @@ class Places:
     def lock(self) -> Path:
         return self.directory / "lock"
 
+    @property
+    def recorder(self) -> Path:
+        """Which process recorded last; while the lock is held, it still does."""
+        return self.directory / "recorder.pid"
+
+    @property
+    def log(self) -> Path:
+        """What a recording behind the terminal says."""
+        return self.directory / "run.log"
+
     def key_of(self, name: str) -> str:
         """The key under which a file of the trajectory is kept in a store of artifacts."""
         return f"{FOLDER}/{self.trajectory_id}/{name}"
@@ -90,7 +101,12 @@ class Places:
 
 def checked(trajectory_id: str) -> str:
     """Return an id that is one path segment, or raise."""
-    if not _ID.fullmatch(trajectory_id) or ".." in trajectory_id or trajectory_id.endswith("."):
+    good = _ID.fullmatch(trajectory_id) and ".." not in trajectory_id
+    try:
+        TreePath.parse(trajectory_id)  # devices, and names that end in a dot
+    except PathRefused:
+        good = None
+    if not good:
         raise UsageError(
             f"{trajectory_id[:200]!r} is no id of a trajectory",
             rule="trajectory.id",

@@ -60,9 +60,12 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Keep it where ``load`` finds it."""
+        write_atomic(path, self.encoded(), mode=0o600)
+
+    def encoded(self) -> bytes:
+        """It as ``load`` reads it."""
         document = {"form": _FORM, **asdict(self)}
-        data = json.dumps(document, ensure_ascii=True, indent=1).encode("ascii")
-        write_atomic(path, data, mode=0o600)
+        return json.dumps(document, ensure_ascii=True, indent=1).encode("ascii")
 
 
 def load(path: Path) -> Plan:

@@ -17,12 +17,13 @@ _log = logging.getLogger(__name__)
 
 TRACE: Final = "agent_trace.json"
 BUNDLE: Final = "repo.bundle"
+SESSION: Final = "session.json"
 
 
 class Uploads(Protocol):
     """Takes files over and returns at once; ``artifacts.uploader.Uploader`` is one."""
 
-    def document(self, key: str, source: Path, /) -> None: ...
+    def document(self, key: str, source: Path | bytes, /) -> None: ...
 
     def piece(self, key: str, source: Path, /) -> None: ...
 
@@ -38,6 +39,11 @@ class Publisher:
         self._places = places
         self._uploads = uploads
         self._missed: dict[str, Path] = {}
+
+    def session(self, data: bytes) -> None:
+        """What the trajectory was asked for, so that it can be gone on with from the store."""
+        if self._uploads is not None:
+            self._uploads.document(self._places.key_of(SESSION), data)
 
     def parts(self) -> None:
         """A part was recorded: the newest state of trace and journal goes up when it can."""

@@ -97,11 +97,27 @@ class Recorder:
         )
         self._show_head()
 
-    def publish_all(self) -> None:
+    def publish_all(self, session: bytes) -> None:
         """Hand over every piece that is there: what a run before this one did not get to."""
+        self.publisher.session(session)
         for piece in bundles.pieces(self.places.bundles):
             self.publisher.piece(piece)
         self.publisher.parts()
+
+    def agent_session(self, thread_id: str) -> None:
+        """Record the agent's own session at once: a turn that is killed can go on with it."""
+        named = self._text(thread_id, MAX_NAME_BYTES)
+        if named == self.history.thread_id:
+            return
+        self._append(
+            {
+                "type": "agent_session",
+                "timestamp": self.clock.stamp(),
+                "elapsed_ms": self.clock.elapsed_ms,
+                "thread_id": named,
+            }
+        )
+        self._show_head()
 
     def part(self, part: Part) -> PartRecord:
         """Record a part that is complete."""
@@ -109,7 +125,9 @@ class Recorder:
         # A part that only changed files names all of them; anything else may have changed any.
         named = part.files if part.kind == "patch" and part.files else None
         checkpoint = self._checkpoint(f"part {number} checkpoint", number, None, named)
-        record = self._record(part, number, checkpoint, self._drained())
+        calls = self.bench.shown_by(part.tool, part.input)
+        self._tell(calls)
+        record = self._record(part, number, checkpoint, calls)
         written = {"type": "part", **record.json()}
         written["part_hash"] = self._append(written)
         self.document.append(part_of(written))

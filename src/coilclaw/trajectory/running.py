@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.containment import environ_of, make_home, sandbox_of
@@ -40,6 +40,7 @@ __all__ = ["Equipment", "Plan", "resume", "run"]
 TIMEOUT: Final = "the time of the trajectory is used up"
 MAX_IDLE_TURNS: Final = 3
 """After so many turns without any part an agent is taken to be broken."""
+_CUT: Final = frozenset({"killed", "aborted"})
 _SEEN: Final = frozenset({"workspace", "homes"})
 _INSTALLED: Final = frozenset({"agents", FOLDER})
 
@@ -136,12 +137,18 @@ class _Session:
             keep_raw=self.plan.keep_raw,
             watch=equipment.on_part,
         )
-        self.recorder.publish_all()
+        equipment.on_begin()
+        self.recorder.publish_all(self._told().encoded())
         with self._timed():
             stop = self._stop()
             while stop is None:
                 stop = self._turn() or self._stop()
         return self.recorder.end(stop.reason, stop.detail)
+
+    def _told(self) -> Plan:
+        """What was asked for as others may read it."""
+        redact, plan = self.equipment.redact, self.plan
+        return replace(plan, prompt=redact(plan.prompt), agent=redact(plan.agent))
 
     def _stop(self) -> _Stop | None:
         """Whether there may be no further turn, and why."""
@@ -196,6 +203,10 @@ class _Session:
             if isinstance(problem, Stopped):
                 return Ending("aborted", problem.message), _Stop("interrupted", problem.message)
             return Ending("aborted", problem.message), _Stop("agent_error", problem.message)
+        if ending.session_lost:
+            # The next turn begins a new one, and tells the whole task.
+            self.recorder.agent_session("")
+            return replace(ending, thread_id=""), None
         if ending.status in {"done", "exhausted"} or self.equipment.cancel.cancelled:
             return ending, None
         return ending, _Stop("agent_error", ending.reason or f"the agent {ending.status}")
@@ -235,10 +246,12 @@ class _Session:
     def _prompt(self, calls: list[EnvoiCall]) -> str:
         if not self.recorder.history.turns:
             return self.plan.prompt
-        if self.recorder.history.thread_id:
-            return prompts.later(self.standing, calls)
-        # The agent remembers nothing of the turns before: it is told the task again.
         told = prompts.later(self.standing, calls)
+        history = self.recorder.history
+        if history.thread_id and history.turns[-1].status not in _CUT:
+            return told
+        # The agent remembers nothing of the turns before, or perhaps not: one that was killed may
+        # not have kept what it was told. So it is told the task again.
         return f"{self.plan.prompt}\n\n{told}" if self.plan.prompt else told
 
     def _assignment(self, prompt: str) -> Assignment:
@@ -278,6 +291,7 @@ class _Session:
             cancel=self.equipment.cancel,
             support=self.equipment.support,
             run_tests=self.bench.run_tests,
+            on_session=self.recorder.agent_session,
         )
 
     def _remaining_s(self) -> float | None:

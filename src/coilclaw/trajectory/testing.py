@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from coilclaw.environments.results import Result
     from coilclaw.workspace.cancel import Cancellation
 
+TOOL: Final = "run_tests"
+"""What every agent's own name for the tool holds."""
 MAX_TESTS: Final = 10_000
 """Cases that a call lists in the trace; the whole result is on disk."""
 MAX_CALLS_A_PART: Final = 64
@@ -148,6 +150,7 @@ class Bench:
         self._stamp = stamp
         self._cancel = cancel
         self._redact = redact
+        self._one_at_a_time = threading.Lock()
         self._lock = threading.Lock()
         self._pending: list[EnvoiCall] = []
         self.standing = standing
@@ -160,8 +163,21 @@ class Bench:
     def state(self) -> TestingState | None:
         return None if self._judge is None else self.standing.state()
 
+    def shown_by(self, tool: str, given: str) -> tuple[EnvoiCall, ...]:
+        """The call that a part shows, if it shows one.
+
+        An agent goes on while its parts are recorded, and tests may have begun or ended since.
+        """
+        if TOOL not in tool:
+            return ()
+        with self._lock:
+            paths = [call.path for call in self._pending]
+            wanted = _path_in(given)
+            at = paths.index(wanted) if wanted in paths else 0
+            return (self._pending.pop(at),) if paths else ()
+
     def drain(self) -> tuple[EnvoiCall, ...]:
-        """The calls since the last time, for the part that they belong to."""
+        """The calls that no part has shown; they belong to the turn."""
         with self._lock:
             calls, self._pending = self._pending, []
         return tuple(calls)
@@ -172,7 +188,7 @@ class Bench:
         unknown = self.standing.unknown(tree)
         # All of them at once: that is one start of the tests instead of many.
         for path in ("",) if unknown == self.standing.required and unknown else unknown:
-            with self._lock:
+            with self._one_at_a_time:
                 call, _ = self._call(path, tree)
             calls.append(call)
             if call.status_code != 200:
@@ -183,15 +199,16 @@ class Bench:
         return tuple(calls)
 
     def _for_agent(self, path: str) -> str:
-        with self._lock:
+        with self._one_at_a_time:
             if len(self._pending) >= MAX_CALLS_A_PART:
                 return "too many calls at once: the tests were not run"
             try:
                 tree = self._tree()
             except EnvironmentFault as problem:
                 return f"the tests could not be run: {self._told(problem.message)}"
-            call, text = self._call(path.strip().strip("/"), tree)
-            self._pending.append(call)
+            call, text = self._call(_bare(path), tree)
+            with self._lock:
+                self._pending.append(call)
         return text
 
     def _call(self, path: str, tree: str) -> tuple[EnvoiCall, str]:
@@ -245,6 +262,22 @@ class Bench:
         self._results.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(self._results / f"{call_id}.json", data, mode=0o600)
         return digest(data)
+
+
+def _bare(path: str) -> str:
+    return path.strip().strip("/")
+
+
+def _path_in(given: str) -> str | None:
+    """The path that a part's input names, whatever the agent calls it."""
+    try:
+        said = json.loads(given)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    path = said.get("test_path", said.get("path"))
+    return _bare(path) if isinstance(path, str) else None
 
 
 def _listed(result: Result) -> CallResult:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from coilclaw.domain.canonical import digest
-from coilclaw.errors import CoilClawError
+from coilclaw.errors import CoilClawError, EnvironmentFault, GitFailed
 from coilclaw.storage import verify as journals
 from coilclaw.trajectory import bundles
 from coilclaw.trajectory.history import HASH_FIELD, History, part_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from coilclaw.trajectory.places import Places
 
+UNWRITABLE: Final = "file.io"
 MAX_PROBLEMS: Final = 100
 MAX_RESULT_BYTES: Final = 2**30
 
@@ -145,8 +146,10 @@ def _bundle(looking: _Looking, scratch: Path) -> None:
     try:
         chosen = (places.bundle,) if ended else bundles.pieces(places.bundles)
         present = bundles.commits(bundles.assemble(chosen, scratch))
-    except CoilClawError as problem:
-        looking.problems.append(f"bundle: {problem.message}")
+    except (GitFailed, EnvironmentFault) as problem:
+        if problem.rule == UNWRITABLE:
+            raise  # there is no room to look into it, which says nothing about it
+        looking.problems.append(f"bundle: {'; '.join(problem.message.splitlines())}")
         return
     finally:
         remove_tree(scratch)

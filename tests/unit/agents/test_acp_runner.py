@@ -222,7 +222,8 @@ def test_a_model_is_chosen_if_the_agent_lets_it(bench: Bench) -> None:
 def test_a_session_goes_on_and_its_history_is_nobodys_work(bench: Bench, script: Any) -> None:
     ending = bench.play(chunk("New."), script=script, thread_id="old-1")
     assert [part.text for part in bench.parts] == ["New."]
-    assert ending.thread_id == "old-1"
+    assert (ending.thread_id, ending.session_lost) == ("old-1", False)
+    assert bench.stage.sessions == ["old-1"]
     assert bench.seen["resume" if "resumes" in script else "load"] == ["old-1"]
 
 
@@ -230,6 +231,7 @@ def test_an_agent_that_cannot_go_on_says_so(bench: Bench) -> None:
     ending = bench.play(thread_id="old-1")
     assert ending.status == "failed"
     assert ending.reason.endswith(" failed: it cannot go on with a session.")
+    assert (ending.session_lost, bench.stage.sessions) == (True, [])
 
 
 def test_it_runs_the_tests(bench: Bench) -> None:
@@ -275,6 +277,7 @@ def test_what_goes_wrong_has_a_reason_and_no_part_is_lost(
 
 def test_without_a_session_it_fails_with_the_agents_words(bench: Bench) -> None:
     ending = bench.play(script={"session_error": {"message": "log in"}})
+    assert not ending.session_lost
     assert ending.status == "failed"
     assert ending.reason.endswith(" failed: Authentication required: log in.")
 

@@ -15,8 +15,8 @@ from coilclaw.agents.acpprocess import target_of
 from coilclaw.agents.acptalk import Answered, Asked, Event, Opened, Trouble, Updated
 from coilclaw.agents.acpturn import Turn, instruction_of
 from coilclaw.agents.acpupdates import MAX_CALLS, MAX_DIFF_CHARACTERS, Updates, diff_lines
+from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.codexdoor import Target
-from coilclaw.agents.codexitems import FORBIDDEN
 from coilclaw.agents.deadline import Deadline
 from coilclaw.agents.runner import Ending
 from coilclaw.agents.testtool import TestTool

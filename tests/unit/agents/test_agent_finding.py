@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents import finding
+from coilclaw.agents import finding, naming
 from coilclaw.agents.finding import KNOWN
 from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.workspace import process
@@ -175,3 +175,41 @@ def test_what_can_be_read_already_changes_nothing() -> None:
         Path("/usr"),
         Path("/opt/x"),
     )
+
+
+def test_what_a_runner_needs_is_asked_for_before_anything_begins(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path)}
+    for name, agent, rule in (
+        ("codex", "codex", "agent.missing"),
+        ("codex-exec", "codex", "agent.missing"),
+        ("opencode", "opencode", "agent.missing"),
+        ('acp:"gemini --acp"', "gemini", "agent.missing"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            finding.require(naming.parse(name.replace('"', "")), nothing, tmp_path)
+        assert caught.value.rule == rule
+        assert f"coilclaw agents install {agent}" in str(caught.value.hint)
+    for name in ("acp:./mine", "acp:mine", "acp:/nowhere/mine"):
+        with pytest.raises(UsageError) as caught:
+            finding.require(naming.parse(name), nothing, tmp_path, tmp_path)
+        assert caught.value.rule == "acp.missing"
+    mine = program(tmp_path / "mine")
+    for name in ("acp:./mine", "acp:mine", f"acp:{mine} --acp"):
+        assert finding.require(naming.parse(name), nothing, tmp_path, tmp_path) == mine
+    _, native = package(finding.installed_at(tmp_path, "opencode"))
+    program(native)
+    assert finding.require(naming.parse("opencode"), nothing, tmp_path) == native
+    for name in ("builtin", "scripted:x.json", "process:nothing"):
+        assert finding.require(naming.parse(name), nothing, tmp_path) is None
+
+
+def test_codex_is_found_in_each_of_its_packages(tmp_path: Path) -> None:
+    environ = {"COILCLAW_CODEX": str(tmp_path)}
+    wheel = tmp_path / "lib" / "python3.11" / "site-packages" / "codex_cli_bin" / "bin" / "codex"
+    for place in (wheel, tmp_path / "node_modules/@openai/codex-linux-x64/vendor/any/bin/codex"):
+        with pytest.raises(UsageError, match="There is no program of Codex at"):
+            finding.require(naming.parse("codex"), environ, tmp_path)
+        native = program(place)
+        for name in ("codex", "codex-exec"):
+            assert finding.require(naming.parse(name), environ, tmp_path) == native
+        native.unlink()

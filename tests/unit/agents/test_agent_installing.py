@@ -139,6 +139,21 @@ def test_the_command_installs_lists_and_checks(
     assert run("install", "gemini", "--json") == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["version"], made["runner"]) == ("0.61.0", 'acp:"gemini --acp --skip-trust"')
+    argv = tmp_path / "argv"
+    argv.unlink()
+    assert run("install", "gemini", "--missing", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == made
+    assert run("install", "--missing", "gemini") == 0
+    assert "gemini  0.61.0  is there already\n" in capsys.readouterr().out
+    assert not argv.exists()
+    package = Path(made["place"], "node_modules/@google/gemini-cli/package.json")
+    for torn in ('{"version": "0.60.0"}', "{", "[]"):
+        package.write_text(torn)
+        assert run("install", "--missing", "gemini") == 0
+        assert "gemini  0.61.0  installed\n" in capsys.readouterr().out
+    Path(made["program"]).unlink()
+    assert run("install", "--missing", "gemini") == 0
+    assert "gemini  0.61.0  installed\n" in capsys.readouterr().out
     assert run("list", "--json") == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == list(KNOWN)

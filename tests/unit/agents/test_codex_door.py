@@ -123,7 +123,9 @@ def connect(host: str, port: int) -> bytes:
     return f"CONNECT {host}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
-def test_only_what_is_named_can_be_reached(tmp_path: Path, echo: tuple[str, int]) -> None:
+def test_only_what_is_named_can_be_reached(
+    tmp_path: Path, echo: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
     host, port = echo
     with unvisited() as elsewhere, Door(tmp_path, "d", (Target(host, port),)):
         for head in (
@@ -138,6 +140,9 @@ def test_only_what_is_named_can_be_reached(tmp_path: Path, echo: tuple[str, int]
             b"\0\xff\r\n\r\n",
         ):
             assert ask(tmp_path, head)[0] == b"HTTP/1.1 403 Forbidden"
+        # A person who reads that something was refused wants to know what.
+        assert "the agent asked for 'example.org:443', which is not" in caplog.text
+        assert "the agent asked for something, which is not" in caplog.text
         assert ask(tmp_path, connect(host, port), b"hello" * 50_000) == (
             b"HTTP/1.1 200 OK",
             b"hello" * 50_000,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.codexitems import FORBIDDEN, Items, diff_lines, inside, relative, usage_of
+from coilclaw.agents.codexcalls import FORBIDDEN
+from coilclaw.agents.codexitems import Items, diff_lines, inside, relative, usage_of
 from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
 from coilclaw.errors import UsageError
@@ -194,7 +195,7 @@ def test_a_call_that_became_no_item_is_a_part(denied: bool, text: str) -> None:
         tool="shell",
         call_id="k1",
         input='{"cmd":"ls"}',
-        output=said,
+        output="Process exited with code 0\n",
         exit_code=7,
         item_type="function_call_output",
         raw="R",

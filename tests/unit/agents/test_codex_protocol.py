@@ -150,6 +150,7 @@ def test_another_thread_than_the_one_asked_for_is_no_thread(world: World) -> Non
     done = world.play(SAID, end(), thread_id="thread-0")
     assert done.status == "failed"
     assert done.reason == "Codex has no such thread: it gave no reason."
+    assert done.session_lost
 
 
 def test_a_schema_that_no_service_takes_is_refused(world: World) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 from coilclaw.agents import codexfind, containment
 from coilclaw.agents.codex import CodexRunner
-from coilclaw.agents.codexitems import FORBIDDEN
+from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.parts import Part
@@ -74,6 +74,7 @@ class Bench:
     cancel: Cancellation = field(default_factory=Cancellation)
     parts: list[Part] = field(default_factory=list)
     requests: list[Any] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for path in (self.tree, self.home, self.base):
@@ -124,7 +125,13 @@ class Bench:
         }
         ours = {**os.environ, "SCRIPTED_KEY": KEY}
         runner = CodexRunner(executable=self.program, base_home=self.base, environ=ours)
-        means = Means(approve=self._approve, cancel=self.cancel, support=self.support)
+        means = Means(
+            approve=self._approve,
+            cancel=self.cancel,
+            support=self.support,
+            run_tests=changes.pop("run_tests", None),
+            on_session=self.sessions.append,
+        )
         performance = runner.perform(Assignment(**(given | changes)), means)
         self.parts = []
         while True:
@@ -298,12 +305,35 @@ def test_a_thread_goes_on_where_it_ended(bench: Bench) -> None:
     second = bench.perform(turns, thread_id=first.thread_id, instruction="Go on.")
     assert (first.text, second.text) == ("One.", "Two.")
     assert second.thread_id == first.thread_id
+    assert bench.sessions == [first.thread_id] * 2
     assert first.usage is not None
     assert second.usage is not None
     assert (first.usage.output_tokens, second.usage.output_tokens) == (1, 1)
     lost = bench.perform(turns, thread_id="01a1de99-705c-72f0-ace7-9482cc772c92")
     assert lost.status == "failed"
     assert lost.reason.startswith("Codex has no such thread: ")
+    assert [first.session_lost, second.session_lost, lost.session_lost] == [False, False, True]
+    assert bench.sessions == [first.thread_id] * 2
+
+
+def test_it_runs_the_tests(bench: Bench) -> None:
+    asked: list[str] = []
+
+    def run_tests(path: str) -> str:
+        asked.append(path)
+        return "3 of 7 passed"
+
+    call = {"name": "mcp__coilclaw/run_tests", "arguments": {"test_path": "basics"}}
+    script = [{"tool_calls": [call]}, {"text": "Bye."}]
+    # Of a model that it does not know, Codex offers the tools of servers without a search.
+    ending = bench.perform(script, run_tests=run_tests, model="scripted", shell="never")
+    assert (ending.status, ending.reason) == ("done", "")
+    assert asked == ["basics"]
+    assert [(part.kind, part.tool, part.output) for part in bench.parts] == [
+        ("tool", "coilclaw/run_tests", "3 of 7 passed"),
+        ("text", "", ""),
+    ]
+    assert bench.asked == []
 
 
 @pytest.mark.parametrize("answer", [{"status": 400}, {"status": 500}, {"cut": True}])

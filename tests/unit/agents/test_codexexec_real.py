@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from coilclaw.agents import codexfind
+from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.codexexec import CodexExecRunner
 from coilclaw.agents.runner import Ending
 from coilclaw.domain.budget import Budget
@@ -90,14 +91,14 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_it_runs_commands_writes_a_file_and_answers(bench: Bench) -> None:
     script = [
-        {"shell": "echo hi; env"},
+        {"shell": "echo hi; env; exit 3"},
         {"write": {"path": "sub/hello.txt", "content": "Hello\n"}},
         {"text": '{"summary": "done"}'},
     ]
     ending = bench.perform(script, output_schema=SCHEMA, model="gpt-5.5")
     assert (ending.status, ending.reason, ending.result) == ("done", "", {"summary": "done"})
     assert [(part.kind, part.tool, part.exit_code, part.files) for part in bench.parts] == [
-        ("tool", "shell", 0, ()),
+        ("tool", "shell", 3, ()),
         ("patch", "apply_patch", None, ("sub/hello.txt",)),
         ("text", "", None, ()),
     ]
@@ -146,6 +147,51 @@ def test_a_thread_goes_on_and_its_tokens_are_those_of_the_turn(bench: Bench) -> 
     lost = bench.perform(turns, thread_id="01a1de99-705c-72f0-ace7-9482cc772c92")
     assert lost.status == "aborted"
     assert "no rollout found" in lost.reason
+    assert [first.session_lost, second.session_lost, lost.session_lost] == [False, False, True]
+    assert bench.stage.sessions == [first.thread_id] * 2
+
+
+def test_what_codex_prints_nothing_of_is_a_part_at_its_place(bench: Bench) -> None:
+    """It takes a failure whose words sound like a sandbox for a refusal, and has no item for it.
+
+    Mostly: if the machine is busy it may have one. A part there is in any case, and only one.
+    """
+    calls = [
+        {"name": "exec_command", "arguments": {"cmd": "echo sandbox; exit 2"}},
+        {"name": "exec_command", "arguments": {"cmd": "echo fine; exit 4"}},
+    ]
+    turns = [
+        [
+            {"text": "One.", "shell": f"touch {OUTSIDE}"},
+            {"shell": "echo two"},
+            {"text": "Three."},
+        ],
+        [
+            {"tool_calls": calls},
+            {"tool_calls": [{"name": "nothing", "arguments": {"a": 1}}]},
+            {"shell": "echo three; echo permission denied; exit 3"},
+            {"text": "Bye."},
+        ],
+    ]
+    first = bench.perform({"turns": turns}, model="gpt-5.5")
+    assert [(part.kind, part.exit_code) for part in bench.parts] == [
+        ("text", None),
+        ("tool", 1),
+        ("tool", 0),
+        ("text", None),
+    ]
+    assert bench.parts[1].output == f"touch: cannot touch '{OUTSIDE}': Read-only file system\n"
+    assert f"touch {OUTSIDE}" in bench.parts[1].input
+    # Of a thread that goes on only what is new is told.
+    bench.perform({"turns": turns}, thread_id=first.thread_id, instruction="Go on.")
+    told = [(part.tool, part.exit_code, part.output) for part in bench.parts]
+    assert sorted(told[:2]) == [("shell", 2, "sandbox\n"), ("shell", 4, "fine\n")]
+    assert told[2:] == [
+        ("nothing", None, "unsupported call: nothing"),
+        ("shell", 3, "three\npermission denied\n"),
+        ("", None, ""),
+    ]
+    assert all(json.loads(part.raw) for part in bench.parts)
 
 
 @pytest.mark.parametrize("answer", [{"status": 400}, {"cut": True}])
@@ -166,6 +212,7 @@ def test_without_a_shell_there_is_none(bench: Bench) -> None:
     call = {"name": "exec_command", "arguments": {"cmd": "touch x"}}
     bench.perform([{"tool_calls": [call]}, {"text": "Bye."}], shell="deny")
     assert bench.left == []
+    assert [part.text for part in bench.parts] == [FORBIDDEN, "Bye."]
     offered = {tool.get("name") for tool in bench.requests[0].body["tools"]}
     assert not offered & {"exec_command", "shell", "write_stdin"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from coilclaw.agents import codexhome
+from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.codexexec import CodexExecRunner, arguments
 from coilclaw.agents.codexexecitems import ExecItems, usage_of
-from coilclaw.agents.codexitems import FORBIDDEN
 from coilclaw.agents.runner import Ending
 from coilclaw.agents.testtool import TestTool
 from coilclaw.domain.budget import Budget
@@ -292,3 +293,70 @@ def test_a_command_that_does_not_end_is_told_with_the_turn() -> None:
 @pytest.mark.parametrize("counted", [None, 7, {}, {"input_tokens": 1}, {"output_tokens": "x"}])
 def test_what_is_no_count_is_none(counted: Any) -> None:
     assert usage_of(counted) is None
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def test_a_thread_is_told_when_it_is_named(bench: Bench) -> None:
+    bench.play(STARTED, TURN, then="kill -9 $$")
+    assert bench.stage.sessions == ["t-1"]
+    bench.play()
+    assert bench.stage.sessions == ["t-1"]
+
+
+@pytest.mark.parametrize(
+    ("thread", "events", "then", "lost"),
+    [
+        ("t-1", [], "exit 1", True),
+        ("t-1", [STARTED], "exit 1", True),
+        ("", [], "exit 1", False),
+        ("t-1", [STARTED, TURN], "kill -9 $$", False),
+        ("t-1", [STARTED, TURN, SAID, end()], "", False),
+        ("t-1", [STARTED, TURN, {"type": "turn.failed"}], "", False),
+    ],
+)
+def test_a_thread_is_lost_if_it_could_not_be_gone_on_with(
+    bench: Bench, thread: str, events: Any, then: str, lost: bool
+) -> None:
+    assert bench.play(*events, then=then, thread_id=thread).session_lost == lost
+
+
+def test_out_of_time_no_thread_is_lost(bench: Bench) -> None:
+    ending = bench.play(then="sleep 50", thread_id="t-1", budget=Budget(wall_s=1.0))
+    assert (ending.status, ending.session_lost) == ("exhausted", False)
+
+
+def test_calls_that_are_only_written_down_are_parts_within_the_budget(bench: Bench) -> None:
+    """The program writes its thread down as Codex does, and prints a text."""
+    place = "$CODEX_HOME/sessions/2026/11/15"
+    records = [{"type": "event_msg", "payload": {"type": "item_completed", "item": {"id": "q"}}}]
+    for name in ("a", "b"):
+        call = {"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"}
+        done = {"type": "function_call_output", "call_id": name, "output": "no"}
+        records += [{"type": "response_item", "payload": one} for one in (call, done)]
+    lines = "\n".join(json.dumps(record) for record in records)
+    writes = f"mkdir -p {place}; cat > {place}/rollout-x-t-1.jsonl <<'EOF'\n{lines}\nEOF\n"
+    last = json.dumps(end())
+    bench.play(STARTED, TURN, SAID, then=f"{writes}echo '{last}'")
+    assert [(part.kind, part.call_id) for part in bench.parts] == [
+        ("text", ""),
+        ("tool", "a"),
+        ("tool", "b"),
+    ]
+    sessions = bench.stage.home / "codex" / "sessions"
+    shutil.rmtree(sessions)
+    shorter = bench.play(
+        *(STARTED, TURN, SAID), then=f"{writes}echo '{last}'", budget=Budget(parts=2, wall_s=60)
+    )
+    assert [part.call_id for part in bench.parts] == ["", "a"]
+    assert (shorter.status, shorter.reason) == (
+        "exhausted",
+        "The 2 parts of the budget are used up.",
+    )
+    shutil.rmtree(sessions)
+    late = bench.play(
+        *(STARTED, TURN, SAID), then=f"echo '{last}'; {writes}", budget=Budget(parts=2, wall_s=60)
+    )
+    assert late.status == "done"
+    assert [part.call_id for part in bench.parts] == ["", "a"]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from coilclaw.agents import finding
-from coilclaw.agents.codexitems import FORBIDDEN
+from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.opencode import OpencodeRunner
 from coilclaw.agents.runner import Ending
 from coilclaw.domain.budget import Budget
@@ -202,6 +202,8 @@ def test_a_session_goes_on_where_it_ended(bench: Bench) -> None:
     lost = bench.perform(turns, thread_id="ses_e21418020ffet4B1eLVotngGDr")
     assert lost.status == "failed"
     assert lost.reason.startswith("Opencode failed: ")
+    assert [first.session_lost, second.session_lost, lost.session_lost] == [False, False, True]
+    assert bench.stage.sessions == [first.thread_id] * 2
 
 
 def test_a_model_in_trouble_is_a_failure(bench: Bench) -> None:
@@ -209,8 +211,11 @@ def test_a_model_in_trouble_is_a_failure(bench: Bench) -> None:
     assert ending.status == "failed"
     assert ending.reason.startswith("Opencode failed: ")
     # opencode tries again for more than a minute, and the budget is what ends that.
-    ending = bench.perform([{"cut": True}], budget=Budget(wall_s=8.0))
-    assert ending.status == "exhausted"
+    for patience_s in (8.0, PATIENCE_S):  # A busy machine takes long until it asks at all.
+        ending = bench.perform([{"cut": True}], budget=Budget(wall_s=patience_s))
+        assert ending.status == "exhausted"
+        if bench.requests:
+            break
     assert bench.requests
 
 

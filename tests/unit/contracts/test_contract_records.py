@@ -27,7 +27,10 @@ from coilclaw.gates.result import GateName
 # Answers of models are read once; the records of tests and trajectories are in their own areas.
 WITHOUT_RECORD = {
     "agent_trace.v1",
+    "evaluation.v1",
+    "graph_trace.v1",
     "plan.v1",
+    "replay.v1",
     "review_answer.v1",
     "split.v1",
     "test_result.v1",

@@ -53,6 +53,7 @@ def test_everything_of_a_trajectory_is_in_the_store(world: World, tmp_path: Path
         "parts.jsonl.anchor",
         "repo.bundle",
         f"results/{result}",
+        "session.json",
     ]
     for name in names:
         assert store.get(f"{KEYS}/{name}") == (world.places.directory / name).read_bytes()
@@ -77,8 +78,8 @@ class Full:
         self.open = False
         self.pieces: list[str] = []
 
-    def document(self, key: str, source: Path, /) -> None:
-        if key.endswith("agent_trace.json"):
+    def document(self, key: str, source: Path | bytes, /) -> None:
+        if key.endswith("agent_trace.json") and isinstance(source, Path):
             json.loads(source.read_bytes())
 
     def piece(self, key: str, source: Path, /) -> None:

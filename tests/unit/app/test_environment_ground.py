@@ -1,0 +1,75 @@
+"""What a result rests on: the environment, and the fixtures that it finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coilclaw.app.environments import Ground, ground_of
+from coilclaw.app.tracewiring import Tracing, Wishes
+from coilclaw.environments import catalogue, fixtures
+from coilclaw.environments.catalogue import EnvironmentPlace
+from tests.support.fixturesets import FILES, SET, lay
+
+MAIN = """
+from coilclaw.environments.authoring import suite, test
+
+@suite("own").test
+def one() -> None: ...
+
+@suite("small").test
+def two() -> None: ...
+"""
+DECLARED = f"""
+[[set]]
+name = "small-set"
+suite = "small"
+purpose = "a few files"
+licence = "ours"
+places = {list(SET.places)}
+files = {list(SET.files)}
+anchor = "{SET.anchor}"
+sha256 = "{SET.sha256}"
+programs = 2
+
+[set.git]
+url = "https://example.invalid/small.git"
+commit = "{"1" * 40}"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentPlace:
+    monkeypatch.setattr(fixtures, "SHARED", tmp_path / "nowhere")
+    files = {"main.py": MAIN, "task.md": "Make it.\n", "fixtures.toml": DECLARED}
+    lay(tmp_path / "given", {name: text.encode() for name, text in files.items()})
+    return catalogue.find(str(tmp_path / "given"))
+
+
+def test_without_declared_fixtures_it_is_the_environment_alone(tmp_path: Path) -> None:
+    kv_store = catalogue.find("kv_store")
+    assert ground_of(kv_store, tmp_path) == Ground(kv_store.version)
+
+
+def test_other_fixtures_are_another_version(place: EnvironmentPlace, tmp_path: Path) -> None:
+    none = ground_of(place, tmp_path)
+    assert none.skipped == ("small",)
+    folder = lay(tmp_path / "fixtures" / "small", FILES)
+    some = ground_of(place, tmp_path)
+    assert some.skipped == ()
+    (folder / "tests" / "a.c").write_bytes(b"int main(void) { return 1; }\n")
+    other = ground_of(place, tmp_path)
+    (folder / "not-read.txt").write_bytes(b"x")
+    assert ground_of(place, tmp_path) == other
+    assert len({place.version, none.version, some.version, other.version}) == 4
+
+
+def test_what_cannot_be_judged_is_not_required(place: EnvironmentPlace, tmp_path: Path) -> None:
+    tracing = Tracing(tmp_path, environ={"PATH": "/usr/bin:/bin"}, start=tmp_path)
+    plan = tracing.plan(Wishes(environment=str(place.file.parent)))
+    assert (plan.required, tracing.skipped) == (("own",), ("small",))
+    lay(tmp_path / "fixtures" / "small", FILES)
+    complete = tracing.plan(Wishes(environment=str(place.file.parent)))
+    assert (complete.required, tracing.skipped) == (("own", "small"), ())
+    assert plan.environment_version != complete.environment_version
