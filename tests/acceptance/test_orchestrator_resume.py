@@ -16,6 +16,8 @@ from tests.support.scale import scaled
 WRONG = {"pkg/calc.py": "def add(a, b):\n    return a * b\n"}
 ONCE = {"TASK_RESULT_RECORDED", "REVIEW_RESULT", "TEST_RESULT", "CONTRACT_WRITTEN"}
 EVERY = scaled(full=1, default=9)
+SHARES = scaled(full=4, default=1)
+"""Parts of the longest test, for as many processes."""
 
 
 class CutError(BaseException):
@@ -52,7 +54,8 @@ def done(world: World, run_id: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_cut_off_after_any_event_the_run_comes_to_the_same_end() -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_cut_off_after_any_event_the_run_comes_to_the_same_end(share: int) -> None:
     with opened() as world:
         contract, options = joined(world)
         outcome = world.orchestrator().start(Request(contract), options, world.events.append)
@@ -62,7 +65,8 @@ def test_cut_off_after_any_event_the_run_comes_to_the_same_end() -> None:
         tree = world.git("rev-parse", "HEAD^{tree}")
     assert len([each for each in wanted if each[0] == "TEST_RESULT"]) == 3
     # The end of a run has most that can be half done.
-    for number in sorted({*range(1, count + 1, EVERY), *range(count - 2, count + 1)}):
+    numbers = sorted({*range(1, count + 1, EVERY), *range(count - 2, count + 1)})
+    for number in numbers[share::SHARES]:
         with opened() as world:
             contract, options = joined(world)
             with pytest.raises(CutError):

@@ -444,7 +444,7 @@ def test_killed_at_any_moment_everything_is_swept(world: World) -> None:
     commit, chance = world.repository.resolve("HEAD"), random.Random(7)
     took = _duration(lambda: world.worktrees.remove(world.worktrees.add(world.path(), commit)))
     took = min(took, 0.25)  # a moment at which the machine is busy says nothing
-    for number in range(scaled(full=200, default=15)):
+    for number in range(scaled(full=100, default=15)):
         path = world.path("task", f"run-{number:04}")
         pid = os.fork()
         if pid == 0:
