@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compilers import MARKS, on_this_machine
+from likeness import is_like, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from likeness import Data
 
 MAX_FILES: Final = 200_000
 MAX_BYTES: Final = 4 * 2**30
@@ -29,23 +32,30 @@ _LONGEST_NOTE: Final = 1 << 16
 def another_compiler(tree: Path) -> str | None:
     """Say which file below a directory is a compiler of this machine, or a copy of one."""
     size = 0
-    for number, path in enumerate(_files(tree)):
-        size += path.lstat().st_size
-        if number >= MAX_FILES or size > MAX_BYTES:
-            return f"there are more than {MAX_FILES} files or {MAX_BYTES} bytes to look through"
-        why = _judged(path)
-        if why is not None:
-            return f"{path.relative_to(tree)} {why}"
+    try:
+        for number, path in enumerate(_files(tree)):
+            size += path.lstat().st_size
+            if number >= MAX_FILES or size > MAX_BYTES:
+                return f"there are more than {MAX_FILES} files or {MAX_BYTES} bytes to look through"
+            why = _judged(path)
+            if why is not None:
+                return f"{path.relative_to(tree)} {why}"
+    except OSError as problem:
+        return f"not everything can be looked through ({problem.strerror})"
     return None
 
 
 def _files(tree: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(tree):
+    for place, folders, names in os.walk(tree, onerror=_refuse):
         folders.sort()
         for name in sorted([*names, *folders]):
             path = Path(place, name)
             if name in names or path.is_symlink():
                 yield path
+
+
+def _refuse(problem: OSError) -> None:
+    raise problem
 
 
 def _judged(path: Path) -> str | None:
@@ -57,15 +67,16 @@ def _judged(path: Path) -> str | None:
         if not stat.S_ISREG(known.st_mode) or known.st_size < _SMALLEST:
             return None
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[:8] not in _ARCHIVES and data[:4] != _ELF:
-                return None
-            return _recognized(data, known.st_size)
+            why = _recognized(data, known.st_size)
+            inner = unpacked(data) if why is None else None
+            return _recognized(inner, len(inner)) if inner else why
     except OSError as problem:
         return f"cannot be read: {problem.strerror}"
 
 
-def _recognized(data: mmap.mmap, size: int) -> str | None:
-    for name, marks in MARKS:
+def _recognized(data: Data, size: int) -> str | None:
+    code = data[:8] in _ARCHIVES or data[:4] == _ELF
+    for name, marks in MARKS if code else ():
         if all(data.find(mark) >= 0 for mark in marks):
             return f"carries the marks of {name}"
     build_id = _build_id(data)
@@ -74,6 +85,8 @@ def _recognized(data: mmap.mmap, size: int) -> str | None:
             return f"is built as {original} was"
         if size == original.stat().st_size and hashlib.sha256(data).digest() == _digest(original):
             return f"is a copy of {original}"
+        if is_like(data, size, original):
+            return f"is for the most part a copy of {original}"
     return None
 
 
@@ -88,7 +101,7 @@ def _build_id_of(path: Path) -> bytes | None:
         return _build_id(file.read(_LONGEST_NOTE))
 
 
-def _build_id(data: mmap.mmap | bytes) -> bytes | None:
+def _build_id(data: Data) -> bytes | None:
     """The build id of a 64-bit little-endian ELF file, which stands near its beginning."""
     if data[:6] != _ELF + b"\x02\x01":
         return None

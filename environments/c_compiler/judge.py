@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import sys
 import threading
 from dataclasses import dataclass
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from compilers import on_this_machine
+from laying import lay
 from programs import Program
 from referenceflags import understood
+from twins import is_silent, twin
 
 from coilclaw.environments.authoring import (
     CaseFailed,
     Limits,
     RunResult,
+    anew,
     case_path,
     covers,
     fail,
@@ -39,6 +43,7 @@ LIMITS: Final = Limits(file_bytes=64 * 2**20)
 _OUTPUT_BYTES: Final = 2**18
 _DIAGNOSTIC_EXITS: Final = range(1, 126)
 _CRASHED: Final = 128
+_TWIN_EXITS: Final = range(3, 120)
 _ELF_HEAD: Final = 64
 _KIND: Final = slice(4, 6)
 """Where an ELF file says its class and byte order."""
@@ -104,13 +109,17 @@ def compiler(reference: str, compile_s: float, run_s: float) -> Compiler:
 
 def judge(program: Program, cc: Compiler, works: Callable[[], bool]) -> None:
     """Fail the case unless a program is compiled, or rejected, as it has to be."""
-    if not cc.reference and not covers():
-        # What a case prints is its log.
+    # What a case prints is its log.
+    if cc.reference:
+        print(f"note: {cc.program} was judged, not what was submitted")  # noqa: T201
+    elif not covers():
         print("note: this machine cannot show whether another compiler was used")  # noqa: T201
     if program.rejected:
         _rejected(program, cc, works)
-    else:
-        accepted(program, cc, case_path())
+        return
+    accepted(program, cc, case_path())
+    if is_silent(program) and not cc.reference:
+        _refuse_ignored(program, cc)
 
 
 def accepted(program: Program, cc: Compiler, place: Path) -> None:
@@ -123,10 +132,41 @@ def accepted(program: Program, cc: Compiler, place: Path) -> None:
     if compiled.exit_code != 0:
         fail(f"it does not compile ({_how(compiled)}){_said(compiled)}", kind="compile_error")
     made = place / OUTPUT
-    if made.is_symlink() or not made.is_file() or not os.access(made, os.X_OK):
+    if not _is_program(made):
         fail(f"the compiler made no program{_said(compiled)}", kind="compile_error")
     _refuse_other_machine(made)
     _compare(program, cc.run([made], place, cc.run_s), cc.run_s)
+
+
+def _refuse_ignored(program: Program, cc: Compiler) -> None:
+    """Fail the case if the compiler makes the same of a program that ends otherwise.
+
+    One that knows too little of C for the twin has to compile the simplest program instead.
+    """
+    code = secrets.choice(_TWIN_EXITS)
+    other = twin(program, code)
+    ended = _end_of(program, cc, other) if other else None
+    if ended is None:
+        simplest = f"int main(void) {{ return {code}; }}\n".encode()
+        ended = _end_of(
+            Program("simplest", program.sources[:1]), cc, {program.sources[0]: simplest}
+        )
+    if ended != code:
+        told = "nothing that can be run" if ended is None else f"one that ends with {ended}"
+        fail(
+            "the program does what it has to, which is nothing; but the compiler does not look at "
+            f"it: of one whose main returns {code} it makes {told}",
+            kind="not_compiled",
+        )
+
+
+def _end_of(program: Program, cc: Compiler, instead: dict[Path, bytes]) -> int | None:
+    """The exit code of a program; ``None`` if it does not compile."""
+    anew()
+    place = case_path()
+    if not _compile(program, cc, place, instead).ok or not _is_program(place / OUTPUT):
+        return None
+    return cc.run([place / OUTPUT], place, cc.run_s).exit_code
 
 
 def works(programs: Sequence[Program], cc: Compiler) -> bool:
@@ -141,6 +181,8 @@ def works(programs: Sequence[Program], cc: Compiler) -> bool:
         place.mkdir()
         try:
             accepted(program, cc, place)
+            if not cc.reference:
+                _refuse_ignored(program, cc)
         except CaseFailed as problem:
             if problem.kind == "another_compiler":
                 raise
@@ -174,7 +216,7 @@ def _rejected(program: Program, cc: Compiler, works: Callable[[], bool]) -> None
         fail(f"the compiler crashed ({_how(done)}){_said(done)}", kind="compile_crash")
     if done.exit_code not in _DIAGNOSTIC_EXITS:
         fail(f"the compiler could not be run ({_how(done)}){_said(done)}", kind="compile_error")
-    if os.path.lexists(place / OUTPUT):
+    if _is_there(place / OUTPUT):
         fail("the program was rejected, and an output file was left", kind="left_output")
     if not (done.stderr.strip() or done.stdout.strip()):
         fail("the program was rejected without a word about why", kind="no_diagnostic")
@@ -185,23 +227,32 @@ def _rejected(program: Program, cc: Compiler, works: Callable[[], bool]) -> None
         )
 
 
-def _compile(program: Program, cc: Compiler, place: Path) -> RunResult:
-    sources = _lay(program, place)
+def _compile(
+    program: Program, cc: Compiler, place: Path, instead: dict[Path, bytes] | None = None
+) -> RunResult:
+    sources = lay(program, place, instead)
     flags = understood(cc.program, program.reference_flags) if cc.reference else ()
     command = [cc.program, *flags, *sources, "-o", OUTPUT, *program.link]
     return cc.run(command, place, cc.compile_s)
 
 
-def _lay(program: Program, place: Path) -> list[str]:
-    """Copy the files of a program into a directory, and return the names of its sources."""
-    names = {}
-    for file in (*program.sources, *program.include):
-        name = file.name if program.root is None else str(file.relative_to(program.root))
-        names[file] = name
-        target = place / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.read_bytes())
-    return [names[source] for source in program.sources]
+def _is_there(path: Path) -> bool:
+    """Whether anything is at a path, or it cannot be known because of what a compiler did."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_program(made: Path) -> bool:
+    try:
+        plain = stat.S_ISREG(os.lstat(made).st_mode)
+        return plain and os.access(made, os.X_OK | os.R_OK, effective_ids=True)
+    except OSError:
+        return False  # not there, or not to be looked at
 
 
 def _refuse_other_machine(made: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from programs import Program
 
 ALONE: Final = "program"
@@ -29,10 +30,14 @@ def lay(program: Program, place: Path, instead: dict[Path, bytes] | None = None)
 
 def _names(program: Program) -> dict[Path, str]:
     files = list(dict.fromkeys((*program.sources, *program.include)))
-    if len(files) == 1:
+    if len(files) == 1 and not _includes_itself(files[0]):
         return {files[0]: f"{ALONE}{files[0].suffix}"}
     if program.root is None:
         return {file: file.name for file in files}
     # No more of where they come from than they need to find each other.
     shared = os.path.commonpath([file.parent for file in files])
     return {file: str(file.relative_to(shared)) for file in files}
+
+
+def _includes_itself(file: Path) -> bool:
+    return f'"{file.name}"'.encode() in file.read_bytes()

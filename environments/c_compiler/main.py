@@ -31,6 +31,7 @@ from coilclaw.environments.authoring import (
     skip,
     suite,
 )
+from coilclaw.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,24 +41,16 @@ if TYPE_CHECKING:
 BUILD_S: Final = 300.0
 CASE_S: Final = 5 * (COMPILE_S + RUN_S)
 BUILD_LIMITS: Final = Limits(memory_bytes=8 * 2**30, file_bytes=2**30)
-CATEGORIES: Final = (
-    "smoke",
-    "variables",
-    "control_flow",
-    "functions",
-    "expressions",
-    "edge_cases",
-    "stress",
-    "multi_file",
-)
 TEST_SUITE_SHARDS: Final = 5
 TEST_SUITE_SHARD: Final = 48
 TORTURE_SHARDS: Final = 10
 BASICS: Final = Path(__file__).parent / "basics"
 INSTALLED: Final = Path("/opt/tests")
+SOURCES: Final = Path("/usr/src")
+"""Where the package lies that the programs of torture come from."""
 
 controls = Controls()
-basics = suite("basics").suite("{category}", category=CATEGORIES)
+basics = suite("basics").suite("{category}", category=basics_programs.CATEGORIES)
 wacct = suite("wacct").suite("chapter_{n}", n=range(1, 21))
 c_testsuite = suite("c_testsuite").suite("part_{n}", n=range(1, TEST_SUITE_SHARDS + 1))
 torture = suite("torture").suite("part_{n}", n=range(1, TORTURE_SHARDS + 1))
@@ -81,10 +74,16 @@ def build(
     program = session_path() / "cc"
     if not program.is_file() or not os.access(program, os.X_OK):
         fail("build.sh made no executable file cc", kind="missing")
+    refuse_copies()
+    refuse_disguised(program, compile_s, run_s)
+    refuse_copies()  # once more, because what ran meanwhile could still change it
+
+
+def refuse_copies() -> None:
+    """Look through everything that was built for compilers of the machine."""
     found = copies.another_compiler(session_path())
     if found is not None:
         fail(f"another compiler is part of it: {found}", kind="another_compiler")
-    refuse_disguised(program, compile_s, run_s)
 
 
 def refuse_disguised(program: Path, compile_s: float, run_s: float) -> None:
@@ -110,7 +109,13 @@ def refuse_disguised(program: Path, compile_s: float, run_s: float) -> None:
 def fixtures_root(given: str) -> Path:
     """Where the programs are that others wrote: as given, or where they are installed."""
     if given:
-        return Path(os.path.abspath(given))
+        if not os.path.isabs(given) or os.path.realpath(given) == "/":
+            raise UsageError(
+                f"{given!r} is no directory of fixtures",
+                rule="fixtures.directory",
+                hint="give its whole path, or coilclaw env test --fixtures DIR",
+            )
+        return Path(os.path.normpath(given))
     if INSTALLED.is_dir():
         return INSTALLED
     home = os.environ.get("COILCLAW_HOME") or os.path.expanduser("~/.coilclaw")
@@ -118,10 +123,10 @@ def fixtures_root(given: str) -> Path:
 
 
 def hide_fixtures(given: str) -> None:
-    """Keep what is expected from everything that was submitted."""
-    root = fixtures_root(given)
-    if root.exists():
-        hide(root)
+    """Keep programs and what is expected of them from everything that was submitted."""
+    for place in (fixtures_root(given), *SOURCES.glob("gcc-*")):
+        if place.exists():
+            hide(place)
 
 
 def cases_of(shard: str, programs: Sequence[Program]) -> Iterator[CaseSpec]:
@@ -163,8 +168,9 @@ def missing(name: str, root: Path) -> Iterator[CaseSpec]:
 
 
 @basics.cases(timeout_s=CASE_S)
-def of_category(category: str) -> Iterator[CaseSpec]:
+def of_category(category: str, fixtures: str = "") -> Iterator[CaseSpec]:
     """Programs written for this environment."""
+    fixtures_root(fixtures)  # a wrong one is refused before anything is built
     yield from cases_of(f"basics/{category}", _basics()[category])
 
 

@@ -255,14 +255,14 @@ def test_clang_scores_nothing(judge: Judge, tmp_path: Path) -> None:
 
 def test_a_packed_copy_is_known_by_its_macros(judge: Judge, tmp_path: Path) -> None:
     """Nothing of it is on disk or covered, and it still defines what only that compiler does."""
-    packed = 'gzip -dc "$(dirname "$0")/cc1.gz" > "$TMPDIR/c"; chmod +x "$TMPDIR/c"\n'
+    packed = 'base64 -d "$(dirname "$0")/cc1.b64" > "$TMPDIR/c"; chmod +x "$TMPDIR/c"\n'
     link = (
         '"$TMPDIR/c" -quiet "$1" -o "$TMPDIR/x.s" && as "$TMPDIR/x.s" -o "$TMPDIR/x.o" && '
         "ld -dynamic-linker /lib64/ld-linux-x86-64.so.2 -o $out $crt/crt1.o $crt/crti.o "
         '"$TMPDIR/x.o" -lc $crt/crtn.o'
     )
     text = f"{TAKES_OUTPUT}crt=/usr/lib/x86_64-linux-gnu\n{packed}{link}"
-    build = 'gzip -1 < "$(gcc -print-prog-name=cc1)" > cc1.gz\n'
+    build = 'base64 "$(gcc -print-prog-name=cc1)" > cc1.b64\n'
     result = judge.test(ccompiler.script(tmp_path / "work", text, build), ONE)
     assert result.passed == 0
     assert "cc is gcc: it defines the macros of that one" in (result.error or "")

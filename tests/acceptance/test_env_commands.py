@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
+from coilclaw.cli.console import Console
+from coilclaw.cli.envprogress import Counting
+from coilclaw.environments.results import Case
 from tests.support.command import Command
 from tests.support.environments import VARIANTS, submit, write_environment
 
@@ -123,3 +127,77 @@ def test_an_environment_of_ones_own_takes_parameters(coilclaw: Command, tmp_path
     assert code("n=two") == 2
     assert code("n=2", "n=2") == 2
     assert code() == 2
+
+
+FILES = """
+from pathlib import Path
+from coilclaw.environments.authoring import case, check, skip, suite
+
+words = suite("words").suite("part_{n}", n=range(1, 4))
+
+
+def missing() -> None:
+    skip("there are no words")
+
+
+def there(fixtures: str) -> None:
+    check((Path(fixtures) / "word").is_file(), "not there")
+
+
+@words.cases
+def of_part(n: int, fixtures: str = ""):
+    yield case("missing", missing) if not fixtures else case("there", there)
+"""
+
+
+def test_fixtures_are_named_from_where_one_is(coilclaw: Command, tmp_path: Path) -> None:
+    """The tests run elsewhere; and the reason why many were skipped is said once."""
+    write_environment(tmp_path / "mine", FILES)
+    place = submit(tmp_path / "any")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "word").touch()
+    line = ("env", "test", str(tmp_path / "mine"), "--submission", str(place))
+    done = coilclaw(*line, "--fixtures", "files", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.endswith(b"passed 3 of 3, failed 0\n")
+    assert coilclaw(*line, "--fixtures", "x", "--param", "fixtures=y").returncode == 2
+    skipped = coilclaw(*line)
+    assert skipped.returncode == 1
+    assert skipped.stdout.count(b"there are no words") == 1
+    assert skipped.stdout.endswith(b"passed 0 of 0, failed 0, skipped 3\n")
+
+
+@pytest.mark.parametrize("given", ["relative/files", "/", "//", "/usr/.."])
+def test_a_wrong_directory_of_fixtures_is_refused_before_anything_is_built(
+    coilclaw: Command, tmp_path: Path, given: str
+) -> None:
+    (tmp_path / "any").mkdir()
+    for path in ("basics/smoke/return_42", "wacct/chapter_1"):
+        done = coilclaw(
+            "env", "test", "c_compiler", path, "--submission", str(tmp_path / "any"),
+            "--param", f"fixtures={given}",
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"[fixtures.directory]" in done.stderr
+
+
+def test_what_takes_no_compiler_cannot_be_checked_with_one(coilclaw: Command) -> None:
+    done = coilclaw("env", "selfcheck", "kv_store", "--cc", "sh")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"[selfcheck.environment]" in done.stderr
+
+
+def test_a_terminal_shows_how_far_it_is() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for kind, shown in ((Terminal, True), (io.StringIO, False)):
+        err = kind()
+        console = Console(io.StringIO(), err, colour_out=False, colour_err=False)
+        with Counting(console, "judging") as counting:
+            counting.count(Case(id="a", status="passed", duration_ms=1))
+        text = err.getvalue()
+        assert ("judging: building" in text) is shown
+        assert ("judging: 1 cases are over, 0 failed" in text) is shown
+        assert text.endswith("\r\x1b[K") is shown

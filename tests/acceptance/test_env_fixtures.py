@@ -169,7 +169,7 @@ def test_an_environment_that_needs_none_or_is_none(world: World) -> None:
         assert (done.returncode, f"[{rule}]".encode() in done.stderr) == (2, True)
     done = world.command("env", "selfcheck", "kv_store", "--cc", "true")
     assert done.returncode == 2
-    assert b"[environment.parameter.unknown]" in done.stderr
+    assert b"[selfcheck.environment]" in done.stderr
 
 
 def checked(world: World, *arguments: str) -> tuple[int, dict[str, str]]:

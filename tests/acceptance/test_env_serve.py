@@ -24,9 +24,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from coilclaw.app.envserving import open_env_gateway
 from coilclaw.cli.main import main
+from coilclaw.environments.sessions import SessionLimits
 from coilclaw.errors import EnvironmentFault
 from coilclaw.gateway import token
+from coilclaw.gateway.settings import GatewaySettings
 from tests.support.command import Command
 from tests.support.envclient import Client, Documents, connect, connect_session, workers
 from tests.support.environments import VARIANTS, submit, write_environment
@@ -76,7 +79,8 @@ told = Path({told!r})
 calls = 0
 
 @setup
-def build(name: str = "nobody") -> None:
+def build(name: str = "nobody", seconds: float = 0.0) -> None:
+    time.sleep(seconds)
     if (session_path() / "broken").exists():
         fail("cc: error: broken:3: no")
     (session_path() / "built").write_text(name)
@@ -323,6 +327,10 @@ def test_forms_come_in_every_way_that_clients_send_them(open_one: Serving) -> No
         assert (answer.status_code, answer.json()) == (200, {"status": "closed"})
         made = http.post("/session").json()
         assert made["timeout"] == 300
+        # Each of these takes six bytes on the way, and two as JSON.
+        long = {"params": json.dumps({"wanted": '"' * 100_000})}
+        answer = http.post(f"/session/{made['session_id']}/test/reads", data=long)
+        assert (answer.status_code, answer.json()["failed"]) == (200, 1)
         http.delete(f"/session/{made['session_id']}")
 
 
@@ -402,6 +410,21 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "params that are no object": ("/test", {"data": {"params": "[]"}}, 400, "not a JSON object"),
     "params with a key twice": ("/test", {"data": {"params": '{"a":1,"a":2}'}}, 400, "not JSON"),
     "params with no number": ("/test", {"data": {"params": '{"a":NaN}'}}, 400, "not JSON"),
+    "params with an endless number": (
+        "/test",
+        {"data": {"params": '{"a":1e999}'}},
+        400,
+        "not JSON",
+    ),
+    "texts that would fill the memory": (
+        "/session",
+        {
+            "content": b"params=" + b"x" * 1_500_000,
+            "headers": {"content-type": "application/x-www-form-urlencoded"},
+        },
+        413,
+        "at most 1048576 bytes",
+    ),
     "params that go deep": ("/test", {"data": {"params": "[" * 99999}}, 400, "not JSON"),
     "params that are not UTF-8": (
         "/test",
@@ -456,6 +479,26 @@ def test_what_is_not_http_is_told_in_one_text_too(open_one: Serving) -> None:
     assert body["error"] == "this is not a request of HTTP/1.1"
 
 
+def _asking_first(served: Serving, token: str) -> socket.socket:
+    """Ask whether to send an upload."""
+    host = served.url.removeprefix("http://")
+    sock = socket.create_connection(("127.0.0.1", int(host.rsplit(":", 1)[1])), 10)
+    sock.sendall(
+        f"POST /session HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n"
+        "content-type: multipart/form-data; boundary=b\r\ncontent-length: 1000\r\n"
+        "expect: 100-continue\r\n\r\n".encode()
+    )
+    return sock
+
+
+def test_who_may_not_ask_is_not_told_to_send_anything(open_one: Serving) -> None:
+    with _asking_first(open_one, "0") as sock:
+        assert sock.recv(100).startswith(b"HTTP/1.1 401")
+    with _asking_first(open_one, open_one.token) as sock:
+        assert sock.recv(100).startswith(b"HTTP/1.1 100")
+    assert eventually(lambda: open_one.kept() == [])
+
+
 def test_who_may_ask(open_one: Serving) -> None:
     with httpx2.Client(base_url=open_one.url, trust_env=False) as http:
         assert http.get("/health").json() == {"status": "ok"}
@@ -489,6 +532,21 @@ def test_a_worker_that_was_killed_is_told_once(closed_one: Closed) -> None:
         assert eventually(lambda: served.kept() == [])
         assert http.post(f"/session/{other}/test").status_code == 404
         assert closed_one.said() == ["nobody 1"]
+    assert (
+        "clients may give parameters that --param does not set, such as name, seconds"
+        in "".join(served.log)
+    )
+
+
+def test_a_session_that_nobody_waited_for_is_closed(closed_one: Closed) -> None:
+    with closed_one.serving() as served, served.http() as http:
+        params = {"params": '{"seconds": 1.2}'}
+        with pytest.raises(httpx2.ReadTimeout):
+            http.post("/session", data=params, timeout=0.5)
+        assert eventually(lambda: closed_one.said() == ["nobody 0"])
+        assert eventually(lambda: served.kept() == [])
+        assert http.post("/session").status_code == 200
+        assert len(served.kept()) == 1
 
 
 def test_a_build_that_fails_is_told_and_there_are_no_more_sessions_than_allowed(
@@ -516,12 +574,17 @@ def test_a_signal_ends_it_cleanly(closed_one: Closed, number: int) -> None:
         )
         assert http.post(f"/session/{one}/test/counts").json()["passed"] == 1
         call = pool.submit(http.post, f"/session/{two}/test/sleeps")
+        sending = _asking_first(served, served.token)
+        assert sending.recv(100).startswith(b"HTTP/1.1 100")
         time.sleep(0.5)
         began = time.monotonic()
         assert served.stop(number) == 0
         assert time.monotonic() - began < 10
         answer = call.result()
         assert (answer.status_code, answer.json()["rule"]) == (409, "session.closed")
+        with sending:
+            assert sending.recv(100).startswith(b"HTTP/1.1 503")
+    assert "error" not in "".join(served.log)
     assert sorted(closed_one.said()) == ["one 1", "two 0"]
     assert workers(served.home) == []
     assert list((served.home / "environments" / "sessions").iterdir()) == []
@@ -573,7 +636,8 @@ def test_without_a_token_it_is_said_and_the_address_is_one_line(closed_one: Clos
         assert served.url.startswith("http://127.0.0.1:")
         schema = httpx2.get(f"{served.url}/schema", trust_env=False).json()
         assert schema["capabilities"]["requires_session"]
-        assert list(schema["setup_params_schema"]["properties"]) == ["name"]
+        properties = schema["setup_params_schema"]["properties"]
+        assert list(properties) == ["seconds"], "nobody can give the other one"
         foreign = httpx2.get(f"{served.url}/schema", headers={"origin": "http://evil"})
         assert foreign.status_code == 403
         params = {"params": '{"name": "theirs"}'}
@@ -614,6 +678,30 @@ def test_what_is_unsafe_or_wrong_is_refused_at_the_start(
     assert main(["env", "serve", "kv_store", *flags]) == 2
     told = capsys.readouterr()
     assert (told.out, said in told.err) == ("", True)
+
+
+def test_what_clients_may_choose_is_said_and_what_is_set_makes_the_cases(tmp_path: Path) -> None:
+    source = """
+from coilclaw.environments.authoring import case, suite
+
+@suite("made").cases
+def made(names: str = "a", least: int = 0):
+    for name in names:
+        yield case(name, one)
+
+def one() -> None:
+    pass
+"""
+    file = str(write_environment(tmp_path / "chosen", source))
+    settings, limits = GatewaySettings(port=0), SessionLimits()
+    for fixed, cases, left in (
+        ({}, ["made/a"], ("least", "names")),
+        ({"names": "xy"}, ["made/x", "made/y"], ("least",)),
+    ):
+        with open_env_gateway(
+            file, tmp_path / "home", settings, limits, token=None, fixed=fixed
+        ) as gateway:
+            assert (gateway.schema["cases"], gateway.choices()) == (cases, left)
 
 
 def test_an_environment_that_cannot_be_loaded_is_not_served(tmp_path: Path) -> None:

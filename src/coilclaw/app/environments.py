@@ -37,6 +37,8 @@ def judge_of(
         home=home / FOLDER,
         jobs=default_jobs() if jobs is None else jobs,
         timeout_s=timeout_s,
+        # Tokens, keys, other people's work: wherever the home is, a submission sees none of it.
+        hidden=(home,),
     )
 
 

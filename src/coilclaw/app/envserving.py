@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.app.environments import FOLDER, judge_of
@@ -15,7 +17,6 @@ from coilclaw.workspace.sandbox import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from coilclaw.domain.messages import Json
     from coilclaw.environments.judging import Judge
@@ -55,7 +56,7 @@ def open_env_gateway(
     judge = judge_of(file, home, jobs=jobs, support=support)
     schema = judge.schema()
     if fixed:
-        _refuse_wrong(fixed, judge)
+        schema = {**schema, **_cases(fixed, judge)}
     secret = None if token is None else tokens.load_file(token)
     with Sessions(
         judge.place,
@@ -64,14 +65,25 @@ def open_env_gateway(
         jobs=judge.jobs,
         limits=limits,
         fixed=fixed,
+        hidden=_secrets(home, settings, token),
     ) as sessions:
         yield EnvGateway(sessions, schema, settings, secret)
 
 
-def _refuse_wrong(fixed: Mapping[str, Json], judge: Judge) -> None:
-    """Refuse parameters that nobody takes, or of a wrong type, before any client has to hear it."""
+def _secrets(home: Path, settings: GatewaySettings, token: Path | None) -> tuple[Path, ...]:
+    """What no program that is tested may read, even where it reads all around it."""
+    files = (token, settings.tls_key)
+    return (home, *(Path(os.path.abspath(file)) for file in files if file is not None))
+
+
+def _cases(fixed: Mapping[str, Json], judge: Judge) -> dict[str, Json]:
+    """Return which cases there are with these parameters, if that can be told by them alone.
+
+    Those that nobody takes, or of a wrong type, are refused before any client has to hear it.
+    """
     try:
-        judge.cases(params=fixed)
+        return {"cases": list(judge.cases(params=fixed))}
     except UsageError as problem:
         if problem.rule != "environment.parameter.missing":  # clients give the others
             raise
+        return {}

@@ -51,7 +51,7 @@ class SelfCheck:
     ) -> None:
         self.compiler = compiler
         self.root = root
-        self._name = name
+        self.name = name
         self._home = home
         self._jobs = jobs
         self._judge = judge_of(name, home, jobs=jobs)
@@ -66,7 +66,16 @@ class SelfCheck:
 
     def suites(self, wanted: Sequence[str] = ()) -> tuple[str, ...]:
         """The suites at the top, all of them or those that are wanted."""
-        cases = self._judge.cases(params=self._params)
+        try:
+            cases = self._judge.cases(params=self._params)
+        except UsageError as problem:
+            if problem.rule != "environment.parameter.unknown":
+                raise
+            raise UsageError(
+                f"the environment {self.name} cannot be checked with a compiler",
+                rule="selfcheck.environment",
+                hint=f"its tests have to take {selfchecking.FIXTURES} and {selfchecking.REFERENCE}",
+            ) from problem
         there = tuple(dict.fromkeys(case.split("/")[0] for case in cases))
         for name in wanted:
             if name.split("/")[0] not in there:

@@ -35,26 +35,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     testing = actions.add_parser(
         "test", help="judge a directory; exit code 1 if a case failed", allow_abbrev=False
     )
-    testing.add_argument("file", metavar="FILE", help=_FILE)
-    testing.add_argument(
-        "path", nargs="?", default="", metavar="PATH", help="a case or a suite (default: all)"
-    )
-    testing.add_argument(
-        "--submission", required=True, metavar="DIR", help="what is judged, from a copy"
-    )
-    testing.add_argument(
-        "--jobs", type=int, metavar="N", help="cases at once (default: as many as processors)"
-    )
-    testing.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="for everything (default: 3600)"
-    )
-    testing.add_argument(
-        "--param",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a parameter of the tests; the value is JSON, or else a text (repeatable)",
-    )
+    _declare_test(testing)
     for action in (listing, describing, testing):
         add_json(action)
     envfixtures.declare(
@@ -75,6 +56,34 @@ def declare(parser: argparse.ArgumentParser) -> None:
         actions.add_parser(
             "serve", help="offer an environment over HTTP, on this machine", allow_abbrev=False
         )
+    )
+
+
+def _declare_test(testing: argparse.ArgumentParser) -> None:
+    testing.add_argument("file", metavar="FILE", help=_FILE)
+    testing.add_argument(
+        "path", nargs="?", default="", metavar="PATH", help="a case or a suite (default: all)"
+    )
+    testing.add_argument(
+        "--submission", required=True, metavar="DIR", help="what is judged, from a copy"
+    )
+    testing.add_argument(
+        "--jobs", type=int, metavar="N", help="cases at once (default: as many as processors)"
+    )
+    testing.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="for everything (default: 3600)"
+    )
+    testing.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the tests; the value is JSON, or else a text (repeatable)",
+    )
+    testing.add_argument(
+        "--fixtures",
+        metavar="DIR",
+        help="where the files of others are that tests need (the parameter fixtures)",
     )
 
 
@@ -151,6 +160,7 @@ def _test(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.environments import judge_of
     from coilclaw.app.home import home
     from coilclaw.cli.dispatch import DONE, FAILED
+    from coilclaw.cli.envprogress import Counting
     from coilclaw.environments.judging import DEFAULT_TIMEOUT_S
     from coilclaw.errors import UsageError
 
@@ -159,18 +169,29 @@ def _test(args: argparse.Namespace, console: Console) -> int:
         raise UsageError(f"{timeout_s} seconds are no time limit", rule="usage.timeout")
     judge = judge_of(args.file, home(), jobs=args.jobs, timeout_s=timeout_s)
 
-    def tell(case: Case) -> None:
-        if not console.as_json and not case.passed:
-            _tell(case, console)
+    params = params_of([*args.param, *_fixtures(args.fixtures)])
+    skipped: set[str | None] = set()
+    with Counting(console, "judging") as counting:
 
-    result = judge.test(
-        Path(args.submission), args.path, params=params_of(args.param), observe=tell
-    )
+        def tell(case: Case) -> None:
+            if not console.as_json and not case.passed and case.log not in skipped:
+                counting.clear()
+                _tell(case, console)
+                if case.status == "skipped":
+                    skipped.add(case.log)  # of many for one reason it is said once
+            counting.count(case)
+
+        result = judge.test(Path(args.submission), args.path, params=params, observe=tell)
     if console.as_json:
         console.data(result.json())
     else:
         _summary(result, console)
     return DONE if result.solved else FAILED
+
+
+def _fixtures(given: str | None) -> list[str]:
+    """The parameter of a directory of fixtures: the tests run elsewhere, so in full."""
+    return [] if given is None else [f"fixtures={json.dumps(str(Path(given).absolute()))}"]
 
 
 def params_of(given: list[str]) -> dict[str, Json]:
@@ -209,5 +230,7 @@ def _summary(result: Result, console: Console) -> None:
     for name, child in result.children.items():
         style = "green" if child.solved else "red"
         console.print(visible(f"{child.passed:>6}/{child.total:<6} {name}"), style)
-    style = "green" if result.solved else "red"
-    console.print(f"passed {result.passed} of {result.total}, failed {result.failed}", style)
+    skipped = sum(case.status == "skipped" for case in result.every_case())
+    text = f"passed {result.passed} of {result.total}, failed {result.failed}"
+    text += f", skipped {skipped}" if skipped else ""
+    console.print(text, "green" if result.solved else "red")

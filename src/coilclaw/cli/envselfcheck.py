@@ -72,8 +72,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _derive(check: SelfCheck, suite: str, output: Path | None, console: Console) -> int:
     from coilclaw.cli.dispatch import DONE
+    from coilclaw.cli.envprogress import Counting
 
-    made = check.derive(suite)
+    with Counting(console, suite) as counting:
+        made = check.derive(suite, counting.count)
     file = check.keep(suite, made, output)
     left_out = made["left_out"]
     assert isinstance(left_out, dict)
@@ -88,10 +90,12 @@ def _derive(check: SelfCheck, suite: str, output: Path | None, console: Console)
 
 def _check(check: SelfCheck, wanted: list[str], console: Console) -> int:
     from coilclaw.cli.dispatch import DONE, FAILED
+    from coilclaw.cli.envprogress import Counting
 
     suites = []
     for name in check.suites(wanted):
-        suite = check.check(name)
+        with Counting(console, name) as counting:
+            suite = check.check(name, counting.count)
         suites.append(suite)
         if not console.as_json:
             _tell(suite, console)
@@ -150,6 +154,7 @@ def _conclude(check: SelfCheck, suites: list[SuiteCheck], bad: list[str], consol
         console.note(
             visible(f"not checked, because fixtures are missing: {', '.join(missing)}"), "yellow"
         )
+        console.note(visible(f"  hint: coilclaw env fixtures {check.name} status says what to do"))
     if bad:
         console.print(visible(f"not as expected: {', '.join(bad)}"), "red")
     elif check.known is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.cli.parser import add_json
+from coilclaw.cli.serve import declare_exposure
 
 if TYPE_CHECKING:
     import argparse
@@ -43,21 +44,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-token", action="store_true", help="let everybody on this machine use it"
     )
-    parser.add_argument(
-        "--public", action="store_true", help="allow an address that other machines can reach"
-    )
-    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate, with its chain (PEM)")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key (PEM)")
-    parser.add_argument(
-        "--insecure", action="store_true", help="allow --public without TLS: others read the token"
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="another name under which clients reach it; can be given again",
-    )
+    declare_exposure(parser)
     parser.add_argument(
         "--param",
         action="append",
@@ -143,6 +130,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
             fixed=params_of(args.param),
         ) as gateway,
     ):
+        if gateway.choices():
+            names = ", ".join(gateway.choices())
+            console.note(f"clients may give parameters that --param does not set, such as {names}")
         gateway.serve(ready)
     console.note("stopped")
     return DONE
@@ -159,7 +149,7 @@ def _settings(args: argparse.Namespace) -> GatewaySettings:
         insecure=args.insecure,
         tls_cert=Path(args.tls_cert) if args.tls_cert else None,
         tls_key=Path(args.tls_key) if args.tls_key else None,
-        allowed_hosts=tuple(args.allow_host),
+        allowed_hosts=tuple(args.allow_host or ()),
         max_body_bytes=_positive(args.max_upload, "--max-upload") * _MIB + FORM_BYTES,
         body_timeout_s=_BODY_TIMEOUT_S,
         grace_s=_GRACE_S,

@@ -25,6 +25,22 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, metavar="N", help="the port (default: 8737; 0 picks a free one)"
     )
+    declare_exposure(parser)
+    parser.add_argument(
+        "--repo",
+        metavar="DIR",
+        help="offer the runs of this repository (default: the one around the current directory)",
+    )
+    parser.add_argument(
+        "--allow-run-programs",
+        action="store_true",
+        help="let clients name runners that start programs or read files: process:, scripted:",
+    )
+    add_json(parser)
+
+
+def declare_exposure(parser: argparse.ArgumentParser) -> None:
+    """Declare what lets other machines reach a server."""
     parser.add_argument(
         "--public", action="store_true", help="allow an address that other machines can reach"
     )
@@ -39,17 +55,6 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="another name under which clients reach it; can be given again",
     )
-    parser.add_argument(
-        "--repo",
-        metavar="DIR",
-        help="offer the runs of this repository (default: the one around the current directory)",
-    )
-    parser.add_argument(
-        "--allow-run-programs",
-        action="store_true",
-        help="let clients name runners that start programs or read files: process:, scripted:",
-    )
-    add_json(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

@@ -42,6 +42,7 @@ __all__ = [
     "Program",
     "RunResult",
     "Suite",
+    "anew",
     "case",
     "case_path",
     "cases",
@@ -199,6 +200,13 @@ def session_path() -> Path:
 def case_path() -> Path:
     """A directory of the running case's own, empty at first, gone when it is over."""
     return scope.current().directory
+
+
+def anew() -> None:
+    """Take away what the case's programs left: the next one finds as much as the first did."""
+    slot = scope.current().slot
+    if slot is not None:
+        slot.anew()
 
 
 def hide(path: Path) -> None:

@@ -41,6 +41,10 @@ _READ_BYTES: Final = 1 << 16
 _BLOCK: Final = 512
 _KIBI: Final = 1024
 _SHARED: Final = ("/tmp", "/dev/shm")  # noqa: S108 - of the sandbox's own
+_SEGMENTS: Final = " || ".join(
+    f"{{ read x && read x; }} </proc/sysvipc/{kind}" for kind in ("shm", "sem", "msg")
+)
+"""Whether some memory is left that no process and no file holds; without a process of its own."""
 _CATCHABLE: Final = "HUP INT QUIT PIPE ALRM TERM USR1 USR2"
 """What a program may send to its whole group; a handler is not inherited by programs."""
 _LIMITS: Final = (
@@ -200,7 +204,9 @@ class Box:
         every = " ".join(f"{place}/{glob}" for place in _SHARED for glob in ("*", ".[!.]*", "..?*"))
         return (
             f'for f in {every}; do case "$f" in {kept}) ;; *) '
-            'if [ -e "$f" ] || [ -L "$f" ]; then rm -rf -- "$f"; fi;; esac; done; '
+            'if [ -e "$f" ] || [ -L "$f" ]; then rm -rf -- "$f" 2>/dev/null || '
+            '{ chmod -R u+rwx -- "$f"; rm -rf -- "$f"; }; fi;; esac; done; '
+            f"if {_SEGMENTS}; then ipcrm -a; fi; "
         )
 
     def _attend(self, streams: Mapping[int, Capture], waker: Waker, deadline: float) -> bytes:

@@ -36,19 +36,18 @@ _CHUNK: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A submission in a directory of its own; ``error`` says why it could not be built."""
+    """A submission in a directory of its own."""
 
     directory: Path
     built: bool
-    error: str | None = None
 
     @property
     def tree(self) -> Path:
         return self.directory / _TREE
 
-    def keep(self, error: str | None) -> None:
-        """Remember how building it went, for as long as it is kept."""
-        write_atomic(self.directory / _BUILT, json.dumps({"error": error}).encode(), sync=False)
+    def keep(self) -> None:
+        """Remember that it was built; what failed may be built another time."""
+        write_atomic(self.directory / _BUILT, json.dumps({"error": None}).encode(), sync=False)
 
 
 class Builds:
@@ -173,10 +172,12 @@ def _found(directory: Path) -> Build | None:
         return None
     except ValueError:
         return None  # cut off when the machine went down: it is built again
+    if value.get("error") is not None:
+        return None
     now = time.time()
     with suppress(OSError):
         os.utime(directory / _BUILT, (now, now))
-    return Build(directory, built=True, error=value.get("error"))
+    return Build(directory, built=True)
 
 
 def _last_used(directory: Path) -> float:

@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.environments import covering
+import coilclaw
+from coilclaw.environments import catalogue, covering
 from coilclaw.errors import EnvironmentFault, ProcessFault
 from coilclaw.tools.shellenv import search_path
 from coilclaw.workspace import environment
@@ -26,6 +27,11 @@ RUST: Final = "RUSTUP_HOME"
 FIXTURES: Final = Path("/opt/tests")
 """Where environments keep what is expected; no submission may read there."""
 _CREDENTIALS: Final = ("credentials", "credentials.toml")
+_INSTALLED: Final = tuple(
+    f"{above}lib*/python3*/{packages}/{coilclaw.__name__}"
+    for above in ("", "local/")
+    for packages in ("site-packages", "dist-packages")
+)
 _BLOCK: Final = 512
 _SHELL_LIMITS: Final = (
     'ulimit -c 0; ulimit -t "$1"; ulimit -d "$2"; ulimit -f "$3"; shift 3; exec "$@"'
@@ -78,8 +84,9 @@ def confined(
     """
     tools = tool_places(os.environ.get("PATH", ""))
     away = covering.directories(without)
-    hidden = [*scope.hidden, FIXTURES, *_credentials(tools), *away]
-    readable = (*SYSTEM_PATHS, *tools, scope.session, *shown)
+    found = (*SYSTEM_PATHS, *tools)
+    hidden = [*scope.hidden, FIXTURES, *_credentials(tools), *_judging(found), *away]
+    readable = (*found, scope.session, *shown)
     return Confined(
         writable=(scope.directory, scope.temporary),
         readable=readable,
@@ -175,6 +182,19 @@ def limited(
 def _rust() -> Path | None:
     place = Path(os.environ.get(RUST) or os.path.expanduser("~/.rustup"))
     return place if place.is_absolute() and place.is_dir() else None
+
+
+@cache
+def _judging(places: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Ourselves and the environments that ship, wherever one of these places would show them.
+
+    That is so where we are installed: for all, or in a directory of tools on PATH.
+    """
+    shown = {os.path.realpath(place) for place in places}
+    package = Path(coilclaw.__file__).parent
+    others = (path for place in shown for glob in _INSTALLED for path in Path(place).glob(glob))
+    own = {os.path.realpath(path) for path in (package, catalogue.shipped(), *others)}
+    return tuple(Path(path) for path in sorted(own) if _within(path, shown))
 
 
 def _credentials(places: Sequence[Path]) -> list[Path]:

@@ -32,10 +32,9 @@ _OWN_FRAMES: Final = "coilclaw/environments/"
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a setup or a teardown failed; ``lasting`` if it would again."""
+    """Why a setup or a teardown failed."""
 
     message: str
-    lasting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +88,16 @@ class Handling:
             with scopes.entered(scope):
                 _call(hook.handler, given)
         except CaseSkipped as problem:
-            return Trouble(f"it was skipped: {problem}", lasting=True)
+            return Trouble(f"it was skipped: {problem}")
         except CaseFailed as problem:
-            lasting = problem.kind != "timeout"
-            return Trouble(_with_log(_whole(problem), scope), lasting=lasting)
+            return Trouble(_with_log(_whole(problem), scope))
         except (ScopeOver, TimeoutError):
             message = f"it took more than {hook.timeout_s:g} seconds"
-            return Trouble(_with_log(message, scope), lasting=False)
+            return Trouble(_with_log(message, scope))
         except AssertionError as problem:
-            return Trouble(_with_log(str(problem) or "an assertion failed", scope), lasting=True)
+            return Trouble(_with_log(str(problem) or "an assertion failed", scope))
         except Exception as problem:  # noqa: BLE001 - the author's code may raise anything
-            return Trouble(_with_log(_told(problem), scope), lasting=False)
+            return Trouble(_with_log(_told(problem), scope))
         return None
 
     def case(self, planned: Planned, scope: Scope) -> Case:

@@ -65,7 +65,9 @@ class Judge:
         home: Path,
         jobs: int = 1,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        hidden: tuple[Path, ...] = (),
     ) -> None:
+        """``hidden`` is kept from programs that are tested, wherever it lies."""
         if not 1 <= jobs <= MAX_JOBS:
             raise UsageError(
                 f"{jobs} cases at once are not possible",
@@ -83,6 +85,7 @@ class Judge:
         self.timeout_s = timeout_s
         self._support = support
         self._builds = Builds(home)
+        self._hidden = (place.directory, home, *hidden)
 
     def schema(self, *, cancel: Cancellation | None = None) -> dict[str, Json]:
         """Describe what the environment tests."""
@@ -122,9 +125,8 @@ class Judge:
         snapshot = self._builds.take(submission)
         prepared = self._builds.prepared(snapshot, self.place.version, given, self.timeout_s)
         with prepared as build, self._builds.scratch() as scratch:
-            heard = _Heard(built=build.built, error=build.error)
-            task: Task = "test" if build.error is None else "select"
-            request = self._request(task, build.tree, scratch, path, given, built=build.built)
+            heard = _Heard(built=build.built)
+            request = self._request("test", build.tree, scratch, path, given, built=build.built)
             left = max(began + self.timeout_s - time.monotonic(), 1.0)
             heard, ending = self._ask(request, left, cancel, heard, build=build, observe=observe)
         return self._result(heard, ending)
@@ -149,7 +151,7 @@ class Judge:
             jobs=self.jobs,
             built=built,
             support=self._support,
-            hidden=(self.place.directory,),
+            hidden=self._hidden,
         )
 
     def _ask(
@@ -176,7 +178,7 @@ class Judge:
                     break  # cut off by its end
                 self._hear(json.loads(line), heard)
                 if heard.built and build is not None and heard.keep:
-                    build.keep(heard.error)
+                    build.keep()
                     heard.keep = False
                 if observe is not None and b'"kind": "case"' in line[:40]:
                     observe(next(reversed(heard.cases.values())))

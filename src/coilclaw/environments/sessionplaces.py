@@ -1,7 +1,12 @@
-"""``ServerPlace``: the directories of one server's sessions, and what killed servers left."""
+"""``ServerPlace``: the directories of one server's sessions, and what killed servers left.
+
+A server holds its directory, and the process of a session its own: what somebody holds is left
+alone, even if its server is gone, or cannot be seen because it runs in another container.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
 import os
@@ -16,7 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _log = logging.getLogger(__name__)
+WORK: Final = "work"
+"""The directory that the process of a session holds, in the session's own."""
 _BOOT_CHARS: Final = 8
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ServerPlace:
@@ -30,6 +38,7 @@ class ServerPlace:
         self._home = home
         self._directory = home / f"{owner.pid}-{owner.started:x}-{owner.boot[:_BOOT_CHARS]}"
         self._numbers = itertools.count(1)
+        self._held: int | None = None
 
     def make(self) -> None:
         """Make the directory, and remove those of servers that are gone."""
@@ -39,6 +48,7 @@ class ServerPlace:
             raise EnvironmentFault(
                 f"cannot make {self._directory}: {problem.strerror}", rule="session.directory"
             ) from problem
+        self._held = hold(self._directory)
         self.sweep()
 
     def session(self) -> Path:
@@ -67,15 +77,59 @@ class ServerPlace:
         """Remove the directory, if nothing is left in it."""
         with suppress(OSError):
             self._directory.rmdir()
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def sweep(self) -> None:
-        """Remove what servers left that were killed."""
-        sweep_remainders(self._home)
+        """Remove what servers left that were killed; what cannot be removed hinders nobody."""
         here = Owner.here()
-        for name in os.listdir(self._home):
-            owner = _owner(name, here)
-            if owner is not None and not owner.runs():
-                self.discard(self._home / name)
+        try:
+            sweep_remainders(self._home)
+            names = os.listdir(self._home)
+        except (EnvironmentFault, OSError) as problem:
+            _log.warning("%s", problem, extra={"event": "session_left_behind"})
+            return
+        for name in names:
+            owner, place = _owner(name, here), self._home / name
+            if owner is not None and not owner.runs() and not is_held(place):
+                self._sweep_server(place)
+
+    def _sweep_server(self, place: Path) -> None:
+        """Remove the sessions of a server that is gone, but for those that just tear down."""
+        with suppress(OSError):  # another server may sweep as well
+            for name in os.listdir(place):
+                if not is_held(place / name / WORK):
+                    self.discard(place / name)
+            place.rmdir()
+
+
+def hold(directory: Path) -> int | None:
+    """Hold a directory until the file that is returned is closed, or this process ends."""
+    try:
+        file = os.open(directory, _DIRECTORY)
+    except OSError:
+        return None
+    with suppress(OSError):  # on a file system without locks, the name has to do
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return file
+
+
+def is_held(directory: Path) -> bool:
+    """Whether some process holds a directory."""
+    try:
+        file = os.open(directory, _DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return False
 
 
 def _owner(name: str, here: Owner) -> Owner | None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Self
 from coilclaw.environments.judging import problem_of, worker_environ
 from coilclaw.environments.results import Case, Result
 from coilclaw.environments.scheduling import GRACE_S
-from coilclaw.environments.wire import MAX_MESSAGE_BYTES
-from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped
+from coilclaw.environments.wire import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
+from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
 from coilclaw.workspace import process
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from coilclaw.workspace.cancel import Cancellation
     from coilclaw.workspace.process import LiveProcess
 
-LIFETIME_S: Final = 24 * 3600.0
-"""No session lives longer, however often it is used."""
+LIFETIME_S: Final = 25 * 3600.0
+"""No process lives longer, whatever it is doing; its session is to end an hour earlier."""
 LOAD_S: Final = 120.0
 _MARGIN_S: Final = 10.0
 """How much longer than its own limit something may take to say so."""
@@ -77,18 +77,20 @@ class SessionProcess:
             if self._closing:
                 raise closed()
             if self._cancel.cancelled:
-                raise self._lost()
+                raise self.lost()
             self._number += 1
             with self._within(timeout_s):
-                self._send({"call": self._number, "path": path, "params": dict(params)})
+                self._ask({"call": self._number, "path": path, "params": dict(params)})
                 return self._result()
 
     def close(self, grace_s: float) -> str | None:
         """Stop what runs, have it torn down and end it; return what went wrong with that."""
         trouble: str | None = "it did not end in time"
-        self._closing = True
-        with suppress(CoilClawError):  # then it is gone already
-            self._send({"close": True})
+        with self._writing:
+            # No call comes behind this: nobody would answer it.
+            self._closing = True
+            with suppress(CoilClawError):  # then it is gone already
+                self._write(_line({"close": True}))
         if self._turn.acquire(timeout=grace_s):
             try:
                 trouble = self._closed(min(grace_s, self._teardown_s + GRACE_S + _MARGIN_S))
@@ -100,13 +102,14 @@ class SessionProcess:
     def kill(self, reason: str) -> None:
         """End it at once, with all that it started."""
         self._cancel.cancel(reason)
-        with self._turn:
+        with self._turn, self._writing:
             self._live.close(0.0)
 
     def _build(self, request: Request) -> None:
         with self._turn:
             with self._within(LOAD_S):
-                self._write(request.encode())
+                with self._writing:
+                    self._write(request.encode())
                 loaded = self._hear()
             seconds = loaded.get("setup_s"), loaded.get("teardown_s")
             if loaded["kind"] != "loaded" or not all(isinstance(one, float) for one in seconds):
@@ -160,15 +163,23 @@ class SessionProcess:
         finally:
             timer.cancel()
 
-    def _send(self, message: dict[str, Json]) -> None:
-        self._write(json.dumps(message).encode() + b"\n")
+    def _ask(self, message: dict[str, Json]) -> None:
+        with self._writing:
+            if self._closing:
+                raise closed()
+            self._write(_line(message))
 
     def _write(self, data: bytes) -> None:
-        with self._writing:
-            try:
-                self._live.stdin.write(data)
-            except (BrokenPipeError, ValueError):
-                raise self._lost() from None
+        if len(data) > MAX_REQUEST_BYTES:
+            # What is short as it came may be long as it is passed on.
+            raise UsageError(
+                f"the parameters have more than {MAX_REQUEST_BYTES} bytes, written in ASCII",
+                rule="session.parameter",
+            )
+        try:
+            self._live.stdin.write(data)
+        except (BrokenPipeError, ValueError):
+            raise self.lost() from None
 
     def _hear(self) -> dict[str, Json]:
         try:
@@ -176,13 +187,21 @@ class SessionProcess:
         except ValueError:
             line = b""  # closed meanwhile
         if not line.endswith(b"\n"):
-            raise self._lost()
+            raise self.lost()
         said: dict[str, Json] = json.loads(line)
         if said["kind"] == "problem":
             raise problem_of(said)
         return said
 
-    def _lost(self) -> CoilClawError:
+    @property
+    def ended(self) -> bool:
+        """Whether there is no process any more."""
+        try:
+            return self._live.result is not None
+        except CoilClawError:
+            return True
+
+    def lost(self) -> CoilClawError:
         """Say why there is no process to speak with any more."""
         if self._cancel.reason == _LATE:
             return EnvironmentFault(
@@ -205,6 +224,10 @@ class SessionProcess:
 def closed() -> Stopped:
     """The error for a call whose session ended before its tests did."""
     return Stopped("the session was closed before its tests were over", rule="session.closed")
+
+
+def _line(message: dict[str, Json]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 def _not_understood() -> EnvironmentFault:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from coilclaw.environments.sessionplaces import ServerPlace
+from coilclaw.environments.sessionplaces import WORK, ServerPlace
 from coilclaw.environments.sessionprocess import SessionProcess
 from coilclaw.environments.uploads import UploadBounds, unpack
 from coilclaw.environments.wire import Request
@@ -39,6 +39,10 @@ CLOSE_S: Final = 600.0
 """How long the end of a session may take, its teardown included."""
 _ENDED: Final = frozenset({"session.lost", "session.timeout", "session.protocol"})
 _SWEEP_S: Final = 60.0
+_LOOK_S: Final = 5.0
+"""How often processes are looked at that nobody speaks with."""
+_MAX_LOST: Final = 256
+"""Sessions that were lost while nobody asked, and whose clients are still to be told."""
 _HALT_S: Final = 30.0
 
 
@@ -61,13 +65,16 @@ class _Session:
     directory: Path
     process: SessionProcess
     idle_s: float
+    began: float = field(default_factory=time.monotonic)
     used: float = field(default_factory=time.monotonic)
     busy: int = 0
     """Calls that run or wait."""
 
     @property
     def expires(self) -> float:
-        return float("inf") if self.busy else self.used + self.idle_s
+        if self.busy:
+            return float("inf")
+        return min(self.used + self.idle_s, self.began + MAX_IDLE_S)
 
 
 class Sessions:
@@ -82,16 +89,23 @@ class Sessions:
         jobs: int = 1,
         limits: SessionLimits | None = None,
         fixed: Mapping[str, Json] | None = None,
+        hidden: tuple[Path, ...] = (),
     ) -> None:
-        """``fixed`` are parameters of every session, which nobody else may give."""
+        """``fixed`` are parameters of every session, which nobody else may give.
+
+        ``hidden`` is kept from programs that are tested, wherever it lies: sessions hide one
+        another and the environment themselves.
+        """
         self.place = place
         self.limits = limits or SessionLimits()
         self._support = support
         self._jobs = jobs
         self._fixed = dict(fixed or {})
+        self._hidden = (place.directory, home, *hidden)
         self._places = ServerPlace(home)
         self._changed = threading.Condition()
         self._sessions: dict[str, _Session] = {}
+        self._lost: dict[str, CoilClawError] = {}
         self._ending: set[_Session] = set()
         self._starting: set[Cancellation] = set()
         self._taken = 0
@@ -110,6 +124,11 @@ class Sessions:
             self._changed.wait_for(lambda: not self._taken, _HALT_S)
         self._watching.join()
         self._places.remove()
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The parameters that no client may give."""
+        return frozenset(self._fixed)
 
     def begin(self) -> Opening:
         """Take a place for a session before its upload comes; it has to be opened or discarded."""
@@ -135,7 +154,7 @@ class Sessions:
         with self._changed:
             session = self._sessions.get(session_id)
             if session is None:
-                raise _unknown()
+                raise self._lost.pop(session_id, None) or _unknown()
             if session.busy >= self.limits.waiting:
                 raise UsageError(
                     f"{session.busy} calls of this session run or wait already",
@@ -157,9 +176,13 @@ class Sessions:
     def close(self, session_id: str) -> str | None:
         """End a session; return what went wrong with its teardown."""
         session = self._drop(session_id)
-        if session is None:
+        if session is not None:
+            return self._end(session, CLOSE_S)
+        with self._changed:
+            lost = self._lost.pop(session_id, None)
+        if lost is None:
             raise _unknown()
-        return self._end(session, CLOSE_S)
+        return lost.message
 
     def stop(self, grace_s: float) -> None:
         """End all sessions, side by side; none begins any more."""
@@ -196,7 +219,7 @@ class Sessions:
     ) -> SessionProcess:
         """Unpack what was uploaded into a directory, and build it in a process of its own."""
         self._refuse_fixed(params)
-        upload, tree, work = directory / "upload", directory / "tree", directory / "work"
+        upload, tree, work = directory / "upload", directory / "tree", directory / WORK
         work.mkdir(mode=0o700)
         if upload.exists():
             unpack(upload, tree, bounds)
@@ -213,7 +236,7 @@ class Sessions:
             jobs=self._jobs,
             built=False,
             support=self._support,
-            hidden=(self.place.directory,),
+            hidden=self._hidden,
         )
         cancel = Cancellation()
         with self._changed:
@@ -254,8 +277,12 @@ class Sessions:
         threading.Thread(target=self._end, args=(session, grace_s), daemon=True).start()
 
     def _end(self, session: _Session, grace_s: float) -> str | None:
+        trouble = None
         try:
-            trouble = session.process.close(grace_s)
+            if grace_s > 0:
+                trouble = session.process.close(grace_s)
+            else:
+                session.process.kill("the session is over")
         finally:
             self.give_back(session.directory)
             with self._changed:
@@ -289,14 +316,30 @@ class Sessions:
                 for session in late:
                     self._drop(session.id)
                 if not late:
-                    first = min((one.expires for one in self._sessions.values()), default=now + 1e9)
-                    self._changed.wait(max(min(first, swept + _SWEEP_S) - now, 0.0))
+                    expiring = (one.expires for one in self._sessions.values())
+                    next_look = now + _LOOK_S if self._sessions else swept + _SWEEP_S
+                    first = min((*expiring, next_look, swept + _SWEEP_S))
+                    self._changed.wait(max(first - now, 0.0))
             for session in late:
                 _log.info("a session expired", extra={"event": "session_expired"})
                 self._end_beside(session, CLOSE_S)
+            self._look()
             if time.monotonic() >= swept + _SWEEP_S:
                 self._places.sweep()
                 swept = time.monotonic()
+
+    def _look(self) -> None:
+        """End sessions whose process is gone, so that they take no place; who asks is told."""
+        with self._changed:
+            gone = [one for one in self._sessions.values() if not one.busy and one.process.ended]
+            for session in gone:
+                self._drop(session.id)
+                self._lost[session.id] = session.process.lost()
+            while len(self._lost) > _MAX_LOST:
+                del self._lost[next(iter(self._lost))]
+        for session in gone:
+            _log.warning("the process of a session is gone", extra={"event": "session_lost"})
+            self._end_beside(session, 0.0)
 
 
 @dataclass(slots=True)

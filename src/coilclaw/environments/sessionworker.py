@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from coilclaw.environments.loading import load
 from coilclaw.environments.parameters import Documents
 from coilclaw.environments.results import Case
 from coilclaw.environments.scheduling import GRACE_S, run_cases
+from coilclaw.environments.sessionplaces import hold
 from coilclaw.environments.wire import MAX_REQUEST_BYTES, Request
 from coilclaw.environments.worker import Answers, Printed, told
 from coilclaw.errors import CoilClawError, EnvironmentFault
@@ -41,6 +43,7 @@ _ORPHAN_S: Final = 30.0
 """How long a session may take to end once nobody is left to hear of it."""
 _ABANDONED: Final = 3
 _LOOK_EVERY_S: Final = 0.1
+_TOLD: Final = 500
 
 T = TypeVar("T")
 
@@ -101,23 +104,25 @@ class Working:
 
     def _listen(self) -> None:
         """Take what is said on the input, until its end or that of the session."""
-        while line := sys.stdin.buffer.readline(MAX_REQUEST_BYTES):
-            said = json.loads(line)
-            if said.get("close"):
-                break
-            self._calls.put(said)
-        self._stop.set()
-        self._handling.end()
-        self._calls.put(None)
-        sys.stdin.buffer.read()
-        time.sleep(_ORPHAN_S)
-        os._exit(_ABANDONED)
+        try:
+            while line := sys.stdin.buffer.readline(MAX_REQUEST_BYTES):
+                said = json.loads(line)
+                if said.get("close"):
+                    break
+                self._calls.put(said)
+        finally:
+            self._stop.set()
+            self._handling.end()
+            self._calls.put(None)
+            sys.stdin.buffer.read()
+            time.sleep(_ORPHAN_S)
+            os._exit(_ABANDONED)
 
     def _answer(self, call: dict[str, Json]) -> None:
         try:
             self._test(call)
-        except CoilClawError as problem:
-            self._line.say("problem", **told(problem))
+        except Exception as problem:  # noqa: BLE001 - one call went wrong, and not the session
+            self._line.say("problem", **told(_understood(problem)))
 
     def _test(self, call: dict[str, Json]) -> None:
         number, path, params = call["call"], call["path"], call["params"]
@@ -168,7 +173,7 @@ class Working:
             return outcome.result(timeout=hook.timeout_s + GRACE_S)
         except TimeoutError:
             handling.end()
-            return Trouble(f"it took more than {hook.timeout_s:g} seconds", lasting=False)
+            return Trouble(f"it took more than {hook.timeout_s:g} seconds")
 
 
 def main() -> int:
@@ -178,12 +183,22 @@ def main() -> int:
     os.dup2(2, 1)
     sys.stdout = Printed()
     request = Request.decode(sys.stdin.buffer.readline(MAX_REQUEST_BYTES))
+    hold(request.scratch)
     try:
         Working(load(request.file), request, line).run()
-    except CoilClawError as problem:
-        line.say("problem", **told(problem))
+    except Exception as problem:  # noqa: BLE001 - whatever it is, the server is told
+        line.say("problem", **told(_understood(problem)))
         return 1
     return 0
+
+
+def _understood(problem: Exception) -> CoilClawError:
+    """An error of ours; from elsewhere it is the environment's, such as a function of cases."""
+    if isinstance(problem, CoilClawError):
+        return problem
+    traceback.print_exception(problem)
+    what = f"{type(problem).__name__}: {problem}"[:_TOLD]
+    return EnvironmentFault(f"the environment failed: {what}", rule="session.environment")
 
 
 def _beside(call: Callable[[], T]) -> Future[T]:

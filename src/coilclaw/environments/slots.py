@@ -64,6 +64,11 @@ class Slot:
             for name in os.listdir(place):
                 remove_tree(place / name)
 
+    def anew(self) -> None:
+        """Take away whatever a case has left so far; for the box another one begins."""
+        self._last = None
+        self.tidy()
+
     def close(self) -> None:
         """End the box."""
         if self._box is not None:

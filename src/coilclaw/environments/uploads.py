@@ -24,6 +24,8 @@ MAX_NAME_BYTES: Final = 255
 MAX_PATH_BYTES: Final = 2000
 MAX_LINKS: Final = 40
 """Links in a row that the system follows."""
+MAX_FOLLOWED: Final = 2_000_000
+"""Names on the way of all links together, those of links that they lead to included."""
 _ENTRY_COST: Final = 2048
 """Bytes of an archive beside contents that one entry may take, on average."""
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -93,6 +95,7 @@ class _Unpacking:
     bounds: UploadBounds
     known: dict[tuple[str, ...], Entry] = field(default_factory=dict)
     size: int = 0
+    followed: int = 0
 
     def all(self, file: BinaryIO) -> int:
         most = self.bounds.unpacked_bytes + self.bounds.entries * _ENTRY_COST
@@ -182,6 +185,9 @@ class _Unpacking:
         followed = 1
         while ahead:
             part = ahead.pop()
+            self.followed += 1
+            if self.followed > MAX_FOLLOWED:
+                raise _large("its links lead along too many names")
             if part in {"", "."}:
                 continue
             if part == "..":

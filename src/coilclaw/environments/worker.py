@@ -77,6 +77,10 @@ def main() -> int:
     except CoilClawError as problem:
         answers.say("problem", **told(problem))
         return 1
+    except BrokenPipeError:
+        # The judge is gone. Who is ending all programs now must not be cut short.
+        time.sleep(2 * _ENDING_S)
+        return _ABANDONED
     answers.say("done")
     return 0
 
@@ -124,8 +128,8 @@ def _built(environment: Environment, handling: Handling, answers: Answers) -> bo
     if environment.setup is not None:
         trouble = handling.hook(environment.setup, "setup")
         if trouble is not None:
-            # What took too long today may be quick enough tomorrow.
-            answers.say("built", error=trouble.message, keep=trouble.lasting)
+            # With more time, or a tool that was missing, the same files may be built tomorrow.
+            answers.say("built", error=trouble.message, keep=False)
             return False
     answers.say("built", error=None, keep=environment.teardown is None)
     return True

@@ -11,7 +11,7 @@ from coilclaw.errors import UsageError
 from coilclaw.gateway.faults import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from starlette.types import Receive
 
@@ -24,7 +24,11 @@ _MAX_DIGITS: Final = 9
 
 async def read(receive: Receive, *, max_bytes: int, timeout_s: float) -> bytes:
     """Return the whole body, if it comes in time and is not too large."""
-    pieces: list[bytes] = []
+    return b"".join([piece async for piece in pieces(receive, max_bytes, timeout_s)])
+
+
+async def pieces(receive: Receive, max_bytes: int, timeout_s: float) -> AsyncIterator[bytes]:
+    """Yield the body as it comes, if it comes in time and is not too large."""
     size = 0
     try:
         async with asyncio.timeout(timeout_s):
@@ -35,10 +39,11 @@ async def read(receive: Receive, *, max_bytes: int, timeout_s: float) -> bytes:
                 piece = message.get("body", b"")
                 size += len(piece)
                 if size > max_bytes:
-                    raise refused("body.large", f"a body has at most {max_bytes} bytes")
-                pieces.append(piece)
+                    raise refused("body.large", f"a body like this has at most {max_bytes} bytes")
+                if piece:
+                    yield piece
                 if not message.get("more_body", False):
-                    return b"".join(pieces)
+                    return
     except TimeoutError:
         raise refused("body.slow", f"the body did not come within {timeout_s:g} s") from None
 

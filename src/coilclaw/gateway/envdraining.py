@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_STOPPING: Final = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,10 @@ class Drained:
     timeout_s: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = _Body(receive)
+        body = _Body(receive, asks_first=_asks_first(scope))
 
         async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start" and not body.ended:
+            if message["type"] == "http.response.start" and body.is_coming(message["status"]):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.timeout_s):
                         await body.drain(self.max_bytes)
@@ -37,11 +39,18 @@ class Drained:
 
 
 class _Body:
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, *, asks_first: bool) -> None:
         self._receive = receive
+        self._held_back = asks_first
         self.ended = False
 
+    def is_coming(self, status: int) -> bool:
+        """Whether there is more to take before an answer with this status."""
+        # One who asked whether to send it was not told to; and at our end there is no time.
+        return not self.ended and not self._held_back and status != _STOPPING
+
     async def receive(self) -> Message:
+        self._held_back = False
         message = await self._receive()
         if not message.get("more_body", False):
             self.ended = True
@@ -50,3 +59,10 @@ class _Body:
     async def drain(self, most: int) -> None:
         while not self.ended and most > 0:
             most -= len((await self.receive()).get("body", b""))
+
+
+def _asks_first(scope: Scope) -> bool:
+    """Whether the client waits to be told before it sends the body."""
+    return any(
+        name == b"expect" and value.lower() == b"100-continue" for name, value in scope["headers"]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -13,9 +14,10 @@ from coilclaw.errors import UsageError
 from coilclaw.gateway import envforms
 from coilclaw.gateway.answers import json_response
 from coilclaw.gateway.envforms import FILE, FormRules, read_form
+from coilclaw.gateway.faults import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from starlette.responses import Response
@@ -30,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 PARAMS: Final = "params"
 TIMEOUT: Final = "timeout"
+_GLANCE_S: Final = 0.01
 
 T = TypeVar("T")
 
@@ -54,6 +57,14 @@ class Asked:
     def content_type(self) -> bytes:
         return bytes(dict(self.scope["headers"]).get(b"content-type", b""))
 
+    async def is_gone(self) -> bool:
+        """Whether the client has gone away; asked once its request is complete."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GLANCE_S):
+                message = await self.receive()
+                return bool(message["type"] == "http.disconnect")
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class EnvEndpoints:
@@ -63,12 +74,18 @@ class EnvEndpoints:
     schema: Mapping[str, Json]
     settings: GatewaySettings
     pool: ThreadPoolExecutor = field(init=False)
+    _reading: set[asyncio.Timeout] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         limits = self.sessions.limits
         # Every call that can run or wait has a thread, and so has everything that ends one.
         threads = limits.sessions * (limits.waiting + 2) + 2
         object.__setattr__(self, "pool", ThreadPoolExecutor(threads, "env"))
+
+    def interrupt(self) -> None:
+        """Wait for nothing that is still being sent: all sessions are about to end."""
+        for reading in self._reading:
+            reading.reschedule(0.0)
 
     async def health(self, _: Asked) -> Response:
         return json_response({"status": "ok"})
@@ -101,6 +118,10 @@ class EnvEndpoints:
             opening.discard()
             raise
         made = await self._apart(lambda: opening.open(params, idle_s))
+        if await asked.is_gone():
+            # Nobody will ever know its name.
+            await self._apart(lambda: self.sessions.close(made))
+            _log.info("a client did not wait for its session", extra={"event": "session_unwanted"})
         _log.info("a session was opened", extra={"event": "session_opened"})
         return json_response({"session_id": made, "timeout": idle_s})
 
@@ -124,9 +145,17 @@ class EnvEndpoints:
         self, asked: Asked, fields: tuple[str, ...], upload: Path | None
     ) -> dict[str, str]:
         settings = self.settings
-        most = settings.max_body_bytes if FILE in fields else 2 * envforms.MAX_TEXT_BYTES
+        most = settings.max_body_bytes if FILE in fields else envforms.MAX_TEXTS_BYTES
         rules = FormRules(fields, upload, most, settings.body_timeout_s)
-        return await read_form(asked.content_type, asked.receive, rules)
+        try:
+            async with asyncio.timeout(None) as reading:
+                self._reading.add(reading)
+                try:
+                    return await read_form(asked.content_type, asked.receive, rules)
+                finally:
+                    self._reading.discard(reading)
+        except TimeoutError:
+            raise refused("gateway.stopping", "the server is being stopped") from None
 
     async def _tested(self, asked: Asked, call: Callable[[], T]) -> T:
         try:
@@ -139,17 +168,28 @@ class EnvEndpoints:
             ) from problem
 
     async def _apart(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, call)
+        except UsageError as problem:
+            if problem.rule != "environment.parameter.missing":
+                raise
+            # What is said on the command line helps nobody here.
+            raise UsageError(
+                problem.message, rule=problem.rule, hint=f"give it in the field {PARAMS}"
+            ) from problem
 
 
-def public_schema(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """Return what an environment tests, in the form that clients know."""
+def public_schema(schema: Mapping[str, Json], fixed: Collection[str] = ()) -> dict[str, Json]:
+    """Return what an environment tests, in the form that clients know.
+
+    ``fixed`` are parameters that they cannot give.
+    """
     metadata: dict[str, dict[str, Json]] = {}
     tests = schema["tests"]
     assert isinstance(tests, list)
     for test in tests:
         assert isinstance(test, dict)
-        metadata.setdefault(str(test["path"]), _metadata(test))
+        metadata.setdefault(str(test["path"]), _metadata(test, fixed))
     cases = schema["cases"]
     assert isinstance(cases, list)
     # Cases at the very top that a function made have no other name than their own.
@@ -170,12 +210,39 @@ def public_schema(schema: Mapping[str, Json]) -> dict[str, Json]:
         "cases": cases,
     }
     if schema["setup_params_schema"] is not None:
-        said["setup_params_schema"] = schema["setup_params_schema"]
+        said["setup_params_schema"] = _left(schema["setup_params_schema"], fixed)
     return said
 
 
-def _metadata(test: Mapping[str, Json]) -> dict[str, Json]:
-    found: dict[str, Json] = {"params_schema": test["params_schema"]}
+def choices(schema: Mapping[str, Json], fixed: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the parameters in a schema that clients can give."""
+    tests = schema["tests"]
+    assert isinstance(tests, list)
+    forms = [test["params_schema"] for test in tests if isinstance(test, dict)]
+    forms += [schema["setup_params_schema"]] if schema["setup_params_schema"] else []
+    return tuple(sorted({name for form in forms for name in _properties(_left(form, fixed))}))
+
+
+def _left(form: Json, fixed: Collection[str]) -> dict[str, Json]:
+    """The schema of parameters without those that are fixed."""
+    assert isinstance(form, dict)
+    required = form["required"]
+    assert isinstance(required, list)
+    return {
+        **form,
+        "properties": {k: v for k, v in _properties(form).items() if k not in fixed},
+        "required": [name for name in required if name not in fixed],
+    }
+
+
+def _properties(form: Mapping[str, Json]) -> dict[str, Json]:
+    found = form["properties"]
+    assert isinstance(found, dict)
+    return found
+
+
+def _metadata(test: Mapping[str, Json], fixed: Collection[str]) -> dict[str, Json]:
+    found: dict[str, Json] = {"params_schema": _left(test["params_schema"], fixed)}
     for name in ("description", "values"):
         if test[name]:
             found[name] = test[name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
@@ -27,6 +28,8 @@ URLENCODED: Final = b"application/x-www-form-urlencoded"
 FILE: Final = "file"
 MAX_TEXT_BYTES: Final = 256 * 2**10
 """Of one field that is no file."""
+MAX_TEXTS_BYTES: Final = 4 * MAX_TEXT_BYTES
+"""Of a body without a file: a byte of a text may take three."""
 MAX_PARTS: Final = 8
 _MAX_HEADER_BYTES: Final = 4096
 
@@ -45,10 +48,12 @@ class FormRules:
 async def read_form(content_type: bytes, receive: Receive, rules: FormRules) -> dict[str, str]:
     """Return the texts of a form; the file, if there is one, has been written."""
     kind, options = _content_type(content_type)
-    chunks = _chunks(receive, rules)
     if kind == MULTIPART:
+        chunks = body.pieces(receive, rules.max_bytes, rules.timeout_s)
         return await _multipart(options.get(b"boundary", b""), chunks, rules)
-    data = b"".join([chunk async for chunk in chunks])
+    # Only a file is written as it comes; anything else is held in memory.
+    most = min(rules.max_bytes, MAX_TEXTS_BYTES)
+    data = await body.read(receive, max_bytes=most, timeout_s=rules.timeout_s)
     if kind == URLENCODED:
         return _urlencoded(data, rules)
     if data:
@@ -60,7 +65,12 @@ def params_of(form: Mapping[str, str]) -> dict[str, Json]:
     """Return the parameters of a form, a JSON object as text."""
     text = form.get("params", "") or "{}"
     try:
-        value = json.loads(text, parse_constant=body.no_constant, object_pairs_hook=body.no_twins)
+        value = json.loads(
+            text,
+            parse_constant=body.no_constant,
+            parse_float=_finite,
+            object_pairs_hook=body.no_twins,
+        )
     except (ValueError, RecursionError):
         raise UsageError("the field params is not JSON", rule="form.params") from None
     if not isinstance(value, dict):
@@ -78,27 +88,6 @@ def seconds_of(form: Mapping[str, str], default: int, most: int) -> int:
             f"a session expires after 1 to {most} seconds, not {text}", rule="form.timeout"
         )
     return int(text)
-
-
-async def _chunks(receive: Receive, rules: FormRules) -> AsyncIterator[bytes]:
-    """Yield the body as it comes, if it comes in time and is not too large."""
-    size = 0
-    try:
-        async with asyncio.timeout(rules.timeout_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise refused("body.slow", "the client went away before its request ended")
-                data = message.get("body", b"")
-                size += len(data)
-                if size > rules.max_bytes:
-                    raise refused("body.large", f"a body has at most {rules.max_bytes} bytes")
-                if data:
-                    yield data
-                if not message.get("more_body", False):
-                    return
-    except TimeoutError:
-        raise refused("body.slow", f"the body did not come within {rules.timeout_s:g} s") from None
 
 
 async def _multipart(
@@ -122,7 +111,7 @@ async def _multipart(
             f"the upload cannot be written: {problem.strerror}", rule="upload.disk"
         ) from problem
     finally:
-        reading.close()
+        reading.abandon()
     if not reading.ended:
         raise _malformed("it is cut off")
     return {name: _text(name, data) for name, data in reading.texts.items()}
@@ -133,7 +122,7 @@ class _Reading:
     """Takes a form apart as the parser goes through it."""
 
     rules: FormRules
-    texts: dict[str, bytes] = field(default_factory=dict)
+    texts: dict[str, bytearray] = field(default_factory=dict)
     ended: bool = False
     _seen: set[str] = field(default_factory=set)
     _file: BinaryIO | None = None
@@ -156,9 +145,14 @@ class _Reading:
         }
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def abandon(self) -> None:
+        """Close what is still open; that it cannot be written any more was said before."""
+        with suppress(OSError):
+            self.close()
 
     def _begin(self) -> None:
         self._disposition = b""
@@ -179,7 +173,7 @@ class _Reading:
         self._seen.add(name)
         self._name = name
         if name != FILE:
-            self.texts[name] = b""
+            self.texts[name] = bytearray()
         elif self.rules.upload is not None:
             self._file = self.rules.upload.open("xb")
 
@@ -233,13 +227,20 @@ def _check_name(name: str, seen: Collection[str], rules: FormRules) -> None:
         raise UsageError(f"the field {name} is there twice", rule="form.fields")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(text)
+    return number
+
+
 def _content_type(header: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     from python_multipart.multipart import parse_options_header
 
     return parse_options_header(header)
 
 
-def _text(name: str, data: bytes) -> str:
+def _text(name: str, data: bytearray) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

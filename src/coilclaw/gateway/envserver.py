@@ -13,7 +13,7 @@ from coilclaw.gateway import faults, lifetime
 from coilclaw.gateway.admission import HEALTH, Admission
 from coilclaw.gateway.answers import json_response
 from coilclaw.gateway.envdraining import Drained
-from coilclaw.gateway.envendpoints import Asked, EnvEndpoints, public_schema
+from coilclaw.gateway.envendpoints import Asked, EnvEndpoints, choices, public_schema
 from coilclaw.gateway.envforms import MULTIPART, URLENCODED
 from coilclaw.gateway.faults import refused
 from coilclaw.gateway.hosts import Hosts, bracketed, is_loopback
@@ -59,7 +59,8 @@ class EnvGateway:
         check_open(settings, open_to_all=self.token is None)
         with listener(settings) as sock:
             address, port = sock.getsockname()[:2]
-            endpoints = EnvEndpoints(self.sessions, public_schema(self.schema), settings)
+            schema = public_schema(self.schema, self.sessions.fixed)
+            endpoints = EnvEndpoints(self.sessions, schema, settings)
             url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
             app = self._application(endpoints, Hosts.of(settings, address, port))
             with endpoints.pool, _quiet_library():
@@ -67,9 +68,13 @@ class EnvGateway:
                     http_config(app, settings, plain_form),
                     sock,
                     ready=lambda: ready(url),
-                    wind_down=self._wind_down,
+                    wind_down=lambda: self._wind_down(endpoints),
                     halt=self.sessions.halt,
                 )
+
+    def choices(self) -> tuple[str, ...]:
+        """Parameters that clients may give: those in the schema, and there may be others."""
+        return choices(self.schema, self.sessions.fixed)
 
     def _application(self, endpoints: EnvEndpoints, hosts: Hosts) -> ASGIApp:
         from starlette.applications import Starlette
@@ -89,8 +94,9 @@ class EnvGateway:
         )
         return Drained(admission, 2 * self.settings.max_body_bytes, DRAIN_S)
 
-    async def _wind_down(self) -> None:
+    async def _wind_down(self, endpoints: EnvEndpoints) -> None:
         """End all sessions; tests that run are stopped, and teardowns run."""
+        endpoints.interrupt()
         await asyncio.to_thread(self.sessions.stop, self.settings.grace_s)
 
 

@@ -1,12 +1,13 @@
-"""What a result rests on: the environment, and the fixtures that it finds."""
+"""What a result rests on, and what a submission may see of ours."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from coilclaw.app.environments import Ground, ground_of
+from coilclaw.app.environments import Ground, ground_of, judge_of
 from coilclaw.app.tracewiring import Tracing, Wishes
 from coilclaw.environments import catalogue, fixtures
 from coilclaw.environments.catalogue import EnvironmentPlace
@@ -73,3 +74,32 @@ def test_what_cannot_be_judged_is_not_required(place: EnvironmentPlace, tmp_path
     complete = tracing.plan(Wishes(environment=str(place.file.parent)))
     assert (complete.required, tracing.skipped) == (("own", "small"), ())
     assert plan.environment_version != complete.environment_version
+
+
+SHOWS = """
+from coilclaw.environments.authoring import run, test
+
+@test
+def shows(line: str) -> None:
+    print(run(line).stdout)
+"""
+
+
+def test_what_is_judged_sees_nothing_of_our_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A tool on the PATH can be read with all that is around it, as /opt can.
+    tool = tmp_path / "tool"
+    lay(tool, {"manual": b"the manual", "home/gateway.token": b"the token"})
+    lay(tool, {"bin/tool": b"", "home/environments/builds/other/tree/x": b"of others"})
+    monkeypatch.setenv("PATH", f"{tool / 'bin'}:{os.environ['PATH']}")
+    lay(tmp_path / "given", {"main.py": SHOWS.encode()})
+    lay(tmp_path / "work", {"own": b"own work"})
+    judge = judge_of(str(tmp_path / "given"), tool / "home", jobs=1)
+    line = f"cat {tool}/manual; cat {tool}/home/*; cat $(find {tool} -type f)"
+    (case,) = judge.test(tmp_path / "work", "shows", params={"line": line}).cases
+    assert case.log is not None
+    assert case.log.startswith("the manual"), "its neighbours can be read"
+    assert "own work" in case.log
+    assert "the token" not in case.log
+    assert "of others" not in case.log

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.environments import covering
-from coilclaw.environments.authoring import covers, hide
+from coilclaw.environments.authoring import anew, covers, hide
 from coilclaw.environments.containment import Limits
 from coilclaw.environments.covering import Cover
 from coilclaw.environments.programs import RunResult, run, start
@@ -349,6 +349,26 @@ def test_the_next_case_finds_nothing_of_the_last(scope: Scope, slot: Slot) -> No
         seen = in_box("touch mine; ls -A /tmp /dev/shm $HOME .").stdout
     assert "left" not in seen
     assert "mine" in seen
+
+
+LEFT = (
+    "mkdir -p /tmp/d/e /dev/shm/d; touch /tmp/d/e/f; chmod 0 /tmp/d/e /tmp/d /dev/shm/d; "
+    "touch '/tmp/-rf' '/tmp/a b' '/tmp/.hidden'; ipcmk -M 64 -S 1 -Q >/dev/null"
+)
+FOUND = "ls -A /tmp /dev/shm; for k in shm sem msg; do tail -n +2 /proc/sysvipc/$k; done"
+
+
+def test_what_is_hard_to_take_away_is_not_left_to_the_next_case(
+    scope: Scope, slot: Slot, support: SandboxSupport
+) -> None:
+    empty = in_box(FOUND).stdout
+    assert in_box(LEFT).exit_code == 0
+    assert in_box(FOUND).stdout != empty
+    with entered(Scope(scope.session, slot.case, slot.temporary, support, 60, slot=slot)):
+        assert in_box(FOUND).stdout == empty
+        assert in_box(LEFT).exit_code == 0
+        anew()
+        assert in_box(FOUND).stdout == empty
 
 
 def test_the_directory_of_a_case_cannot_be_replaced(scope: Scope, slot: Slot) -> None:

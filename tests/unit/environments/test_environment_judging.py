@@ -295,6 +295,19 @@ def test_a_failed_build_is_a_result(
         assert said in result.error
 
 
+def test_a_build_that_failed_is_tried_again(
+    judge: Callable[..., Judge], submission: Path, tmp_path: Path
+) -> None:
+    """What was missing may be there now, though the submission is the same."""
+    tool = tmp_path / "tool"
+    text = f"@setup\ndef build():\n    check(Path({str(tool)!r}).exists(), 'no tool')\n"
+    made = judge(f"{text}@test\ndef a(): ...\n")
+    assert made.test(submission).error == "the build failed: no tool"
+    assert os.listdir(tmp_path / "home" / "builds") == []
+    tool.touch()
+    assert made.test(submission).solved
+
+
 def test_a_test_that_ends_the_process_leaves_the_others_without_outcome(
     judge: Callable[..., Judge], submission: Path
 ) -> None:

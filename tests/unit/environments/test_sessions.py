@@ -9,15 +9,18 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from coilclaw.environments import catalogue
+from coilclaw.environments.sessionplaces import ServerPlace, hold
 from coilclaw.environments.sessions import Opening, SessionLimits, Sessions
 from coilclaw.environments.uploads import UploadBounds
 from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
+from coilclaw.workspace.owner import Owner
 from coilclaw.workspace.sandbox import probe
 from tests.support.children import running
 from tests.support.envclient import workers
@@ -490,3 +493,161 @@ def test_what_belongs_to_a_server_that_runs_is_left_alone(world: World) -> None:
             other = second.begin().open({}, 60)
             assert second.test(other, "counts", {}).solved
         assert first.test(made, "counts", {}).solved
+
+
+FRAGILE = """
+from pathlib import Path
+from coilclaw.environments.authoring import case, run, suite, test
+
+@suite("made").cases
+def made(where: str = "/"):
+    Path(where).stat()
+    yield case("one", one)
+
+def one() -> None:
+    pass
+
+@test
+def shows(line: str = "true") -> None:
+    print(run(line).stdout)
+"""
+
+
+def fragile(folder: Path, home: Path, **more: object) -> Sessions:
+    write_environment(folder / "fragile", FRAGILE)
+    place = catalogue.find(str(folder / "fragile"))
+    return Sessions(place, support=probe(), home=home, **more)  # type: ignore[arg-type]  # as named
+
+
+def test_parameters_that_grow_on_their_way_are_refused_and_hang_nothing(world: World) -> None:
+    long = {"wanted": "\x7f" * 200_000}
+    with world.sessions(call_s=5.0) as sessions:
+        with pytest.raises(UsageError) as caught:
+            sessions.begin().open(long, 60)
+        assert caught.value.rule == "session.parameter"
+        made = sessions.begin().open({}, 60)
+        with pytest.raises(UsageError) as caught:
+            sessions.test(made, "greets", long)
+        assert caught.value.rule == "session.parameter"
+        assert not sessions.test(made, "greets", {"wanted": "\x7f" * 100_000}).solved
+        assert sessions.test(made, "greets", {}).solved
+
+
+def test_an_environment_that_fails_at_a_call_fails_at_that_one_only(tmp_path: Path) -> None:
+    with fragile(tmp_path, tmp_path / "home") as sessions:
+        made = sessions.begin().open({}, 60)
+        for wrong in ("/nothing", "a\0b"):
+            for act in (
+                lambda params: sessions.begin().open(params, 60),
+                lambda params: sessions.test(made, "made", params),
+            ):
+                with pytest.raises(EnvironmentFault) as caught:
+                    act({"where": wrong})
+                assert caught.value.rule == "session.environment"
+                assert "Traceback" not in caught.value.message
+        assert sessions.test(made, "made", {}).solved
+        assert sessions.count() == 1
+
+
+def test_programs_read_nothing_of_other_sessions_wherever_those_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A tool on the PATH can be read with all that is around it, as /opt and /etc can.
+    tool = tmp_path / "tool"
+    (tool / "bin").mkdir(parents=True)
+    (tool / "token").write_text("the token")
+    (tool / "manual").write_text("the manual")
+    monkeypatch.setenv("PATH", f"{tool / 'bin'}:{os.environ['PATH']}")
+    with fragile(tmp_path, tool / "home", hidden=(tool / "token",)) as sessions:
+        upload(sessions.begin(), theirs="the work of others").open({}, 60)
+        made = upload(sessions.begin(), ours="own work").open({}, 60)
+        line = f"cat {tool}/manual {tool}/token {tool}/home/*/*/tree/*; ls -R {tool}"
+        (case,) = sessions.test(made, "shows", {"line": line}).cases
+        assert case.log is not None
+        assert case.log.startswith("the manualown work"), "its neighbours can be read"
+        assert "the work of others" not in case.log
+        assert "the token" not in case.log
+        assert "theirs" not in case.log
+
+
+def test_a_process_that_dies_unasked_takes_no_place_and_is_told_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coilclaw.environments.sessions._LOOK_S", 0.1)
+    with world.sessions(sessions=2) as sessions:
+        asked, closed = (sessions.begin().open({}, 60) for _ in range(2))
+        for pid in workers(world.home):
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: sessions.count() == 0 and len(world.left()) == 1)
+        alive = sessions.begin().open({}, 60)
+        with pytest.raises(EnvironmentFault) as caught:
+            sessions.test(asked, "counts", {})
+        assert caught.value.rule == "session.lost"
+        assert "signal 9" in str(sessions.close(closed))
+        for gone in (asked, closed):
+            with pytest.raises(UsageError):
+                sessions.test(gone, "counts", {})
+        time.sleep(0.3)
+        assert sessions.test(alive, "counts", {}).solved
+
+
+def test_no_session_lives_longer_than_a_day_and_then_it_is_torn_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coilclaw.environments.sessions.MAX_IDLE_S", 1)
+    with world.sessions() as sessions:
+        sessions.begin().open({}, 60)
+        assert eventually(lambda: sessions.count() == 0 and world.said() == ["down 0 True"])
+
+
+def test_a_call_that_comes_as_its_session_closes_is_not_lost(world: World) -> None:
+    with world.sessions() as sessions, ThreadPoolExecutor() as pool:
+        made = sessions.begin().open({}, 60)
+        process = sessions._sessions[made].process
+        within, closing = process._within, list[Future[str | None]]()
+
+        def close_first(seconds: float) -> AbstractContextManager[None]:
+            if not closing:
+                closing.append(pool.submit(sessions.close, made))
+                assert eventually(lambda: process._closing)
+                time.sleep(0.1)
+            return within(seconds)
+
+        process._within = close_first  # type: ignore[method-assign,assignment]  # to come just then
+        with pytest.raises(Stopped) as caught:
+            sessions.test(made, "counts", {})
+        assert caught.value.rule == "session.closed"
+        assert closing[0].result() is None
+        assert world.said() == ["down 0 True"]
+
+
+def test_what_a_process_still_holds_is_not_swept(tmp_path: Path) -> None:
+    boot = Owner.here().boot[:8]
+    server = tmp_path / f"{os.getpid()}-1-{boot}"  # of a process that had our number
+    elsewhere = tmp_path / f"{os.getpid()}-2-{boot}"
+    for session in (server / "s1", server / "s2", elsewhere / "s1"):
+        (session / "work").mkdir(parents=True)
+    tearing_down, in_a_container = hold(server / "s1" / "work"), hold(elsewhere)
+    assert tearing_down is not None
+    assert in_a_container is not None
+    place = ServerPlace(tmp_path)
+    place.make()
+    assert os.listdir(server) == ["s1"]
+    assert (elsewhere / "s1").exists()
+    os.close(tearing_down)
+    os.close(in_a_container)
+    place.sweep()
+    place.remove()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_swept_hinders_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resist(_: Path) -> None:
+        raise EnvironmentFault("cannot remove it", rule="worktree.remove")
+
+    monkeypatch.setattr("coilclaw.environments.sessionplaces.sweep_remainders", resist)
+    monkeypatch.setattr("coilclaw.environments.sessions._SWEEP_S", 0.05)
+    with world.sessions() as sessions:
+        time.sleep(0.2)
+        sessions.begin().open({}, 1)
+        assert eventually(lambda: sessions.count() == 0), "somebody still looks at the time"

@@ -194,6 +194,25 @@ def test_a_bomb_takes_neither_memory_nor_disk(tmp_path: Path, kind: bytes) -> No
     assert os.listdir(tmp_path) == ["upload"]
 
 
+def test_a_web_of_links_does_not_take_for_ever(tmp_path: Path) -> None:
+    def web(number: int) -> bytes:
+        links = [
+            entry(
+                f"l{at}",
+                tarfile.SYMTYPE,
+                linkname="a/../" * 300 + (f"l{at - 1}" if at % 39 else "a"),
+            )
+            for at in range(number)
+        ]
+        return gzip.compress(tar(entry("a", tarfile.DIRTYPE), *links), 1)
+
+    with pytest.raises(UsageError) as caught:
+        taken(tmp_path, web(1000), UploadBounds())
+    assert caught.value.rule == "upload.large"
+    assert os.listdir(tmp_path) == ["upload"]
+    assert len(contents(taken(tmp_path, web(39), UploadBounds()))) == 40
+
+
 def test_zeros_behind_the_end_are_bounded_too(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         taken(tmp_path, gzip.compress(tar(("a", b"x")) + b"\0" * 200_000))
