@@ -42,7 +42,7 @@ def _recorder(places: Places, opened: Opened) -> Recorder:
     clock = Clock(lambda: datetime.now(UTC), time.monotonic)
     bench = Bench(
         None,
-        places.workspace,
+        opened.checkpoints.files_of,
         places.results,
         standing=Standing(()),
         tree=opened.checkpoints.tree,

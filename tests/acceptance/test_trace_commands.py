@@ -266,11 +266,15 @@ def test_an_s3_server_serves_as_the_store(world: World, tmp_path: Path) -> None:
         assert f"TRACE_S3_URI={trace}" in said.out
         here = world("replay", "--trajectory-id", "afar", "--json").json()
         shutil.rmtree(world.home / "trajectories" / "afar")
-        by_id = world("replay", "--trajectory-id", "afar", "--json", **bucket)
-        by_address = world("replay", "--trace", trace, "--json", **bucket)
+        # Nobody here knows any more that it was recorded with this file, whose code is run.
+        unnamed = world("replay", "--trajectory-id", "afar", "--json", **bucket)
+        assert (unnamed.code, unnamed.json()["rule"]) == (2, "replay.environment")
+        named = ("--environment", "./task/main.py")
+        by_id = world("replay", "--trajectory-id", "afar", *named, "--json", **bucket)
+        by_address = world("replay", "--trace", trace, *named, "--json", **bucket)
         for report in (by_id.json(), by_address.json()):
             assert report["part_evaluations"] == here["part_evaluations"]
-        drawn = world("graphtrace", "afar", "--output", "afar", **bucket)
+        drawn = world("graphtrace", "afar", *named, "--output", "afar", **bucket)
         assert drawn.code == 0, drawn
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_CALLS: Final = 100_000
 MAX_DIFF_CHARACTERS: Final = 200_000
 """A longer text is shown whole, before and after, instead of being compared."""
+MAX_TEXT_CHARACTERS: Final = 4 * 2**20
+"""What an agent says without an end is a part each time that it is so long."""
 CHANGES: Final = frozenset({"edit", "delete", "move"})
 """The kinds of a tool call that change files."""
 RUNS: Final = "execute"
@@ -137,6 +139,7 @@ class Updates:
     _done: set[str] = field(default_factory=set)
     _refused: set[str] = field(default_factory=set)
     _said: list[str] = field(default_factory=list)
+    _length: int = 0
     _saying: tuple[PartKind, str] | None = None
     _raw: str = ""
 
@@ -193,12 +196,14 @@ class Updates:
         self._saying = whose
         self._said.append(text)
         self._raw = raw
-        return parts
+        self._length += len(text)
+        return [*parts, *self._flush()] if self._length >= MAX_TEXT_CHARACTERS else parts
 
     def _flush(self) -> list[Part]:
         saying, text = self._saying, "".join(self._said)
         self._saying = None
         self._said.clear()
+        self._length = 0
         if saying is None or not text:
             return []
         if saying[0] == "text":

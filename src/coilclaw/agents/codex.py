@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents import codexfind, codexhome, codexroute, testtool
+from coilclaw.agents import codexfind, codexhome, codexroute, finding, testtool
 from coilclaw.agents.codextalk import INTERRUPT_GRACE_S, Talk
 from coilclaw.agents.codexwire import Wire
 from coilclaw.agents.deadline import Deadline
@@ -75,7 +75,9 @@ class CodexRunner:
                     timeout_s=deadline.remaining_s + 2 * INTERRUPT_GRACE_S,
                     env=env,
                     limit_bytes=_STDERR_BYTES,
-                    sandbox=outer(assignment.sandbox, program, network=route is None),
+                    sandbox=finding.showing(
+                        outer(assignment.sandbox, program, network=route is None), program
+                    ),
                     support=means.support,
                 )
             )

@@ -176,7 +176,7 @@ class Archive:
         from coilclaw.app.environments import ground_of, judge_of
         from coilclaw.environments import catalogue
 
-        place = catalogue.find(environment or recording.trace.environment)
+        place = catalogue.find(environment or self._named_by(recording.trace))
         together = pool.processors() if jobs is None else jobs
         if together < 1:
             raise UsageError(f"{together} jobs are not possible", rule="replay.jobs")
@@ -185,6 +185,23 @@ class Archive:
         cache = EvaluationCache(self.home / EVALUATIONS)
         version = ground_of(place, self.home).version
         return Court(place.name, version, judge, cache, scratch, trees, fresh)
+
+    def _named_by(self, found: Trace) -> str:
+        """The environment of a trace; its code is run, and a trace that was sent can name any."""
+        from coilclaw.environments import catalogue
+
+        name = found.environment
+        if not name or name in catalogue.names():
+            return name
+        places = Places(self.home, found.trajectory_id)
+        if _recorded(places) and read(places).environment == name:
+            return name
+        raise UsageError(
+            f"trajectory {found.trajectory_id} was not recorded here, and names the file {name!r} "
+            "as its environment, whose code would be run",
+            rule="replay.environment",
+            hint="if you trust it, name it by --environment",
+        )
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

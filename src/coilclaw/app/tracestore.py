@@ -12,7 +12,7 @@ from coilclaw.storage.paths import anchor_path
 from coilclaw.trajectory import bundles
 from coilclaw.trajectory.places import Places
 from coilclaw.trajectory.publishing import BUNDLE, SESSION, TRACE
-from coilclaw.trajectory.returning import UNUSABLE, Returned, rebuild
+from coilclaw.trajectory.returning import UNUSABLE, Returned, rebuild, unlike
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coilclaw.trajectory.verifying import Verification
 
 CHUNK_BYTES: Final = 2**20
+BROUGHT: Final = "brought"
 _PROBE: Final = "probe"
 _PROBE_BYTES: Final = 2**16
 """Enough for a disk without room to be noticed."""
@@ -135,7 +136,7 @@ class Shelf:
                 f"there is no {self.uri(min(missing))}",
                 rule=UNUSABLE,
             )
-        brought = Places(folder / "brought", self.places.trajectory_id)
+        brought = Places(folder / BROUGHT, self.places.trajectory_id)
         versions = {}
         for name in names:
             above, _, leaf = name.rpartition("/")
@@ -148,7 +149,7 @@ class Shelf:
             versions[self.places.key_of(name)] = self.store.download(
                 self.places.key_of(name), target
             )
-        returned = rebuild(folder / "brought", folder, self.places.trajectory_id, key)
+        returned = rebuild(folder / BROUGHT, folder, self.places.trajectory_id, key)
         parts = returned.history.parts
         kept = {
             at: version
@@ -197,7 +198,9 @@ def verified(archive: Archive, wanted: str) -> Verification:
                 raise
             return Verification(trajectory_id, 0, 0, 0, ended=False, problems=(problem.message,))
         found = verify(places)
-    if not returned.left_out:
-        return found
-    lacking = f"store: the code of {returned.left_out} parts is not in it"
-    return replace(found, problems=(*found.problems, lacking))
+        # What was brought was written anew from the journal; what people read is the store's own.
+        given = Places(folder / BROUGHT, trajectory_id).document
+        problems = [*unlike(given, places, returned), *found.problems]
+    if returned.left_out:
+        problems.append(f"store: the code of {returned.left_out} parts is not in it")
+    return replace(found, problems=tuple(problems))

@@ -87,10 +87,15 @@ def summary(trace: Trace) -> dict[str, Json]:
 
 def _tests(trace: Trace) -> str:
     """The last figures that the tests gave, of whatever was asked."""
-    for part in reversed(trace.parts):
-        state = part.testing_state
-        if state and state.latest_passed is not None:
-            return f"{state.latest_passed}/{state.latest_total}"
+    parts = list(trace.parts)
+    for turn in reversed(trace.turns):
+        for call in reversed(turn.envoi_calls):
+            if call.result is not None:
+                return f"{call.result.passed}/{call.result.total}"
+        while parts and parts[-1].turn == turn.turn:
+            state = parts.pop().testing_state
+            if state and state.latest_passed is not None:
+                return f"{state.latest_passed}/{state.latest_total}"
     return "–"
 
 

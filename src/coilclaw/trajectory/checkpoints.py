@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import EnvironmentFault, GitFailed
 from coilclaw.storage.atomic import write_atomic
-from coilclaw.trajectory import namedpaths
+from coilclaw.trajectory import namedpaths, treefiles
 from coilclaw.trajectory.gitobjects import LooseObjects, encode_commit
 from coilclaw.trajectory.ignoring import Ignored
+from coilclaw.trajectory.texts import within
 from coilclaw.trajectory.trace import FileChange, RepoCheckpoint
 from coilclaw.workspace.git import Git
+from coilclaw.workspace.removal import remove_tree
 from coilclaw.workspace.snapshot import SnapshotStore
 
 if TYPE_CHECKING:
@@ -26,8 +28,11 @@ BRANCH: Final = "refs/heads/trajectory"
 LEFTOVER: Final = "refs/heads/leftover"
 """What an agent that was killed did after the last part that was recorded stands below this."""
 MAX_LISTED_FILES: Final = 2000
+MAX_LISTED_BYTES: Final = 2**19
+"""A part names each of them twice, and takes one line of the journal."""
 MAX_DIFF_BYTES: Final = 2**28
 RESTORE_TIMEOUT_S: Final = 3600.0
+STOPPED: Final = "git.stopped"
 MAX_LOOKS: Final = 3
 """How often a workspace in which something keeps writing is looked at."""
 UNKEEPABLE: Final = frozenset(
@@ -77,6 +82,8 @@ class Checkpoints:
         self._store = SnapshotStore(git_dir)
         self._objects = LooseObjects(git_dir / "objects")
         self._state: State | None = None
+        self._files = git_dir / "coilclaw" / "judged"
+        self._index = git_dir / "coilclaw" / "judged-index"
 
     @property
     def state(self) -> State:
@@ -139,6 +146,28 @@ class Checkpoints:
         )
         return replace(made, more_files=more) if more else made
 
+    def files_of(self, tree: str) -> Path:
+        """The files of a tree in a directory of ours, where no agent can change them.
+
+        There is one such directory, which goes from tree to tree.
+        """
+        if not self._index.exists():
+            self.forget_files()
+            try:
+                self._files.mkdir(mode=0o700, parents=True)
+            except OSError as problem:
+                raise EnvironmentFault(
+                    f"cannot create {self._files}: {problem.strerror}", rule="checkpoint.store"
+                ) from problem
+        treefiles.write(self.git, tree, self._files, self._index, "--reset")
+        return self._files
+
+    def forget_files(self) -> None:
+        """Remove what ``files_of`` made."""
+        for left in (self._index, self._index.with_name(f"{self._index.name}.lock")):
+            left.unlink(missing_ok=True)
+        remove_tree(self._files)
+
     def leave(self, number: int) -> tuple[str, str] | None:
         """Keep what stands in the workspace beside the last commit: its commit and its name."""
         tree = self.tree()
@@ -158,7 +187,10 @@ class Checkpoints:
         return commit, ref
 
     def restore(self) -> None:
-        """Make the workspace what the last commit holds; what is ignored stays as it is."""
+        """Make the workspace what the last commit holds; what is ignored stays as it is.
+
+        Not so where there are names that git refuses: then only the agent's ``.git`` stays.
+        """
         now = self.tree()
         if now == self.state.tree:
             return
@@ -176,6 +208,10 @@ class Checkpoints:
                 timeout_s=RESTORE_TIMEOUT_S,
                 variables=variables,
             )
+        except GitFailed as problem:
+            if problem.rule == STOPPED:
+                raise
+            treefiles.write_ourselves(self.git, self.state.tree, self.root)
         finally:
             for left in (index, index.with_name(f"{index.name}.lock")):
                 left.unlink(missing_ok=True)
@@ -220,10 +256,13 @@ class Checkpoints:
             limit_bytes=MAX_DIFF_BYTES,
         )
         rows = [row for row in raw.split(b"\0") if row]
-        return tuple(map(_change, rows[:MAX_LISTED_FILES])), max(0, len(rows) - MAX_LISTED_FILES)
+        changes = [_change(row) for row in rows[:MAX_LISTED_FILES]]
+        listed = len(within((change.path for change in changes), MAX_LISTED_BYTES))
+        return tuple(changes[:listed]), len(rows) - listed
 
     def _prepare(self) -> None:
         self.git.create()
+        self.forget_files()
         info = self.git.git_dir / "info"
         try:
             info.mkdir(mode=0o700, exist_ok=True)

@@ -136,6 +136,19 @@ def line_of(part: Mapping[str, Json]) -> bytes:
     return text.encode("utf-8")
 
 
+def exactly(data: bytes) -> Json:
+    """Read JSON in which no name stands twice, which others might read in another way."""
+    value: Json = json.loads(data, object_pairs_hook=_once)
+    return value
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return found
+
+
 def is_whole(data: bytes) -> bool:
     """Whether a document ends as one does; a kill in the middle of a write leaves it torn."""
     return data.endswith(_TAIL)

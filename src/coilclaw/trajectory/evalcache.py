@@ -75,7 +75,7 @@ class EvaluationCache:
             return Answer(Result.of(value["result"]), int(value["duration_ms"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, UsageError) as problem:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError) as problem:
             _log.warning(
                 "an evaluation that was kept cannot be used and is made again: %s: %s",
                 path,

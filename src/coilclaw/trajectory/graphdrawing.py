@@ -40,6 +40,7 @@ MAX_NAMED_CASES: Final = 80
 MAX_SUITES: Final = 48
 MAX_CASE_HEIGHT_IN: Final = 24.0
 MAX_MARKED: Final = 2000
+NOTHING: Final = "nothing was judged"
 _NAME: Final = 60
 _COLUMNS: Final = 4
 
@@ -124,7 +125,7 @@ def _progress(graph: Graph, figure: Any) -> None:
     judged = [(point.part, point.score) for point in graph.points if point.score is not None]
     parts, passed = _stairs([part for part, _ in judged], [score.passed for _, score in judged])
     totals = [score.total for _, score in judged]
-    axes.plot(parts, passed, color=LINE, linewidth=2, label="cases passed")
+    axes.plot(parts, passed, color=LINE, linewidth=2, marker=_dot(parts), label="cases passed")
     axes.fill_between(parts, passed, color=LINE, alpha=0.12)
     if totals:
         axes.plot(
@@ -184,6 +185,9 @@ def _suites(graph: Graph, figure: Any) -> None:
     hidden = len(graph.suites) - len(shown)
     title = "Suites" if not hidden else f"Suites (the first {len(shown)}; {hidden} more)"
     figure.suptitle(title, fontsize=11)
+    if not shown:
+        figure.text(0.5, 0.5, NOTHING, ha="center")
+        return
     rows = max(1, -(-len(shown) // _COLUMNS))
     grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
     for index, axes in enumerate(grid.flat):
@@ -198,7 +202,7 @@ def _suites(graph: Graph, figure: Any) -> None:
         parts, shares = _stairs(
             [part for part, _ in points], [100 * score.share for _, score in points]
         )
-        axes.plot(parts, shares, color=LINE, linewidth=1.5)
+        axes.plot(parts, shares, color=LINE, linewidth=1.5, marker=_dot(parts))
         axes.fill_between(parts, shares, color=LINE, alpha=0.12)
         axes.set_title(f"{_short(shown[index], 24)}  {points[-1][1]}", fontsize=9)
         axes.set_ylim(0, 105)
@@ -219,7 +223,8 @@ def _cases(graph: Graph, figure: Any) -> None:
     axes.set(title="Cases", xlabel="part")
     axes.grid(visible=False)
     if not values or not graph.points:
-        axes.text(0.5, 0.5, "nothing was judged", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, NOTHING, ha="center", transform=axes.transAxes)
+        axes.set(xticks=[], yticks=[])
         return
     height, width = len(graph.cases), len(graph.points)
     axes.imshow(
@@ -274,12 +279,12 @@ def _cost(graph: Graph, figure: Any) -> None:
         ("in", [point.input_tokens for point in graph.points], LINE),
         ("out", [point.output_tokens for point in graph.points], COLOURS["timeout"]),
     ):
-        left.plot(*_stairs(parts, values), color=colour, label=name)
+        left.plot(*_stairs(parts, values), color=colour, marker=_dot(parts), label=name)
     left.set(title="Tokens, all together", xlabel="part")
     left.ticklabel_format(axis="y", style="plain", useOffset=False)
     left.legend(loc="upper left", frameon=False)
     minutes = [point.elapsed_ms / 60_000 for point in graph.points]
-    right.plot(parts, minutes, color=DARK)
+    right.plot(parts, minutes, color=DARK, marker=_dot(parts))
     right.set(title="Time", xlabel="part", ylabel="minutes")
     if graph.points and not graph.points[-1].input_tokens + graph.points[-1].output_tokens:
         left.set_title("Tokens: the agent told none")
@@ -293,7 +298,12 @@ def _part_axis(graph: Graph, axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(0.5, max(len(graph.points), 1) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def _dot(parts: Sequence[int]) -> str:
+    """How a point is marked: a line through only one would not be seen."""
+    return "o" if len(parts) == 1 else ""
 
 
 def _stairs(parts: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.storage.journal import Journal
 from coilclaw.storage.lock import FileLock
 from coilclaw.trajectory import bundles, plan, presence, workspaces
-from coilclaw.trajectory.checkpoints import Checkpoints
+from coilclaw.trajectory.checkpoints import UNKEEPABLE, Checkpoints
 from coilclaw.trajectory.document import Document
 from coilclaw.trajectory.history import HASH_FIELD, History, part_of
 from coilclaw.trajectory.ignoring import Ignored
@@ -53,6 +54,8 @@ class Opening:
     seconds: Callable[[], int]
     on_call: Callable[[EnvoiCall], None] | None = None
     """Told of every call of the tests that was recorded before."""
+    redact: Callable[[str], str] = str
+    """Of what is asked for, the name of an agent is a whole command line."""
 
     @contextmanager
     def begin(self, wanted: Plan) -> Iterator[Opened]:
@@ -93,8 +96,26 @@ class Opening:
                 raise UsageError(
                     f"trajectory {wanted.trajectory_id} is solved", rule="trajectory.solved"
                 )
+            self._require_same(wanted, history)
             wanted.save(self.places.session)
             yield from self._shown(self._continued(wanted, history, journal))
+
+    def _require_same(self, wanted: Plan, history: History) -> None:
+        """Refuse to go on with another agent under the name of the one that is recorded."""
+        recorded = history.session
+        asked = {
+            "trajectory_id": wanted.trajectory_id,
+            "agent": self.redact(wanted.agent),
+            "agent_model": wanted.model,
+            "environment_version": wanted.environment_version,
+        }
+        wrong = [name for name, value in asked.items() if recorded[name] != value]
+        if wrong:
+            raise EnvironmentFault(
+                f"{self.places.session} does not say what the journal of trajectory "
+                f"{self.places.trajectory_id} does: {', '.join(wrong)}",
+                rule="trajectory.session",
+            )
 
     def _made(self, wanted: Plan, journal: Journal) -> Opened:
         places = self.places
@@ -113,7 +134,7 @@ class Opening:
             "type": "session",
             "schema_version": VERSION,
             "trajectory_id": wanted.trajectory_id,
-            "agent": wanted.agent,
+            "agent": self.redact(wanted.agent),
             "agent_model": wanted.model,
             "started_at": self.stamp(),
             "environment": wanted.environment,
@@ -140,8 +161,7 @@ class Opening:
             # A power cut took objects that were not synced; the bundles were.
             bundles.assemble(bundles.pieces(places.bundles), places.repository)
             checkpoints.open(history.commit)
-        left = checkpoints.leave(history.parts)
-        checkpoints.restore()
+        left = self._put_back(checkpoints, history.parts)
         for piece in bundles.pieces(places.bundles):
             if bundles.part_of(piece.name)[0] > history.parts:
                 piece.unlink()  # of a checkpoint whose part was not recorded
@@ -174,6 +194,42 @@ class Opening:
             )
         return Opened(wanted, history, journal, Document(places.document), checkpoints)
 
+    def _put_back(self, checkpoints: Checkpoints, parts: int) -> tuple[str, str] | None:
+        """Make the workspace what was recorded; what stands there beside it is kept."""
+        try:
+            left = checkpoints.leave(parts)
+            checkpoints.restore()
+        except EnvironmentFault as problem:
+            if problem.rule not in UNKEEPABLE:
+                raise
+            aside = self._aside(parts)
+            _log.warning(
+                "the workspace cannot be put back, so it is kept as %s: %s",
+                aside,
+                problem.message,
+                extra={"event": "workspace_aside", "fields": {"path": str(aside)}},
+            )
+            workspaces.prepare(self.places.workspace, None)
+            checkpoints.restore()
+            return None
+        return left
+
+    def _aside(self, parts: int) -> Path:
+        """Move a workspace away that an agent made so that no commit can hold it."""
+        taken = 0
+        while os.path.lexists(
+            aside := self.places.directory / f"unkept-after-part-{parts}-{taken}"
+        ):
+            taken += 1
+        try:
+            os.rename(self.places.workspace, aside)
+        except OSError as problem:
+            raise EnvironmentFault(
+                f"cannot move {self.places.workspace} away: {problem.strerror}",
+                rule="trajectory.workspace",
+            ) from problem
+        return aside
+
     def _shown(self, opened: Opened) -> Iterator[Opened]:
         """Write the document from the journal, whatever a crash made of it, and hand out."""
         presence.note(self.places)
@@ -182,6 +238,7 @@ class Opening:
             yield opened
         finally:
             opened.document.close()
+            opened.checkpoints.forget_files()
 
     def _checkpoints(self, wanted: Plan) -> Checkpoints:
         return Checkpoints(

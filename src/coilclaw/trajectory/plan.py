@@ -81,7 +81,7 @@ def load(path: Path) -> Plan:
         raise UsageError(
             f"there is no trajectory at {path.parent}", rule="trajectory.unknown"
         ) from problem
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise EnvironmentFault(
             f"{path} does not say what the trajectory was asked for", rule="trajectory.session"
         ) from problem

@@ -6,14 +6,15 @@ the journal. A kill at any point loses nothing that was recorded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.runtime.identity import stamp
 from coilclaw.trajectory import bundles, workspaces
 from coilclaw.trajectory.checkpoints import readable
 from coilclaw.trajectory.history import part_of
-from coilclaw.trajectory.texts import bounded, summary, valid
+from coilclaw.trajectory.texts import bounded, summary, valid, within
 from coilclaw.trajectory.trace import PartRecord, SessionEnd, TokenUsage
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ MAX_TEXT_BYTES: Final = 3 * 2**20
 MAX_PROMPT_BYTES: Final = 2 * 2**20
 MAX_NAME_BYTES: Final = 500
 MAX_FILES: Final = 2000
+MAX_FILES_BYTES: Final = 2**18
+MAX_CALLS_BYTES: Final = 3 * 2**19
+"""What the calls of one record take, beyond which only their figures are listed."""
+MAX_COUNT: Final = 2**53 - 1
+"""Beyond it a number is not the same everywhere, and none that an agent counts with."""
 
 
 @dataclass(slots=True)
@@ -153,7 +159,7 @@ class Recorder:
                 "timestamp": self.clock.stamp(),
                 "git_commit": self.checkpoints.state.commit,
                 "repo_checkpoint": None if settled is None else settled.json(),
-                "envoi_calls": [call.json() for call in (*self._drained(), *evaluated)],
+                "envoi_calls": [call.json() for call in _listed((*self._drained(), *evaluated))],
                 "status": ending.status,
                 "reason": self._text(ending.reason, MAX_TEXT_BYTES),
                 "duration_ms": max(0, self.clock.elapsed_ms - self._turn_began_ms),
@@ -214,15 +220,15 @@ class Recorder:
             summary=summary(text or " ".join(filter(None, (tool, given))) or output),
             git_commit=self.checkpoints.state.commit,
             repo_checkpoint=checkpoint,
-            envoi_calls=calls,
+            envoi_calls=_listed(calls),
             testing_state=self.bench.state(),
             content=text,
-            files=tuple(self._name(name) for name in part.files[:MAX_FILES]),
+            files=tuple(within(map(self._name, part.files[:MAX_FILES]), MAX_FILES_BYTES)),
             tool_name=tool or None,
             tool_call_id=self._text(part.call_id, MAX_NAME_BYTES) or None,
             tool_input=given or None,
             tool_output=output or None,
-            tool_exit_code=part.exit_code,
+            tool_exit_code=_count(part.exit_code),
             token_usage=None if usage is None else TokenUsage(**usage),
             agent_commit=moved,
             raw=self._text(part.raw, MAX_TEXT_BYTES) or None if self.keep_raw else None,
@@ -237,7 +243,12 @@ class Recorder:
             piece = self.places.bundles / bundles.piece_name(part, turn)
             bundles.write_piece(self.checkpoints.git, piece, before)
             self.publisher.piece(piece)
-        return made
+        return None if made is None else self._told(made)
+
+    def _told(self, made: RepoCheckpoint) -> RepoCheckpoint:
+        """A checkpoint as it is recorded: a name can hold a key as well as a text can."""
+        numstat = tuple(replace(one, path=self.redact(one.path)) for one in made.numstat)
+        return replace(made, numstat=numstat, changed_files=tuple(one.path for one in numstat))
 
     def _drained(self) -> tuple[EnvoiCall, ...]:
         calls = self.bench.drain()
@@ -269,4 +280,31 @@ class Recorder:
 def _usage(usage: Usage | None) -> dict[str, int | None] | None:
     if usage is None:
         return None
-    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    return {
+        "input_tokens": _tokens(usage.input_tokens),
+        "output_tokens": _tokens(usage.output_tokens),
+    }
+
+
+def _count(number: int | None) -> int | None:
+    """A number that an agent tells, unless no record can hold it."""
+    return number if number is not None and abs(number) <= MAX_COUNT else None
+
+
+def _tokens(number: int | None) -> int | None:
+    counted = _count(number)
+    return None if counted is None or counted < 0 else counted
+
+
+def _listed(calls: Sequence[EnvoiCall]) -> tuple[EnvoiCall, ...]:
+    """Calls as one record can hold them; their whole results are on disk."""
+    found, left = [], MAX_CALLS_BYTES
+    for call in calls:
+        size = len(json.dumps(call.json(), ensure_ascii=False).encode("utf-8", "replace"))
+        if size > left and call.result is not None:
+            bare = replace(call.result, tests=())
+            call = replace(call, result=bare, newly_broken=(), newly_fixed=())
+            size = 0
+        left -= size
+        found.append(call)
+    return tuple(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.storage.atomic import write_atomic
-from coilclaw.trajectory import bundles
+from coilclaw.trajectory import bundles, treefiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from coilclaw.trajectory.trace import Trace
     from coilclaw.workspace.git import Git
 
-CHECKOUT_TIMEOUT_S: Final = 3600.0
 MAX_DIFF_BYTES: Final = 64 * 2**20
 
 # It stands above every .gitattributes, so that what is checked out has the bytes of the blobs.
@@ -80,7 +79,7 @@ class Recording:
         _make_empty(directory)
         index = directory.with_name(f".{directory.name}.{os.urandom(8).hex()}.index")
         try:
-            _write_files(self.git, commit, directory, index)
+            treefiles.write(self.git, commit, directory, index, "-m")
         finally:
             for left in (index, index.with_name(f"{index.name}.lock")):
                 left.unlink(missing_ok=True)
@@ -98,7 +97,7 @@ class Recording:
         exact(copy)
         copy.run("config", "core.bare", "false")
         copy.run("update-ref", "--no-deref", "HEAD", commit)
-        _write_files(copy, commit, directory, git_dir / "index")
+        treefiles.write(copy, commit, directory, git_dir / "index", "-m")
 
     def diff(self, before: int, after: int, *, stat: bool = False) -> str:
         """What changed in the files from the end of one part to the end of another, as a patch."""
@@ -157,20 +156,6 @@ def _trees(git: Git, commits: Iterable[str]) -> dict[str, str]:
 def _tree(line: str) -> str:
     kind, _, name = line.partition(" ")
     return name if kind == "tree" else ""
-
-
-def _write_files(git: Git, commit: str, directory: Path, index: Path) -> None:
-    variables = {"GIT_INDEX_FILE": str(index.absolute())}
-    git.run(
-        "read-tree",
-        "-m",
-        "-u",
-        "--end-of-options",
-        commit,
-        work_tree=directory,
-        timeout_s=CHECKOUT_TIMEOUT_S,
-        variables=variables,
-    )
 
 
 def _make_empty(directory: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_ROWS: Final = 2000
 MAX_LISTED: Final = 20
 MAX_SUMMARY: Final = 100
+MAX_ERROR: Final = 300
 _CONTROL: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -184,7 +185,7 @@ def _said(point: Point) -> str:
     if point.change.newly_fixed:
         said.append(f'<span class="good">+{len(point.change.newly_fixed)}</span>')
     if point.error:
-        said.append(f'<span class="bad">{_text(point.error.splitlines()[0][:200])}</span>')
+        said.append(f'<span class="bad">{_text(" ".join(point.error.split())[:MAX_ERROR])}</span>')
     said.append(_text(_short(point.summary)))
     return " ".join(said)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from coilclaw.trajectory.graphdata import Graph, Point
+
+MAX_ERROR: Final = 120
 
 
 def table(graph: Graph) -> list[tuple[str, bool]]:
@@ -42,7 +44,7 @@ def _cells(graph: Graph, point: Point) -> list[str]:
     if point.change.newly_fixed:
         notes.append(f"▲ {len(point.change.newly_fixed)} fixed")
     if point.error:
-        notes.append(point.error.splitlines()[0][:80])
+        notes.append(" ".join(point.error.split())[:MAX_ERROR])
     return [
         str(point.part),
         str(point.turn),

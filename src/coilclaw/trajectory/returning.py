@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from coilclaw.domain.canonical import digest
-from coilclaw.errors import CoilClawError, EnvironmentFault
+from coilclaw.errors import CoilClawError, EnvironmentFault, UsageError
 from coilclaw.storage import verify as journals
 from coilclaw.storage.journal import Journal
 from coilclaw.trajectory import bundles, plan, trace, workspaces
-from coilclaw.trajectory.document import Document
-from coilclaw.trajectory.history import HASH_FIELD, History
+from coilclaw.trajectory.document import Document, line_of, parse
+from coilclaw.trajectory.history import HASH_FIELD, History, part_of
 from coilclaw.trajectory.opening import rebuild as write_document
 from coilclaw.trajectory.places import Places
 from coilclaw.trajectory.replaying import Recording, gather
+from coilclaw.trajectory.verifying import differences
 from coilclaw.workspace.removal import remove_tree
 
 if TYPE_CHECKING:
@@ -38,6 +39,20 @@ AHEAD: Final = "parts.jsonl.ahead"
 """The journal as the store has it, where some of it could not be gone on from."""
 _UNANCHORED: Final = "anchor missing"
 _COMMITS: Final = ("initial_commit", "git_commit", "final_git_commit")
+_FIXED: Final = frozenset(
+    {
+        "schema_version",
+        "trajectory_id",
+        "agent",
+        "agent_model",
+        "started_at",
+        "environment",
+        "environment_version",
+        "artifacts",
+        "initial_commit",
+    }
+)
+"""What a trace says from its beginning to its end."""
 _ADDED: Final = frozenset({"previous_hash", HASH_FIELD})
 
 
@@ -58,14 +73,14 @@ class _Read:
 
     needs: list[tuple[tuple[str, ...], dict[str, str]]] = field(default_factory=list)
     """Commits, and results by their names."""
-    hashes: list[str] = field(default_factory=list)
-    """Of the parts, in order."""
+    told: list[str] = field(default_factory=list)
+    """A digest of each part as the trace has it, in order."""
     parts: int = 0
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         if number == 1:
             self.needs.clear()
-            self.hashes.clear()
+            self.told.clear()
             self.parts = 0
         commits = tuple(str(record[name]) for name in _COMMITS if name in record)
         results = {
@@ -76,7 +91,7 @@ class _Read:
         self.needs.append((commits, results))
         if record.get("type") == "part":
             self.parts += 1
-            self.hashes.append(str(record[HASH_FIELD]))
+            self.told.append(_told(part_of(record)))
 
 
 def rebuild(brought: Path, home: Path, trajectory_id: str, key: Path) -> Returned:
@@ -194,11 +209,35 @@ def _compare(source: Places, read: _Read) -> None:
     """The trace that is there tells the same parts, as far as both go."""
     if not source.document.is_file():
         return
-    found = trace.load(source.document)
-    told = [part.part_hash for part in found.parts]
-    common = min(len(told), len(read.hashes))
-    if found.trajectory_id != source.trajectory_id or told[:common] != read.hashes[:common]:
+    try:
+        found = parse(source.document.read_bytes(), source.document.name)
+    except UsageError as problem:
+        raise _unusable(source.trajectory_id, problem.message) from problem
+    parts = found.get("parts")
+    told = [_told(part) for part in parts] if isinstance(parts, list) else []
+    common = min(len(told), len(read.told))
+    same = isinstance(parts, list) and told[:common] == read.told[:common]
+    if found.get("trajectory_id") != source.trajectory_id or not same:
         raise _unusable(source.trajectory_id, "its trace does not tell what its journal does")
+
+
+def _told(part: object) -> str:
+    return digest(line_of(part)) if isinstance(part, dict) else ""
+
+
+def unlike(source: Path, places: Places, returned: Returned) -> tuple[str, ...]:
+    """Say in what the trace of a store is not the one that its journal tells.
+
+    Documents go to a store one after the other: those of a run that goes on, or was killed, may be
+    of different moments, so that only what never changes has to be the same.
+    """
+    rebuilt = parse(places.document.read_bytes(), source.name)
+    found = parse(source.read_bytes(), source.name)
+    ended = rebuilt["session_end"] is not None or found.get("session_end") is not None
+    if ended and not returned.left_out:
+        return tuple(differences(source, rebuilt))
+    names = [name for name in sorted(_FIXED) if found.get(name) != rebuilt[name]]
+    return (f"document: {', '.join(names)} differ from the journal",) if names else ()
 
 
 def _files(source: Places, places: Places, parts: int, results: set[str]) -> None:

@@ -20,7 +20,7 @@ from coilclaw.trajectory import prompts
 from coilclaw.trajectory.checkpoints import UNKEEPABLE
 from coilclaw.trajectory.equipment import Equipment
 from coilclaw.trajectory.opening import Opening
-from coilclaw.trajectory.places import FOLDER, Places
+from coilclaw.trajectory.places import Places
 from coilclaw.trajectory.plan import Plan
 from coilclaw.trajectory.publishing import Publisher
 from coilclaw.trajectory.recording import Clock, Recorder
@@ -29,7 +29,6 @@ from coilclaw.workspace import orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
 
     from coilclaw.domain.parts import Part
     from coilclaw.trajectory.opening import Opened
@@ -41,8 +40,6 @@ TIMEOUT: Final = "the time of the trajectory is used up"
 MAX_IDLE_TURNS: Final = 3
 """After so many turns without any part an agent is taken to be broken."""
 _CUT: Final = frozenset({"killed", "aborted"})
-_SEEN: Final = frozenset({"workspace", "homes"})
-_INSTALLED: Final = frozenset({"agents", FOLDER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +104,7 @@ class _Session:
             clock.stamp,
             seconds=lambda: int(equipment.now().timestamp()),
             on_call=standing.take,
+            redact=equipment.redact,
         )
         return cls(plan, equipment, places, clock, standing, opening)
 
@@ -116,7 +114,7 @@ class _Session:
         self.clock = Clock(equipment.now, equipment.monotonic, opened.history.elapsed_ms)
         self.bench = Bench(
             equipment.judge,
-            self.places.workspace,
+            opened.checkpoints.files_of,
             self.places.results,
             standing=self.standing,
             tree=opened.checkpoints.tree,
@@ -269,7 +267,8 @@ class _Session:
                 places.agent_home.resolve(),
                 filesystem="workspace-write",
                 network=plan.network,
-                hidden=(*equipment.hidden, *_ours(places)),
+                # All of it, and not what is in there now: files are replaced and made meanwhile.
+                hidden=(*equipment.hidden, places.home),
                 kind=equipment.sandbox,
             ),
             environ=environ_of(
@@ -340,13 +339,3 @@ def _next(performance: Generator[Part, None, Ending]) -> Part | Ending:
         return ending
     except CoilClawError as problem:
         raise _AgentFailed(problem) from problem
-
-
-def _ours(places: Places) -> Iterator[Path]:
-    """What is ours and no agent's: keys, other trajectories, and the record of this one."""
-    for folder, shown in (
-        (places.home, _INSTALLED),
-        (places.directory.parent, {places.trajectory_id}),
-        (places.directory, _SEEN),
-    ):
-        yield from (entry for entry in sorted(folder.iterdir()) if entry.name not in shown)

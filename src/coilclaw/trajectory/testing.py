@@ -134,7 +134,7 @@ class Bench:
     def __init__(
         self,
         judge: Judging | None,
-        workspace: Path,
+        files_of: Callable[[str], Path],
         results: Path,
         *,
         standing: Standing,
@@ -144,7 +144,9 @@ class Bench:
         redact: Callable[[str], str],
     ) -> None:
         self._judge = judge
-        self._workspace = workspace
+        # What is judged is the tree that is recorded: neither what an agent makes of its workspace
+        # meanwhile, nor what it keeps in there that no commit holds.
+        self._files_of = files_of
         self._results = results
         self._tree = tree
         self._stamp = stamp
@@ -212,11 +214,10 @@ class Bench:
         return text
 
     def _call(self, path: str, tree: str) -> tuple[EnvoiCall, str]:
-        assert self._judge is not None, "nobody asks for tests where there are none"
         call_id = f"call-{os.urandom(8).hex()}"
         stamp, began = self._stamp(), time.monotonic()
         try:
-            result = self._judge.test(self._workspace, path, cancel=self._cancel)
+            result = self._judged(tree, path)
         except CoilClawError as problem:
             error = self._told(problem.message)
             call = EnvoiCall(
@@ -251,6 +252,16 @@ class Bench:
         )
         self.standing.take(call)
         return call, self._redact(compact(result, change, call_id, MAX_ANSWER_CHARS))
+
+    def _judged(self, tree: str, path: str) -> Result:
+        assert self._judge is not None, "nobody asks for tests where there are none"
+        try:
+            return self._judge.test(self._files_of(tree), path, cancel=self._cancel)
+        except OSError as problem:
+            # Paths that are too long to be copied, a disk that is full.
+            raise EnvironmentFault(
+                f"the files cannot be tested: {problem.strerror}", rule="envoi.files"
+            ) from problem
 
     def _told(self, error: str) -> str:
         return bounded(self._redact(valid(error)), MAX_ERROR_BYTES)

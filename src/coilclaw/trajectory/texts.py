@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_SUMMARY: Final = 240
 _BLANKS: Final = re.compile(r"\s+")
@@ -34,6 +37,17 @@ def bounded(text: str, limit: int) -> str:
         if _size(cut) <= limit or not half:
             return cut
         keep = half
+
+
+def within(texts: Iterable[str], limit: int) -> list[str]:
+    """The first texts that take at most so many bytes in JSON, all together."""
+    found: list[str] = []
+    for text in texts:
+        limit -= _size(text) + 1
+        if limit < 0:
+            break
+        found.append(text)
+    return found
 
 
 def summary(text: str) -> str:

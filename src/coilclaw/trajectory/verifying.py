@@ -6,23 +6,27 @@ files, and every result is the one that was recorded. It changes nothing.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from coilclaw.domain.canonical import digest
 from coilclaw.errors import CoilClawError, EnvironmentFault, GitFailed
 from coilclaw.storage import verify as journals
-from coilclaw.trajectory import bundles
+from coilclaw.trajectory import bundles, plan
+from coilclaw.trajectory.document import exactly, line_of
 from coilclaw.trajectory.history import HASH_FIELD, History, part_of
+from coilclaw.trajectory.recording import MAX_PROMPT_BYTES
+from coilclaw.trajectory.texts import bounded
 from coilclaw.workspace.removal import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from coilclaw.trajectory.places import Places
 
+REDACTED: Final = "[redacted"
+"""What stands where something was left out of a record, so that the two cannot be the same."""
 UNWRITABLE: Final = "file.io"
 MAX_PROBLEMS: Final = 100
 MAX_RESULT_BYTES: Final = 2**30
@@ -64,6 +68,7 @@ def verify(places: Places, *, scratch: Path | None = None) -> Verification:
     _journal(looking)
     _document(looking)
     looking.parts.clear()
+    _session(looking)
     _bundle(looking, scratch or places.directory / "verifying.git")
     _results(looking)
     history = looking.history
@@ -113,30 +118,69 @@ def _take(looking: _Looking, record: dict[str, Any]) -> None:
 
 
 def _document(looking: _Looking) -> None:
-    path = looking.places.document
     if not looking.history.begun:
         return
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as problem:
-        looking.problems.append(f"document: {path.name} cannot be read: {problem}")
-        return
     expected = {**looking.history.head().json(), "parts": looking.parts}
-    if found == expected:
+    looking.problems += differences(looking.places.document, expected)
+
+
+def differences(path: Path, expected: Mapping[str, Any]) -> Iterator[str]:
+    """Say in what a document is not the one that a journal tells."""
+    try:
+        found = exactly(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as problem:
+        yield f"document: {path.name} cannot be read: {problem}"
         return
-    if not isinstance(found, dict) or not isinstance(found.get("parts"), list):
-        looking.problems.append("document: it is no trace")
+    parts = found.get("parts") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(parts, list):
+        yield "document: it is no trace"
         return
-    parts = found["parts"]
-    for number, part in enumerate(looking.parts, 1):
-        if number > len(parts) or parts[number - 1] != part:
-            looking.problems.append(f"document: part {number} is not the one in the journal")
+    told = expected["parts"]
+    for number, part in enumerate(told, 1):
+        if number > len(parts) or not _same(parts[number - 1], part):
+            yield f"document: part {number} is not the one in the journal"
             return
-    if len(parts) > len(looking.parts):
-        looking.problems.append(f"document: part {len(looking.parts) + 1} is not in the journal")
+    if len(parts) > len(told):
+        yield f"document: part {len(told) + 1} is not in the journal"
         return
-    names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
-    looking.problems.append(f"document: {', '.join(names)} differ from the journal")
+    names = [
+        name
+        for name in sorted({*found, *expected} - {"parts"})
+        if name not in found or name not in expected or not _same(found[name], expected[name])
+    ]
+    if names:
+        yield f"document: {', '.join(names)} differ from the journal"
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are written alike: 1 is neither 1.0 nor true."""
+    return bool(one == other) and line_of(one) == line_of(other)
+
+
+def _session(looking: _Looking) -> None:
+    """What it would be gone on with is what was recorded."""
+    history = looking.history
+    if not history.begun:
+        return
+    try:
+        asked = plan.load(looking.places.session)
+    except CoilClawError as problem:
+        looking.problems.append(f"session: {problem.message}")
+        return
+    recorded = history.session
+    pairs = {
+        "trajectory_id": (asked.trajectory_id, recorded["trajectory_id"]),
+        "agent": (asked.agent, recorded["agent"]),
+        "model": (asked.model, recorded["agent_model"]),
+        "environment_version": (asked.environment_version, recorded["environment_version"]),
+    }
+    if history.turns:
+        pairs["prompt"] = (bounded(asked.prompt, MAX_PROMPT_BYTES), history.turns[0].prompt)
+    looking.problems += [
+        f"session: {looking.places.session.name} has another {name} than the journal"
+        for name, (one, other) in pairs.items()
+        if one != other and REDACTED not in other
+    ]
 
 
 def _bundle(looking: _Looking, scratch: Path) -> None:

@@ -14,14 +14,20 @@ import pytest
 from coilclaw.agents.acpprocess import target_of
 from coilclaw.agents.acptalk import Answered, Asked, Event, Opened, Trouble, Updated
 from coilclaw.agents.acpturn import Turn, instruction_of
-from coilclaw.agents.acpupdates import MAX_CALLS, MAX_DIFF_CHARACTERS, Updates, diff_lines
+from coilclaw.agents.acpupdates import (
+    MAX_CALLS,
+    MAX_DIFF_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    Updates,
+    diff_lines,
+)
 from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.codexdoor import Target
 from coilclaw.agents.deadline import Deadline
 from coilclaw.agents.runner import Ending
 from coilclaw.agents.testtool import TestTool
 from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import Usage
+from coilclaw.domain.messages import Json, Usage
 from coilclaw.domain.parts import Part
 from coilclaw.errors import DeniedError, UsageError
 from tests.support.acpserver import OPTIONS
@@ -327,3 +333,15 @@ def test_a_model_without_tls_is_on_this_machine() -> None:
     with pytest.raises(DeniedError):
         target_of("http://models.example")
     assert target_of("https://models.example/v1") == Target("models.example", 443)
+
+
+def test_a_text_that_does_not_end_is_a_part_each_time_that_it_is_too_long() -> None:
+    updates = Updates(Path("/w"), shell_denied=False)
+    piece = "x" * (MAX_TEXT_CHARACTERS // 4)
+    update: dict[str, Json] = {
+        "sessionUpdate": "agent_message_chunk",
+        "content": {"type": "text", "text": piece},
+    }
+    parts = [part for _ in range(9) for part in updates.heard(update, "{}")]
+    assert [len(part.text) for part in parts] == [MAX_TEXT_CHARACTERS] * 2
+    assert [part.text for part in updates.finish()] == [piece]

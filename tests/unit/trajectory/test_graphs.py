@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.environments.results import Delta
+from coilclaw.trajectory import graphdrawing
 from coilclaw.trajectory.evaluation import evaluate
 from coilclaw.trajectory.graphdata import Graph, Score, graph_of
 from coilclaw.trajectory.graphdrawing import PICTURES, draw, draw_all
@@ -127,6 +128,21 @@ def test_all_pictures_in_one_file(tmp_path: Path) -> None:
     width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
     assert width == 1320
     assert height > 1000
+
+
+def test_one_part_is_seen_at_its_whole_number(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    one = recording(tmp_path, [passing("basics/get")])
+    graph = graph_of(evaluate(one, court(tmp_path, FakeJudge())))
+    for picture in (graphdrawing._progress, graphdrawing._suites, graphdrawing._cost):
+        figure = Figure()
+        picture(graph, figure)
+        shown = [axes for axes in figure.axes if axes.lines]
+        assert shown
+        for axes in shown:
+            assert axes.lines[0].get_marker() == "o"
+            assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
 def test_a_trajectory_without_parts_can_be_drawn_too(tmp_path: Path) -> None:

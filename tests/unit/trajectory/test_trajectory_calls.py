@@ -22,7 +22,7 @@ from tests.support.trajectories import FileTests, Saying, opened
 def bench(tmp_path: Path) -> Bench:
     made = Bench(
         FileTests(),
-        tmp_path,
+        lambda _: tmp_path,
         tmp_path / "results",
         standing=Standing(("basics", "extra")),
         tree=lambda: "a" * 40,

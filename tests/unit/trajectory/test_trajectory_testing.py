@@ -101,7 +101,7 @@ def bench(tmp_path: Path, judge: FileTests | None, secret: str = "secret") -> Be
     (tmp_path / "workspace").mkdir(exist_ok=True)
     return Bench(
         judge,
-        tmp_path / "workspace",
+        lambda _: tmp_path / "workspace",
         tmp_path / "results",
         standing=Standing(("basics", "extra") if judge else ()),
         tree=lambda: A,
