@@ -28,7 +28,7 @@ from coilclaw.environments.authoring import (
     run,
     session_path,
     setup,
-    skip,
+    skipped_case,
     suite,
 )
 from coilclaw.errors import UsageError
@@ -155,16 +155,13 @@ def judging(shard: str, program: Program, programs: Sequence[Program]) -> Callab
     return judged
 
 
-def missing(name: str, root: Path) -> Iterator[CaseSpec]:
-    """Yield the one case of a shard whose programs are not there."""
-
-    def fixtures_missing() -> None:
-        skip(
-            f"the programs of {name} are not in {root}: coilclaw env fixtures c_compiler install "
-            f"{name}"
-        )
-
-    yield case("fixtures_missing", fixtures_missing)
+def missing(name: str, root: Path) -> CaseSpec:
+    """The one case of a shard whose programs are not there."""
+    return skipped_case(
+        "fixtures_missing",
+        f"the programs of {name} are not in {root}: coilclaw env fixtures c_compiler install "
+        f"{name}",
+    )
 
 
 @basics.cases(timeout_s=CASE_S)
@@ -180,7 +177,7 @@ def of_chapter(n: int, fixtures: str = "") -> Iterator[CaseSpec]:
     root = fixtures_root(fixtures)
     folder = wacct_programs.found(root)
     if folder is None:
-        yield from missing("wacct", root)
+        yield missing("wacct", root)
     else:
         yield from cases_of(f"wacct/chapter_{n}", wacct_programs.programs(folder, n))
 
@@ -191,7 +188,7 @@ def of_test_suite(n: int, fixtures: str = "") -> Iterator[CaseSpec]:
     root = fixtures_root(fixtures)
     folder = ctestsuite.found(root)
     if folder is None:
-        yield from missing("c-testsuite", root)
+        yield missing("c-testsuite", root)
     else:
         programs = _test_suite(folder)
         size = max(TEST_SUITE_SHARD, ceil(len(programs) / TEST_SUITE_SHARDS))
@@ -205,7 +202,7 @@ def of_torture(n: int, fixtures: str = "") -> Iterator[CaseSpec]:
     root = fixtures_root(fixtures)
     folder = torture_programs.found(root)
     if folder is None:
-        yield from missing("torture", root)
+        yield missing("torture", root)
     else:
         yield from cases_of(f"torture/part_{n}", _slice(_torture(folder), n))
 

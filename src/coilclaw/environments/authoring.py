@@ -58,6 +58,7 @@ __all__ = [
     "session_path",
     "setup",
     "skip",
+    "skipped_case",
     "start",
     "suite",
     "teardown",
@@ -150,6 +151,11 @@ def case(
 ) -> CaseSpec:
     """Name one case of a function of cases: what to call, and with what."""
     return CaseSpec(name, handler, arguments, timeout_s)
+
+
+def skipped_case(name: str, reason: str) -> CaseSpec:
+    """Name a case that cannot be judged here: it is skipped, also where the build fails."""
+    return CaseSpec(name, lambda: skip(reason), skipped=reason)
 
 
 @overload

@@ -38,6 +38,7 @@ class Planned:
     parameters: tuple[Parameter, ...]
     fixed: Mapping[str, object]
     timeout_s: float
+    skipped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,7 @@ def _generated(
             parameters,
             {**given, **spec.arguments},
             spec.timeout_s or entry.timeout_s,
+            spec.skipped,
         )
 
 

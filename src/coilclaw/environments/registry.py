@@ -35,6 +35,8 @@ class CaseSpec:
     handler: Handler
     arguments: Mapping[str, object] = field(default_factory=dict)
     timeout_s: float | None = None
+    skipped: str | None = None
+    """Why it cannot be judged at all, whatever becomes of the build."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from coilclaw.environments import scope as scopes
 from coilclaw.environments.handling import Handling
 from coilclaw.environments.loading import load
 from coilclaw.environments.parameters import Documents
+from coilclaw.environments.results import Case
 from coilclaw.environments.scheduling import run_cases
 from coilclaw.environments.wire import MAX_REQUEST_BYTES, Request
 from coilclaw.errors import CoilClawError, UsageError
@@ -25,7 +26,6 @@ from coilclaw.errors import CoilClawError, UsageError
 if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.environments.environment import Environment, Selection
-    from coilclaw.environments.results import Case
 
 
 _ENDING_S: Final = 3.0
@@ -106,6 +106,10 @@ def _test(environment: Environment, request: Request, answers: Answers) -> None:
     if request.task == "select":
         return
     if not request.built and not _built(environment, handling, answers):
+        for one in selection.cases:
+            if one.skipped is not None:
+                case = Case(id=one.id, status="skipped", duration_ms=0, log=one.skipped)
+                answers.say("case", case=case.bounded().json())
         return
     _run(selection, handling, request.jobs, answers)
     if environment.teardown is not None:

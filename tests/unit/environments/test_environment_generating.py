@@ -109,3 +109,28 @@ def test_what_cases_depend_on_has_a_default(tmp_path: Path, parameter: str) -> N
     with pytest.raises(UsageError) as caught:
         _judge(tmp_path, source).schema()
     assert caught.value.rule == "environment.parameter"
+
+
+SKIPPING = """\
+from coilclaw.environments.authoring import case, check, setup, skipped_case, suite
+@setup
+def build(works: bool) -> None:
+    check(works, "it does not build")
+def fine() -> None: ...
+@suite("parts").cases
+def parts():
+    yield case("there", fine)
+    yield skipped_case("missing", "nothing to judge it by")
+"""
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_what_cannot_be_judged_is_skipped_whatever_becomes_of_the_build(
+    tmp_path: Path, works: bool
+) -> None:
+    (tmp_path / "work").mkdir()
+    result = _judged(_judge(tmp_path, SKIPPING), tmp_path, params={"works": works})
+    assert (result.passed, result.failed, result.total) == (int(works), int(not works), 1)
+    there, missing = result.every_case()
+    assert there.status == ("passed" if works else "failed")
+    assert (missing.status, missing.log) == ("skipped", "nothing to judge it by")
