@@ -133,7 +133,10 @@ def value_of(kind: object, value: object, where: str) -> object:
     """Return a JSON value as an annotation wants it; nothing is converted silently."""
     if kind in _JSON_TYPES:
         if kind is float and type(value) is int:
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise _wrong(kind, value, where) from None
         if type(value) is kind:
             return value
         raise _wrong(kind, value, where)

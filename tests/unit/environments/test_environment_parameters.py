@@ -37,6 +37,7 @@ class Size:
         (str, 1),
         (float, "1.5"),
         (float, True),
+        (float, 10**400),
         (type(None), 0),
         (Literal["a", 1], "b"),
         (Literal[1], True),
