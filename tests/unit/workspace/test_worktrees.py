@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.errors import EnvironmentFault, GitFailed, UsageError
+from coilclaw.workspace import environment
 from coilclaw.workspace.repository import Repository
 from coilclaw.workspace.snapshot import SnapshotStore
 from coilclaw.workspace.worktrees import Worktree, Worktrees
@@ -463,7 +464,7 @@ def test_killed_at_any_moment_everything_is_swept(world: World) -> None:
 
 @pytest.mark.parametrize("command", ["worktree add", "read-tree"])
 def test_a_sweep_waits_for_the_git_of_a_maker_that_was_killed(
-    world: World, tmp_path: Path, command: str
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     started, door = tmp_path / "started", tmp_path / "door"
     script = f"""#!/bin/sh
@@ -476,6 +477,8 @@ exec '{shutil.which("git")}' "$@"
     if pid == 0:
         try:
             os.environ["PATH"] = f"{tmp_path}/bin:{os.environ['PATH']}"
+            # The runs of other tests end what nobody waits for, and would end this git.
+            monkeypatch.setattr(environment, "_namespace", lambda: "elsewhere")
             world.worktrees.add(world.path(), world.commit)
         finally:
             os._exit(0)
