@@ -65,8 +65,9 @@ def _until(condition: Callable[[], Any], seconds: float = 40.0) -> Any:
 
 
 def _asked(world: World, *paths: str, **more: Any) -> dict[str, Any]:
-    given = {"contract": json.loads(world.contract(paths or ("pkg/calc.py",)))}
-    return {**given, "runner": world.script([{"write": ADDS}]), **more}
+    given = {"contract": json.loads(world.contract(paths or ("pkg/calc.py",))), **more}
+    # Only where none is given: it would be written over the one that is.
+    return given if "runner" in given else {**given, "runner": world.script([{"write": ADDS}])}
 
 
 def _begin(client: httpx2.Client, body: dict[str, Any]) -> str:

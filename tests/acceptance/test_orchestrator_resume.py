@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from coilclaw.errors import ProviderError
+from coilclaw.errors import ProviderError, Stopped
 from coilclaw.orchestrator.engine import Outcome
 from coilclaw.orchestrator.planning import Request
 from coilclaw.orchestrator.starting import Options
+from coilclaw.workspace.cancel import Cancellation
 from tests.support.runs import ADDS, Answering, World, opened
 from tests.support.scale import scaled
 
 WRONG = {"pkg/calc.py": "def add(a, b):\n    return a * b\n"}
 ONCE = {"TASK_RESULT_RECORDED", "REVIEW_RESULT", "TEST_RESULT", "CONTRACT_WRITTEN"}
 EVERY = scaled(full=1, default=9)
+AT_WORK = ("TASK_STARTED", "COMMAND_STARTED")
+"""After these a process of somebody else is started."""
 SHARES = scaled(full=4, default=1)
 """Parts of the longest test, for as many processes."""
 
@@ -32,6 +35,18 @@ def cut_after(number: int) -> Callable[[Mapping[str, object]], None]:
         seen += 1
         if seen == number:
             raise CutError
+
+    return watch
+
+
+def stop_after(number: int, cancel: Cancellation) -> Callable[[Mapping[str, object]], None]:
+    seen = 0
+
+    def watch(_: Mapping[str, object]) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            cancel.cancel("enough")
 
     return watch
 
@@ -73,6 +88,33 @@ def test_cut_off_after_any_event_the_run_comes_to_the_same_end(share: int) -> No
                 world.orchestrator().start(Request(contract), options, cut_after(number))
             (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
             outcome = world.ended(world.resume(run_id))
+            assert (outcome.status, outcome.merge) == ("passed", "merged"), (number, outcome.reason)
+            assert done(world, run_id) == wanted, number
+            assert world.git("rev-parse", "HEAD^{tree}") == tree, number
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_stopped_after_any_event_the_run_comes_to_the_same_end(share: int) -> None:
+    """A stop ends what runs at that moment, and that must not count against the work."""
+    with opened() as world:
+        contract, options = joined(world)
+        outcome = world.orchestrator().start(Request(contract), options, world.events.append)
+        kinds = [str(event["event_type"]) for event in world.events]
+        wanted, tree = done(world, outcome.run_id), world.git("rev-parse", "HEAD^{tree}")
+    at_work = [at for at, kind in enumerate(kinds, 1) if kind in AT_WORK]
+    numbers = sorted({*range(1, len(kinds) - 2, 2 * EVERY + 1), *at_work})
+    for number in numbers[share::SHARES]:
+        with opened() as world:
+            contract, options = joined(world)
+            orchestrator = world.orchestrator()
+            stop = stop_after(number, orchestrator.cancel)
+            try:
+                outcome = orchestrator.start(Request(contract), options, stop)
+                assert number not in at_work
+            except Stopped:  # unless it was about to end anyway
+                (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
+                outcome = world.resume(run_id)
+            run_id = world.ended(outcome).run_id
             assert (outcome.status, outcome.merge) == ("passed", "merged"), (number, outcome.reason)
             assert done(world, run_id) == wanted, number
             assert world.git("rev-parse", "HEAD^{tree}") == tree, number

@@ -10,7 +10,7 @@ from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.contracts.reports import ReviewReport
 from coilclaw.domain.budget import Budget
-from coilclaw.errors import DeniedError, UsageError
+from coilclaw.errors import DeniedError, Stopped, UsageError
 from coilclaw.gates import outputschema
 from coilclaw.gates import reviewer as reviewer_gate
 from coilclaw.orchestrator import reviewing, rulesreviewer
@@ -169,7 +169,10 @@ class ReviewStage:
         )
         means = Means(lambda _: False, equipment.cancel, equipment.support)
         runner = equipment.runner(name, evidence.contract)
-        return played(runner.perform(assignment, means), lambda _: None)
+        ending = played(runner.perform(assignment, means), lambda _: None)
+        if equipment.cancel.cancelled:
+            raise Stopped(f"the run was stopped: {equipment.cancel.reason}")
+        return ending
 
     def _evidence(self, task: TaskProgress, contract: TaskContract) -> ReviewEvidence:
         old, new = self._inspection.contents(task.origin, task.snapshot)

@@ -10,6 +10,7 @@ from coilclaw.contracts.reports import TestCommand, TestCounts, TestReport, Test
 from coilclaw.contracts.results import Failure
 from coilclaw.domain.treediff import ChangeKind
 from coilclaw.domain.treepath import shown
+from coilclaw.errors import Stopped
 from coilclaw.gates import tests as tests_gate
 from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import legible
@@ -171,6 +172,9 @@ class TestStage:
             {"name": test.name, "exit_code": done.exit_code, "outcome": done.outcome},
             level="INFO" if done.green else "WARN",
         )
+        if done.outcome == "cancelled":
+            # It says nothing about the work: who resumes the run tests it again.
+            raise Stopped(f"the run was stopped: {self._equipment.cancel.reason}")
         return done
 
     def _disturbed(self, candidate: Candidate, before: Snapshot, name: str) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from coilclaw.errors import DeniedError, UsageError
+from coilclaw.errors import Stopped, UsageError
 from coilclaw.workspace import environment
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.capture import DEFAULT_LIMIT, Capture, Captured
@@ -100,7 +100,7 @@ def open(  # noqa: A001 - always called as process.open, beside process.run
     """Start a program to speak with over its input and output; a context manager."""
     command, choice = _prepare(argv, cwd, timeout_s, env, sandbox, support)
     if cancel is not None and cancel.cancelled:
-        raise DeniedError(
+        raise Stopped(
             f"{command.program!r} was not started: {cancel.reason}.", rule="process.cancelled"
         )
     return LiveProcess(command, choice, timeout_s=timeout_s, limit_bytes=limit_bytes, cancel=cancel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coilclaw.environments.uploads import UploadBounds, unpack
@@ -294,6 +295,15 @@ _entries = st.lists(
 )
 
 
+def goes_round(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as problem:
+        return problem.errno == errno.ELOOP
+    return False
+
+
+@example([(tarfile.SYMTYPE, "a", "a//", b"")], tarfile.PAX_FORMAT)
 @settings(max_examples=scaled(full=600, default=100))
 @given(_entries, st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
 def test_whatever_is_sent_stays_inside(
@@ -319,6 +329,8 @@ def test_whatever_is_sent_stays_inside(
             assert set(os.listdir(place)) == {*before, "tree"}
             for path in tree.rglob("*"):
                 # Following it all the way must not lead out; one that goes round leads nowhere.
+                if goes_round(path):
+                    continue
                 end = Path(os.path.realpath(path))
                 assert end == tree or tree in end.parents
                 assert not path.is_file() or path.is_symlink() or os.stat(path).st_nlink == 1

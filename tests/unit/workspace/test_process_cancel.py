@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import DeniedError
+from coilclaw.errors import Stopped
 from coilclaw.workspace import process
 from coilclaw.workspace.cancel import Cancellation, Waker
 from coilclaw.workspace.process import ProcessResult
@@ -68,7 +68,7 @@ def test_a_run_cancelled_before_it_starts_does_not_start(tmp_path: Path) -> None
     cancel.cancel("too late")
     result = process.run(["touch", "started"], cwd=tmp_path, timeout_s=5, cancel=cancel)
     assert (result.outcome, result.exit_code, result.signal) == ("cancelled", None, None)
-    with pytest.raises(DeniedError) as caught:
+    with pytest.raises(Stopped) as caught:
         process.open(["touch", "started"], cwd=tmp_path, timeout_s=5, cancel=cancel)
     assert caught.value.rule == "process.cancelled"
     assert not (tmp_path / "started").exists()
