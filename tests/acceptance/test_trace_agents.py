@@ -435,18 +435,18 @@ def test_a_model_that_hangs_is_left_when_time_is_up(either: World) -> None:
 
 
 def test_a_stream_that_is_cut_costs_nothing_that_was_told(either: World) -> None:
-    faults = [{"cut": {"after_events": 3}}]
+    faults, whole = [{"cut": {"after_events": 3}}], "A text that is cut in its middle."
     script = [
         {"text": "One.", "shell": "echo 1 > one"},
-        {"text": "A text that is cut in its middle.", "faults": faults},
+        {"text": whole, "faults": faults},
     ]
     with either.model({"stateful": True, "answers": script}):
         code, end, said = either.record("--max-turns", "1")
     assert (code, end["reason"]) == (1, "turn_limit"), (end, said)
-    assert [part.content for part in either.trace.parts if part.part_type == "text"] == [
-        "One.",
-        "A text that is cut in its middle.",
-    ]
+    first, second = [part.content for part in either.trace.parts if part.part_type == "text"]
+    assert (first, second.endswith(whole)) == ("One.", True)
+    # opencode may tell what it got before the cut, and then all of it again.
+    assert whole.startswith(second.removesuffix(whole))
     assert either.verified()
 
 
