@@ -28,6 +28,7 @@ from coilclaw.modelserver.server import ModelServer
 from coilclaw.trajectory.places import Places
 from coilclaw.trajectory.trace import Trace, load
 from tests.support.children import PATIENCE_S, marker, running
+from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.environments import BUILD, STORE
 from tests.support.sandboxes import supported
 
@@ -35,17 +36,6 @@ ID = "real"
 KEY = "sk-real-test-key-9"
 TRACE = [sys.executable, "-c", "from coilclaw.cli.trace import main; main()"]
 COILCLAW = [sys.executable, "-m", "coilclaw"]
-CODEX_CONFIG = """
-model = "gpt-5.5"
-model_provider = "scripted"
-[model_providers.scripted]
-name = "Scripted"
-base_url = "{url}/v1"
-wire_api = "responses"
-env_key = "SCRIPTED_KEY"
-request_max_retries = 1
-stream_max_retries = 1
-"""
 PATCH = "*** Begin Patch\n*** Update File: build.sh\n@@\n-exit 1\n+exit 9\n*** End Patch\n"
 
 

@@ -31,20 +31,10 @@ from coilclaw.modelserver.server import ModelServer
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import SandboxSupport
 from tests.support.children import PATIENCE_S, marker, running
+from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.sandboxes import supported
 
 KEY = "sk-real-test-key-1"
-CONFIG = """
-model = "gpt-5.5"
-model_provider = "scripted"
-[model_providers.scripted]
-name = "Scripted"
-base_url = "{url}/v1"
-wire_api = "responses"
-env_key = "SCRIPTED_KEY"
-request_max_retries = 1
-stream_max_retries = 1
-"""
 OUTSIDE = Path(f"/etc/coilclaw-{marker()}")
 SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
 
@@ -104,7 +94,9 @@ class Bench:
         return ending
 
     def against(self, url: str, **changes: Any) -> Ending:
-        (self.base / "config.toml").write_text(CONFIG.format(url=url) + changes.pop("config", ""))
+        (self.base / "config.toml").write_text(
+            CODEX_CONFIG.format(url=url) + changes.pop("config", "")
+        )
         environ = containment.environ_of(self.home, os.environ)
         containment.make_home(self.home)
         box = containment.sandbox_of(

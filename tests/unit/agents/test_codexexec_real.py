@@ -25,21 +25,11 @@ from coilclaw.domain.parts import Part
 from coilclaw.errors import DeniedError, EnvironmentFault
 from coilclaw.modelserver.server import ModelServer
 from tests.support.children import PATIENCE_S, marker, running
+from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.performing import Performance
 from tests.support.sandboxes import supported
 
 KEY = "sk-real-test-key-3"
-CONFIG = """
-model = "gpt-5.5"
-model_provider = "scripted"
-[model_providers.scripted]
-name = "Scripted"
-base_url = "{url}/v1"
-wire_api = "responses"
-env_key = "SCRIPTED_KEY"
-request_max_retries = 1
-stream_max_retries = 1
-"""
 OUTSIDE = Path(f"/etc/coilclaw-{marker()}")
 SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
 
@@ -75,7 +65,7 @@ class Bench:
     ) -> Ending:
         """Have Codex go through one turn with a model that plays ``script``."""
         with ModelServer(script) as server:
-            (self.root / "base" / "config.toml").write_text(CONFIG.format(url=server.url))
+            (self.root / "base" / "config.toml").write_text(CODEX_CONFIG.format(url=server.url))
             environ = {**os.environ, "SCRIPTED_KEY": KEY}
             runner = CodexExecRunner(base_home=self.root / "base", environ=environ)
             assignment = self.stage.assignment(**({"shell": "never"} | changes))
