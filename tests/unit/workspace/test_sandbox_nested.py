@@ -15,8 +15,8 @@ from coilclaw.workspace.sandbox import Sandbox, SandboxSupport, choose
 from tests.support.children import PATIENCE_S
 from tests.support.sandboxes import supported
 
-INNER = "bwrap --ro-bind / / --dev /dev --unshare-user --unshare-pid --unshare-net"
-WIDE = "bwrap --bind / / --unshare-user --cap-add ALL"
+INNER = "--ro-bind / / --dev /dev --unshare-user --unshare-pid --unshare-net"
+WIDE = "--bind / / --unshare-user --cap-add ALL"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,9 @@ def test_under_landlock_there_can_be_none(kind: str) -> None:
 
 def test_an_inner_sandbox_can_be_narrower(tmp_path: Path, support: SandboxSupport) -> None:
     (tmp_path / "in").mkdir()
-    inner = f"{INNER} --bind in {tmp_path}/in sh -c 'echo 1 > in/a; echo 2 > b'"
+    inner = (
+        f"{support.bubblewrap} {INNER} --bind in {tmp_path}/in sh -c 'echo 1 > in/a; echo 2 > b'"
+    )
     result = sh(inner, tmp_path, support, nested=True)
     assert (tmp_path / "in" / "a").read_text() == "1\n", result.stderr.text()
     assert not (tmp_path / "b").exists()
@@ -66,9 +68,10 @@ def test_an_inner_sandbox_cannot_be_wider(
     tmp_path: Path, support: SandboxSupport, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
+    wide = f"{support.bubblewrap} {WIDE}"
     tries = [
-        f"{WIDE} sh -c 'echo x > {outside}/a'",
-        f"{WIDE} --uid 0 sh -c 'mount -o remount,bind,rw /; echo x > {outside}/b'",
+        f"{wide} sh -c 'echo x > {outside}/a'",
+        f"{wide} --uid 0 sh -c 'mount -o remount,bind,rw /; echo x > {outside}/b'",
         f"unshare --user --map-root-user --mount sh -c 'umount -l /; echo x > {outside}/c'",
         f"echo x > {outside}/d",
     ]
@@ -78,5 +81,5 @@ def test_an_inner_sandbox_cannot_be_wider(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_root_without_it_can_put_up_none(tmp_path: Path, support: SandboxSupport) -> None:
-    assert sh(f"{INNER} true", tmp_path, support, nested=False).exit_code != 0
-    assert sh(f"{INNER} true", tmp_path, support, nested=True).exit_code == 0
+    assert sh(f"{support.bubblewrap} {INNER} true", tmp_path, support, nested=False).exit_code != 0
+    assert sh(f"{support.bubblewrap} {INNER} true", tmp_path, support, nested=True).exit_code == 0
