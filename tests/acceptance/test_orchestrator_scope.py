@@ -14,6 +14,7 @@ import pytest
 from coilclaw.orchestrator.engine import Outcome
 from coilclaw.workspace.snapshot import SnapshotStore
 from tests.support.runs import CALC, FILES, Answering, Part, World, opened, split, task
+from tests.support.sandboxes import UNCOVERED
 from tests.support.snapshot_trees import Content
 
 PLANT_HOOK = (
@@ -162,10 +163,11 @@ def _check_rolled_back(world: World, run_id: str, task_id: str, rule: str) -> No
     assert (report["status"], report["gates"]["diff_gate"]["passed"]) == ("FAILED", False)
 
 
-def test_what_is_in_scope_is_accepted_however_it_was_made() -> None:
+@pytest.mark.parametrize("below", [UNCOVERED, "/tmp"])
+def test_what_is_in_scope_is_accepted_however_it_was_made(below: str) -> None:
     hooked = Path("/var/tmp/coilclaw-hooked")
     hooked.unlink(missing_ok=True)
-    with opened(world_of(list(ALLOWED))) as world:
+    with opened(world_of(list(ALLOWED)), below) as world:
         build = {**ALLOWED}
         world.git("checkout", "-q", "-b", "work")
         (world.repo / "pkg/calc.py").write_text("def add(a, b):\n    return a + b\n")

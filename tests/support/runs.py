@@ -24,6 +24,7 @@ from coilclaw.orchestrator.equipment import Model
 from coilclaw.orchestrator.planning import Request
 from coilclaw.orchestrator.starting import Options
 from coilclaw.orchestrator.verifying import verify
+from tests.support.sandboxes import UNCOVERED
 from tests.support.snapshot_trees import Content, build, git
 
 FILES: dict[str, Content] = {
@@ -228,10 +229,9 @@ class World:
 
 
 @contextmanager
-def opened(files: Mapping[str, Content] = FILES) -> Iterator[World]:
+def opened(files: Mapping[str, Content] = FILES, below: str = UNCOVERED) -> Iterator[World]:
     """Make a world, and remove it."""
-    # The sandbox covers /tmp.
-    root = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="coilclaw-run-"))
+    root = Path(tempfile.mkdtemp(dir=below, prefix="coilclaw-run-"))
     try:
         build(root / "repo", files)
         (root / "home").mkdir()

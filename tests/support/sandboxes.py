@@ -6,6 +6,9 @@ import pytest
 
 from coilclaw.workspace.sandbox import SandboxSupport, probe
 
+UNCOVERED = "/var/tmp"
+"""A directory for everybody that no sandbox covers, as they cover /tmp."""
+
 
 def supported(kind: str) -> SandboxSupport:
     """The support for ``kind``; the test is skipped where this machine has none."""

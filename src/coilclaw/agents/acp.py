@@ -59,7 +59,7 @@ class AcpRunner:
             title=agent.title,
             argv=[str(program), *self.argv[1:]],
             env=env,
-            sandbox=finding.showing(assignment.sandbox, program),
+            sandbox=assignment.sandbox.showing(program, *self.argv[1:]),
             targets=targets,
             place=assignment.home,
             model=assignment.model,

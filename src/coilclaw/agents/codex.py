@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents import codexfind, codexhome, codexroute, finding, testtool
+from coilclaw.agents import codexfind, codexhome, codexroute, testtool
 from coilclaw.agents.codextalk import INTERRUPT_GRACE_S, Talk
 from coilclaw.agents.codexwire import Wire
 from coilclaw.agents.deadline import Deadline
@@ -24,6 +22,7 @@ from coilclaw.workspace import process
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
+    from pathlib import Path
 
     from coilclaw.agents.codexroute import Route
     from coilclaw.agents.runner import Assignment, Ending, Means
@@ -75,9 +74,7 @@ class CodexRunner:
                     timeout_s=deadline.remaining_s + 2 * INTERRUPT_GRACE_S,
                     env=env,
                     limit_bytes=_STDERR_BYTES,
-                    sandbox=finding.showing(
-                        outer(assignment.sandbox, program, network=route is None), program
-                    ),
+                    sandbox=outer(assignment.sandbox, program, network=route is None),
                     support=means.support,
                 )
             )
@@ -108,11 +105,7 @@ def tidied(directory: Path) -> Iterator[None]:
 
 def outer(sandbox: Sandbox, program: Path, *, network: bool) -> Sandbox:
     """The sandbox around Codex: that of the assignment, with room for one of Codex's own."""
-    readable = sandbox.readable
-    if readable is not None:
-        own = (program.parent.parent, Path(sys.base_prefix))
-        readable = (*readable, *(path for path in own if path != Path("/")))
-    return replace(sandbox, network=network, nested=True, readable=readable)
+    return replace(sandbox.showing(program), network=network, nested=True)
 
 
 def finished(

@@ -93,7 +93,7 @@ class CodexExecRunner:
                     timeout_s=deadline.remaining_s + LEAVE_S,
                     env=env,
                     limit_bytes=_STDERR_BYTES,
-                    sandbox=finding.showing(box, program),
+                    sandbox=box,
                     support=means.support,
                 )
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,11 +77,13 @@ def sandbox_of(
     hidden: Iterable[Path] = (),
     kind: Kind = "auto",
     user_home: Path | None = None,
+    shown: Sequence[Path] = (),
 ) -> Sandbox:
     """Return what an agent is confined to.
 
     ``worktree`` are the directories that it may write, if it may write at all: the worktree first,
-    then what git needs beside it. ``hidden`` are our own places: keys, the run store, locks. A
+    then what git needs beside it. ``shown`` are places that it reads wherever they lie, such as the
+    git directory of the repository. ``hidden`` are our own places: keys, the run store, locks. A
     network ``on-request`` is none until somebody said yes, which is then ``allow``. Without any
     sandbox on this machine nothing starts, unless the user chose the kind ``none``.
     """
@@ -93,6 +96,9 @@ def sandbox_of(
         hidden=tuple(_there([*hidden, *secret], writable)),
         network=network == "allow" or kind == "none",
         required=kind != "none",
+        shown=(*worktree, *shown),
+        # Some of what an agent is given runs in our own interpreter.
+        programs=(Path(os.path.realpath(sys.executable)),),
     )
 
 

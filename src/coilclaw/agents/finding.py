@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.workspace import environment
+from coilclaw.workspace import environment, toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.agents.naming import RunnerName
-    from coilclaw.workspace.sandbox import Sandbox
 
 FOLDER: Final = "agents"
 """Below our home: one directory for each agent that we installed."""
@@ -195,21 +194,6 @@ def is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def showing(sandbox: Sandbox, program: Path) -> Sandbox:
-    """Return a sandbox in which a program can be read, wherever it is installed."""
-    place = _installation(program)
-    if sandbox.kind == "none":
-        return sandbox
-    if sandbox.readable is not None:
-        return replace(sandbox, readable=(*sandbox.readable, place))
-    if not any(_below(place, Path(os.path.realpath(hidden))) for hidden in sandbox.hidden):
-        return sandbox
-    # To show again what lies in a hidden place, everything has to be named; and then the sockets
-    # of services are not covered by themselves.
-    run = () if sandbox.network or not Path("/run").is_dir() else (Path("/run"),)
-    return replace(sandbox, readable=(Path("/"), place), hidden=(*sandbox.hidden, *run))
-
-
 def _unnamed(agent: Known, environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
     found = on_path(agent.program, environ)
     if found is not None:
@@ -246,19 +230,6 @@ def _is_shim(agent: Known, path: Path) -> bool:
         return file.read(len(_SCRIPT_START)) == _SCRIPT_START
 
 
-def _installation(program: Path) -> Path:
-    """The directory that holds all that belongs to a program."""
-    for path in (program, Path(os.path.realpath(program))):
-        for parent in path.parents:
-            if parent.name == "node_modules":
-                return parent.parent
-    return Path(os.path.realpath(program)).parent
-
-
-def _below(path: Path, ancestor: Path) -> bool:
-    return path == ancestor or ancestor in path.parents
-
-
 def version_of(program: Path, environ: Mapping[str, str]) -> str:
     """Ask a program for its version; empty if it does not tell one."""
     from tempfile import TemporaryDirectory
@@ -282,7 +253,8 @@ def version_of(program: Path, environ: Mapping[str, str]) -> str:
 
 def told_version(agent: Known, program: Path) -> str:
     """Return the version that a package says it has, without running anything of it."""
-    return version_of_package(_installation(program), agent.packages[-1].rpartition("@")[0])
+    place = toolchain.place(str(program))
+    return version_of_package(Path(place or "/"), agent.packages[-1].rpartition("@")[0])
 
 
 def version_of_package(place: Path, name: str) -> str:

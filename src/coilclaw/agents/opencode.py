@@ -57,7 +57,7 @@ class OpencodeRunner:
                 title=_TITLE,
                 argv=[str(program), "acp"],
                 env=home.environment(assignment.environ),
-                sandbox=finding.showing(assignment.sandbox, program),
+                sandbox=assignment.sandbox.showing(program),
                 targets=home.targets,
                 place=assignment.home,
                 on_session=home.forget_settings,

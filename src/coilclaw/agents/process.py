@@ -44,15 +44,16 @@ class ProcessRunner:
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
         """Run the program to its end."""
         deadline = Deadline.of(assignment.budget)
+        argv = self._argv()
         result = process.run(
-            self._argv(),
+            argv,
             cwd=assignment.directory,
             timeout_s=deadline.remaining_s,
             env=assignment.environ,
             stdin=_given(assignment),
             # Half of what is kept is the head: only a stream that was kept whole is read.
             limit_bytes=answers.MAX_ANSWER_BYTES,
-            sandbox=assignment.sandbox,
+            sandbox=assignment.sandbox.showing(*argv),
             support=means.support,
             cancel=means.cancel,
         )

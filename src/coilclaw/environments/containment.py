@@ -13,7 +13,7 @@ import coilclaw
 from coilclaw.environments import catalogue, covering
 from coilclaw.errors import EnvironmentFault, ProcessFault
 from coilclaw.tools.shellenv import search_path
-from coilclaw.workspace import environment
+from coilclaw.workspace import environment, toolchain
 from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox, landlock_can_hide
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from coilclaw.environments.scope import Scope
     from coilclaw.workspace.sandbox import SandboxSupport
 
-RUST: Final = "RUSTUP_HOME"
 FIXTURES: Final = Path("/opt/tests")
 """Where environments keep what is expected; no submission may read there."""
 _CREDENTIALS: Final = ("credentials", "credentials.toml")
@@ -119,11 +118,11 @@ def environ(scope: Scope, more: Mapping[str, str]) -> dict[str, str]:
 
 def tool_environ() -> dict[str, str]:
     """Return where tools are; finding out takes longer than a small program does."""
-    rust = _rust()
+    rust = toolchain.rustup()
     return {
         "PATH": program_path(os.environ.get("PATH", "")),
         # It is looked for in the home, and that is another one here.
-        **({RUST: str(rust)} if rust else {}),
+        **({toolchain.RUST: rust} if rust else {}),
     }
 
 
@@ -139,20 +138,18 @@ def program_path(path: str) -> str:
 def tool_places(path: str) -> tuple[Path, ...]:
     """Return the directories of tools on a PATH beside the system's: ``…/NAME/bin`` is NAME's.
 
-    A home directory as a whole is none, nor is what only leads on to other programs.
+    With a virtual environment, also its Python's. A home directory as a whole is none, nor is what
+    only leads on to other programs.
     """
-    home = os.path.realpath(os.path.expanduser("~"))
     found: dict[Path, None] = {}
     for entry in search_path(path, kept_out=(), system_only=False).split(":"):
         if _is_system(entry) or os.path.basename(entry) != "bin" or not os.path.isdir(entry):
             continue
-        real = os.path.realpath(entry)
-        above = os.path.dirname(real)
-        shared = _within(home, {above}) or os.path.basename(above) in {"", ".local"}
-        found[Path(real if shared else above)] = None
-        rust = _rust()
-        if os.path.basename(above) == ".cargo" and rust is not None:
-            found[rust] = None
+        python = toolchain.reached(os.path.join(entry, "python3"))
+        for program in (entry, *python, *toolchain.needed_beside(entry)):
+            place = toolchain.place(program)
+            if place is not None and not _is_system(place):
+                found[Path(place)] = None
     return tuple(found)
 
 
@@ -177,11 +174,6 @@ def limited(
         "--",
         *argv,
     ]
-
-
-def _rust() -> Path | None:
-    place = Path(os.environ.get(RUST) or os.path.expanduser("~/.rustup"))
-    return place if place.is_absolute() and place.is_dir() else None
 
 
 @cache

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 import coilclaw
 from coilclaw.environments.builds import Builds
-from coilclaw.environments.containment import RUST
 from coilclaw.environments.results import Case, Result
 from coilclaw.environments.wire import MAX_MESSAGE_BYTES, Request
 from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
 from coilclaw.workspace import environment, process
+from coilclaw.workspace.toolchain import RUST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -59,8 +59,6 @@ class Commands:
     directory: Path
     home: Path
     network: Network
-    writable: tuple[Path, ...] = ()
-    read_only: bool = False
 
     def run(self, test: AcceptanceTest, timeout_sec: int) -> Finished:
         """Run one command to its end."""
@@ -102,12 +100,13 @@ class Commands:
 
     def sandbox(self) -> Sandbox:
         return sandbox_of(
-            (self.directory, *self.writable),
+            (self.directory,),
             self.home,
-            filesystem="read-only" if self.read_only else "workspace-write",
+            filesystem="workspace-write",
             network=self.network,
             hidden=hidden_places(self.equipment),
             kind=self.equipment.sandbox,
+            shown=(self.equipment.repository.common_dir,),
         )
 
     def _environ(self) -> dict[str, str]:

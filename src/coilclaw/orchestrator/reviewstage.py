@@ -156,6 +156,7 @@ class ReviewStage:
                 network="deny",
                 hidden=hidden_places(equipment),
                 kind=equipment.sandbox,
+                shown=(*candidate.worktree.writable, equipment.repository.common_dir),
             ),
             environ={
                 **environ_of(home, equipment.environ, kept_out=(candidate.worktree.path,)),

@@ -236,6 +236,7 @@ class Working:
                 network=network,
                 hidden=hidden_places(equipment),
                 kind=equipment.sandbox,
+                shown=(equipment.repository.common_dir,),
             ),
             environ={
                 **environ_of(home, equipment.environ, kept_out=(desk.worktree.path,)),

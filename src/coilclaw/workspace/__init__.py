@@ -28,6 +28,7 @@ PUBLIC_MODULES: Final = (
     "sandbox",
     "snapshot",
     "state",
+    "toolchain",
     "undo",
     "worktree",
     "worktrees",

@@ -85,6 +85,7 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
         placed += [(path, ["--ro-bind-try", path, path]) for path in _RUN_KEPT]
     placed += [(link, ["--symlink", target, link]) for link, target in confinement.links]
     placed += [(path, ["--ro-bind", path, path]) for path in confinement.readable or ()]
+    placed += [(path, ["--ro-bind", path, path]) for path in confinement.shown]
     if _is_covered(cwd, confinement):
         placed += [(cwd, ["--ro-bind", cwd, cwd])]
     placed += [(path, ["--tmpfs", path]) for path in confinement.hidden_directories]
@@ -103,7 +104,7 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
 def _is_covered(cwd: str, confinement: Confinement) -> bool:
     """Whether the directory to run in would be missing."""
     covers = [path for path in confinement.covered if is_below(cwd, path) and cwd != path]
-    shown = (*confinement.writable, *(confinement.readable or ()))
+    shown = (*confinement.writable, *(confinement.readable or ()), *confinement.shown)
     return any(
         not any(is_below(cwd, path) and is_below(path, cover) for path in shown) for cover in covers
     )

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.workspace import toolchain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 Kind: TypeAlias = Literal["none", "auto", "landlock", "bubblewrap"]
 EnforcedKind: TypeAlias = Literal["none", "landlock", "bubblewrap"]
 NetworkState: TypeAlias = Literal["open", "tcp-blocked", "blocked"]
+_View: TypeAlias = Literal["visible", "covered", "hidden"]
 
 SYSTEM_PATHS: Final = tuple(
     Path(path) for path in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
@@ -42,16 +44,35 @@ class Sandbox:
     """What runs in it may put up sandboxes of its own, inside this one."""
     replaced: tuple[tuple[Path, Path], ...] = ()
     """Files, each with another one that is in its place; Landlock can only hide them."""
+    shown: tuple[Path, ...] = ()
+    """Places that can be read although they lie in a /tmp that is the child's own."""
+    programs: tuple[Path, ...] = ()
+    """What it may start beside what is on its PATH; each is shown with all that it needs."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise UsageError(f"There is no sandbox of kind {self.kind!r}.", rule="sandbox.kind")
         pairs = (path for pair in self.replaced for path in pair)
-        for path in (*self.writable, *(self.readable or ()), *self.hidden, *pairs):
+        named = (*self.writable, *(self.readable or ()), *self.hidden, *self.shown, *self.programs)
+        for path in (*named, *pairs):
             if not os.path.isabs(path) or "\0" in str(path):
                 raise UsageError(
                     f"The sandbox path {str(path)!r} is not absolute.", rule="sandbox.path"
                 )
+
+    def showing(self, program: str | Path, *words: str) -> Sandbox:
+        """Return this sandbox with a program that the user named, wherever it is installed.
+
+        ``words`` are its arguments: files among them are shown too, unless they are hidden.
+        """
+        files = [
+            Path(word)
+            for word in words
+            if os.path.isabs(word)
+            and os.path.isfile(word)
+            and not any(is_below(os.path.realpath(word), os.path.realpath(h)) for h in self.hidden)
+        ]
+        return replace(self, programs=(*self.programs, Path(program), *files))
 
 
 NO_SANDBOX: Final = Sandbox(kind="none", network=True, private_tmp=False)
@@ -84,8 +105,10 @@ class SandboxSupport:
 class Confinement:
     """A sandbox whose paths are real paths that exist; ``notes`` say what was left out.
 
-    For a sandbox with mounts of its own: ``covered`` are directories that it shows empty and
-    writable, ``links`` are symbolic links, each with its target, that lead to what it shows.
+    ``shown`` are places that can be read although they lie in what is covered, hidden or not among
+    the readable. For a sandbox with mounts of its own: ``covered`` are directories
+    that it shows empty and writable, ``links`` are symbolic links, each with its target, that lead
+    to what it shows.
     """
 
     writable: tuple[str, ...] = ()
@@ -96,6 +119,7 @@ class Confinement:
     private_tmp: bool = True
     nested: bool = False
     covered: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     replaced: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
@@ -105,8 +129,12 @@ class Confinement:
         return (*self.hidden_directories, *self.hidden_files)
 
 
-def resolve(sandbox: Sandbox) -> Confinement:
-    """Look the paths of ``sandbox`` up on this machine."""
+def resolve(sandbox: Sandbox, path: str = "", cwd: str = "") -> Confinement:
+    """Look the paths of ``sandbox`` up on this machine.
+
+    Where the whole file system can be read, so can the programs on ``path``, the PATH of what
+    runs in it, and the interpreter of a virtual environment in ``cwd``, wherever they lie.
+    """
     asked = sandbox.readable
     # A system path that this distribution does not have is nothing to read.
     readable = [path for path in asked or () if path not in SYSTEM_PATHS or path.exists()]
@@ -119,13 +147,59 @@ def resolve(sandbox: Sandbox) -> Confinement:
         covered=_covered(sandbox),
         replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
     )
-    if asked is not None:
-        confinement = replace(
-            confinement, links=_links((*readable, *sandbox.writable), confinement)
-        )
-    for path in map(os.path.realpath, sandbox.hidden):
-        confinement = _hide(path, confinement)
-    return confinement
+    for hidden in map(os.path.realpath, sandbox.hidden):
+        confinement = _hide(hidden, confinement)
+    named = [other for program in sandbox.programs for other in toolchain.reached(str(program))]
+    found = _found(path, cwd, confinement) if asked is None else []
+    shown = [*_missing(named, confinement, ("covered", "hidden"))]
+    shown += _missing(found, confinement, ("covered",))
+    given = map(_existing, sandbox.shown)
+    shown += [place for place in given if _view(place, confinement) == "covered"]
+    confinement = replace(confinement, shown=tuple(sorted(set(shown))))
+    ways = (*map(str, (*readable, *sandbox.writable, *sandbox.shown)), *named, *found)
+    return replace(confinement, links=_links(ways, confinement))
+
+
+def _found(path: str, cwd: str, confinement: Confinement) -> list[str]:
+    """What is on a PATH; of a directory that the child may write, not even its links count."""
+    entries = [
+        entry
+        for entry in path.split(":")
+        if not any(is_below(os.path.realpath(entry), place) for place in confinement.writable)
+    ]
+    return [*toolchain.on_path(":".join(entries)), *toolchain.pythons_of(cwd)]
+
+
+def _missing(
+    programs: Iterable[str], confinement: Confinement, away: tuple[_View, ...]
+) -> Iterator[str]:
+    """The places of programs that cannot be read yet, for one of these reasons."""
+    for place in map(toolchain.place, programs):
+        if place is None or place in confinement.hidden:
+            continue
+        if any(is_below(cover, place) for cover in confinement.covered):
+            continue  # everything else that lies there would show, too
+        if _view(place, confinement) in away:
+            yield place
+
+
+def _view(path: str, confinement: Confinement) -> _View:
+    """What becomes of a path: the deepest place that it lies in decides."""
+    readable = ("/",) if confinement.readable is None else confinement.readable
+    kinds: tuple[tuple[_View, tuple[str, ...]], ...] = (
+        # Of two at the same place the later one decides, as with mounts.
+        ("covered", ("/", *confinement.covered)),
+        ("visible", readable),
+        ("visible", confinement.shown),
+        ("hidden", confinement.hidden),
+        ("visible", confinement.writable),
+    )
+    depth, view = -1, kinds[0][0]
+    for kind, places in kinds:
+        for place in places:
+            if is_below(path, place) and len(place) >= depth:
+                depth, view = len(place), kind
+    return view
 
 
 def _hide(path: str, confinement: Confinement) -> Confinement:
@@ -142,12 +216,11 @@ def _hide(path: str, confinement: Confinement) -> Confinement:
     return replace(confinement, notes=(*confinement.notes, note))
 
 
-def _links(paths: Iterable[Path], confinement: Confinement) -> tuple[tuple[str, str], ...]:
+def _links(paths: Iterable[str], confinement: Confinement) -> tuple[tuple[str, str], ...]:
     """The links on the way to ``paths`` that nothing else shows."""
-    shown = (*confinement.writable, *(confinement.readable or ()))
     found: dict[str, str] = {}
     for path in paths:
-        current, parts = "/", str(path).split("/")[::-1]
+        current, parts = "/", path.split("/")[::-1]
         # A path that exists comes to its end.
         while parts:
             current = os.path.normpath(os.path.join(current, parts.pop()))
@@ -158,7 +231,7 @@ def _links(paths: Iterable[Path], confinement: Confinement) -> tuple[tuple[str, 
     return tuple(
         (link, target)
         for link, target in sorted(found.items())
-        if not any(is_below(link, place) for place in shown)
+        if _view(link, confinement) != "visible"
     )
 
 

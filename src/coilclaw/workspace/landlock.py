@@ -98,7 +98,7 @@ def grants(confinement: Confinement) -> list[Grant]:
                     rule="sandbox.hidden",
                     hint="Install bubblewrap, or keep what is secret out of writable directories.",
                 )
-    for path in readable:
+    for path in (*readable, *confinement.shown):
         for part in _spread(path, away):
             found.append(Grant(part, _READ))
             if len(found) > MAX_GRANTS:

@@ -116,7 +116,8 @@ def _prepare(
 ) -> tuple[Command, Choice]:
     if support is None:
         support = SandboxSupport() if sandbox.kind == "none" else probe()
-    choice = choose(sandbox, support)
+    path = environment.search_path() if env is None else env.get("PATH", "")
+    choice = choose(sandbox, support, path=path, cwd=os.path.abspath(cwd))
     private_tmp = choice.enforced.kind == "bubblewrap" and sandbox.private_tmp
     command = check(
         argv, cwd, timeout_s, environment.minimal(private_tmp=private_tmp) if env is None else env

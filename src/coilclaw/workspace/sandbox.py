@@ -53,11 +53,14 @@ def probe() -> SandboxSupport:
     return SandboxSupport(program, proc, abi, tuple(notes), seccomp.available())
 
 
-def choose(sandbox: Sandbox, support: SandboxSupport) -> Choice:
-    """Pick what ``sandbox`` asks for, and refuse what ``support`` cannot give."""
+def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: str = "") -> Choice:
+    """Pick what ``sandbox`` asks for, and refuse what ``support`` cannot give.
+
+    ``path`` and ``cwd`` are the PATH and the directory of what shall run, as for ``resolve``.
+    """
     if sandbox.kind == "none":
         return Choice(Confinement(), support, Enforced())
-    confinement = resolve(sandbox)
+    confinement = resolve(sandbox, path, cwd)
     if sandbox.kind != "landlock" and support.bubblewrap:
         held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc)
         return Choice(confinement, support, held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ def test_keys_and_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path:
         writable=(made["home"], made["worktree"], made["gitdir"]),
         hidden=(made["runs"], made["user"] / ".ssh", made["user"] / ".netrc"),
         required=True,
+        shown=(made["worktree"], made["gitdir"]),
+        programs=(Path(sys.executable).resolve(),),
     )
 
 

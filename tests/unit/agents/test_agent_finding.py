@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -157,24 +156,11 @@ def test_what_is_hidden_is_shown_again_and_nothing_else(tmp_path: Path) -> None:
         [str(script)],
         cwd="/",
         timeout_s=30,
-        sandbox=finding.showing(box, script),
+        sandbox=box.showing(script),
         support=support,
     )
     assert "No such file" in result.stderr.text()
     assert result.stdout.text() == "0\nmore\n"
-
-
-def test_what_can_be_read_already_changes_nothing() -> None:
-    python = Path(sys.executable)
-    box = Sandbox("bubblewrap")
-    assert finding.showing(box, python) is box
-    none = Sandbox("none", network=True)
-    assert finding.showing(none, python) is none
-    named = Sandbox("bubblewrap", readable=(Path("/usr"),))
-    assert finding.showing(named, Path("/opt/x/node_modules/.bin/a")).readable == (
-        Path("/usr"),
-        Path("/opt/x"),
-    )
 
 
 def test_what_a_runner_needs_is_asked_for_before_anything_begins(tmp_path: Path) -> None:

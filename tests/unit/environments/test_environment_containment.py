@@ -35,6 +35,15 @@ def test_a_tool_brings_what_is_beside_its_programs(home: Path) -> None:
     assert tool_places(f"{home}/.cargo/bin") == (home / ".cargo", home / ".rustup")
 
 
+def test_a_virtual_environment_brings_its_python(home: Path) -> None:
+    for name in ("python/bin", "venv/bin"):
+        (home / name).mkdir(parents=True)
+    (home / "python" / "bin" / "python3").touch()
+    (home / "venv" / "pyvenv.cfg").write_text(f"home = {home}/python/bin\n")
+    (home / "venv" / "bin" / "python3").symlink_to(home / "python" / "bin" / "python3")
+    assert tool_places(f"{home}/venv/bin") == (home / "venv", home / "python")
+
+
 def test_programs_of_the_system_come_first(home: Path) -> None:
     path = f"{home}/go/bin:relative:/usr/bin:/bin:{home}/gone/bin"
     assert program_path(path) == f"/usr/bin:/bin:{home}/go/bin"

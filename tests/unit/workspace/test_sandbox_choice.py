@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
@@ -225,7 +226,17 @@ def test_links_on_the_way_are_kept_where_nothing_else_shows_them(tmp_path: Path)
         (f"{root}/data/tree",),
         ((f"{root}/far", "data"), (f"{root}/near", f"{root}/far/tree")),
     )
-    assert resolve(Sandbox("auto", writable=(root / "near",))).links == ()
+    plain = Sandbox("auto", writable=(root / "near",), private_tmp=False)
+    assert resolve(plain).links == ()
+
+
+def test_links_that_a_private_tmp_covers_are_kept() -> None:
+    with TemporaryDirectory(dir="/tmp") as directory:
+        root = Path(directory).resolve()
+        (root / "data").mkdir()
+        (root / "near").symlink_to("data")
+        found = resolve(Sandbox("auto", writable=(root / "near",)))
+    assert found.links == ((f"{root}/near", "data"),)
 
 
 def test_system_paths_that_this_machine_lacks_are_left_out() -> None:

@@ -1,0 +1,259 @@
+"""Programs run in a sandbox wherever they are installed, and nothing else shows there."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coilclaw.workspace import process, toolchain
+from coilclaw.workspace.confinement import resolve
+from coilclaw.workspace.process import ProcessResult
+from coilclaw.workspace.sandbox import Kind, Sandbox
+from tests.support.children import PATIENCE_S
+from tests.support.sandboxes import supported
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that a private /tmp covers."""
+    path = Path(tempfile.mkdtemp(dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+READS = 'cat "$(dirname "$(readlink -f "$0")")/../share/word"'
+
+
+def program(path: Path, text: str = READS) -> Path:
+    """A script, and what it needs of its own installation."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    share = path.parent.parent / "share"
+    share.mkdir(exist_ok=True)
+    (share / "word").write_text("it runs\n")
+    return path
+
+
+def python(prefix: Path) -> Path:
+    """What looks like an installation of Python."""
+    library = prefix / "lib" / "python3.11"
+    library.mkdir(parents=True)
+    (library / "os.py").touch()
+    return program(prefix / "bin" / "python3")
+
+
+def virtual(prefix: Path, interpreter: Path) -> Path:
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\nversion = 3.11.7\n")
+    (prefix / "bin" / "python").symlink_to(interpreter)
+    return prefix / "bin"
+
+
+def sh(
+    text: str, tree: Path, path: str, kind: Kind = "bubblewrap", **more: object
+) -> ProcessResult:
+    sandbox = Sandbox(kind, writable=(tree,), **more)  # type: ignore[arg-type]  # as a test says
+    return process.run(
+        ["sh", "-c", text],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        env={"PATH": f"{path}:/usr/bin:/bin"},
+        sandbox=sandbox,
+        support=supported(kind),
+    )
+
+
+@pytest.fixture
+def tree(place: Path) -> Path:
+    (place / "tree").mkdir()
+    return place / "tree"
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_what_is_on_path_runs_and_what_lies_beside_it_does_not_show(
+    place: Path, tree: Path, kind: Kind
+) -> None:
+    program(place / "tools" / "bin" / "mine")
+    (place / "beside").write_text("secret")
+    result = sh(f"mine; cat {place}/beside", tree, f"{place}/tools/bin", kind)
+    beside = "" if kind == "bubblewrap" else "secret"  # Landlock has no /tmp of its own
+    assert result.stdout.text() == f"it runs\n{beside}", result.stderr.text()
+
+
+def test_what_is_on_path_cannot_be_written(place: Path, tree: Path) -> None:
+    program(place / "tools" / "bin" / "mine")
+    result = sh(f"echo x > {place}/tools/share/word", tree, f"{place}/tools/bin")
+    assert (result.exit_code, (place / "tools/share/word").read_text()) == (2, "it runs\n")
+
+
+def test_a_link_on_path_leads_to_its_installation(place: Path, tree: Path) -> None:
+    program(place / "real" / "bin" / "mine")
+    (place / "moved").symlink_to("real")
+    (place / "links").mkdir()
+    (place / "links" / "mine").symlink_to("../moved/bin/mine")
+    (place / "links" / "mine2").symlink_to("mine")
+    text = f"{place}/moved/bin/mine; PATH={place}/moved/bin:$PATH; mine"
+    assert sh(text, tree, f"{place}/links").stdout.text() == "it runs\n" * 2
+    assert sh("mine2", tree, f"{place}/links").stdout.text() == "it runs\n"
+
+
+def test_a_real_virtual_environment_runs(place: Path, tree: Path) -> None:
+    made = process.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(place / "real")],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+    )
+    assert made.ok, made.stderr.text()
+    (place / "venv").symlink_to("real")
+    result = sh("python -c 'import sys; print(sys.prefix)'", tree, f"{place}/venv/bin")
+    assert result.stdout.text() == f"{place}/venv\n", result.stderr.text()
+
+
+def test_the_interpreter_of_a_virtual_environment_shows(place: Path, tree: Path) -> None:
+    folder = virtual(place / "venv", python(place / "python"))
+    assert sh("python", tree, str(folder)).stdout.text() == "it runs\n"
+
+
+def test_a_script_needs_its_interpreter(place: Path, tree: Path) -> None:
+    interpreter = program(place / "other" / "bin" / "runs", 'exec /bin/sh "$@"')
+    mine = program(place / "tools" / "bin" / "mine")
+    mine.write_text(f"#!{interpreter}\necho interpreted\n")
+    sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(mine)
+    result = process.run(
+        [str(mine)],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=sandbox,
+        support=supported("bubblewrap"),
+    )
+    assert result.stdout.text() == "interpreted\n", result.stderr.text()
+
+
+def test_a_project_brings_its_own_python(place: Path, tree: Path) -> None:
+    virtual(tree / ".venv", python(place / "python"))
+    assert sh(".venv/bin/python", tree, "").stdout.text() == "it runs\n"
+
+
+def test_what_can_be_written_does_not_say_what_shows(place: Path, tree: Path) -> None:
+    """Otherwise a command could have the next one read whatever lies in /tmp."""
+    secret = program(place / "secret" / "bin" / "python3")
+    folder = virtual(tree / ".venv", secret)
+    for path in ("", str(folder)):
+        result = sh(f".venv/bin/python; cat {place}/secret/share/word", tree, path)
+        assert result.stdout.text() == ""
+    virtual(tree / "venv", python(place / "python"))
+    assert sh("venv/bin/python", tree, "").stdout.text() == "it runs\n"
+
+
+@pytest.mark.parametrize("entry", ["/tmp", "/tmp/.", "/tmp/../tmp", "/", "/nowhere", "relative"])
+def test_a_shared_directory_on_path_shows_nothing(place: Path, tree: Path, entry: str) -> None:
+    (place / "beside").write_text("secret")
+    assert resolve(Sandbox("auto"), entry).shown == ()
+    assert sh(f"cat {place}/beside", tree, entry).stdout.text() == ""
+
+
+def test_a_program_in_a_shared_directory_shows_alone(place: Path, tree: Path) -> None:
+    place.chmod(0o1777)
+    mine = program(place / "mine", "echo alone")
+    (place / "beside").write_text("secret")
+    assert toolchain.place(str(mine)) == str(mine)
+    sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(mine)
+    result = process.run(
+        ["sh", "-c", f"{mine}; cat {place}/beside"],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=sandbox,
+        support=supported("bubblewrap"),
+    )
+    assert result.stdout.text() == "alone\n"
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_only_what_was_named_shows_in_what_is_hidden(place: Path, tree: Path, kind: Kind) -> None:
+    mine = program(place / "home" / "agents" / "mine" / "bin" / "mine")
+    (place / "home" / "key").write_text("secret")
+    hidden = (place / "home",)
+    text = f"cat {place}/home/key; mine; {mine}"
+    path = str(mine.parent)
+    assert sh(text, tree, path, kind, hidden=hidden).stdout.text() == ""
+    named = sh(text, tree, path, kind, hidden=hidden, programs=(mine,))
+    assert named.stdout.text() == "it runs\n" * 2
+    top = program(place / "home" / "top", "echo shown")
+    whole = sh(f"cat {place}/home/key; {top}", tree, path, kind, hidden=hidden, programs=(top,))
+    assert whole.stdout.text() == ""
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_a_program_that_was_named_shows_among_what_is_readable(
+    place: Path, tree: Path, kind: Kind
+) -> None:
+    mine = program(place / "tools" / "bin" / "mine")
+    system = (Path("/usr"), Path("/bin"), Path("/lib"), Path("/lib64"), Path("/etc"))
+    closed = sh("mine", tree, str(mine.parent), kind, readable=system)
+    assert closed.exit_code == {"bubblewrap": 127, "landlock": 126}[kind]
+    named = sh("mine", tree, str(mine.parent), kind, readable=system, programs=(mine,))
+    assert named.stdout.text() == "it runs\n", named.stderr.text()
+
+
+def test_files_among_the_arguments_show_unless_they_are_hidden(place: Path, tree: Path) -> None:
+    script = program(place / "agent" / "agent.sh", ". ${0%/*}/more.sh")
+    (place / "agent" / "more.sh").write_text("echo more\n")
+    key = program(place / "home" / "keys" / "key", "secret")
+    sandbox = Sandbox("bubblewrap", writable=(tree,), hidden=(place / "home",))
+    shown = sandbox.showing("/bin/sh", "-e", str(script), str(key), str(place), "/nowhere")
+    assert shown.programs == (Path("/bin/sh"), script)
+    result = process.run(
+        ["/bin/sh", str(script)],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=shown,
+        support=supported("bubblewrap"),
+    )
+    assert result.stdout.text() == "more\n", result.stderr.text()
+
+
+def test_links_that_lead_in_a_circle_lead_nowhere(place: Path, tree: Path) -> None:
+    folder = place / "bin"
+    folder.mkdir()
+    (folder / "a").symlink_to("b")
+    (folder / "b").symlink_to("a")
+    (folder / "gone").symlink_to("/nowhere/x")
+    program(place / "bin" / "fine", "echo fine")
+    assert sh("fine", tree, str(folder)).stdout.text() == "fine\n"
+    assert toolchain.reached(str(folder / "a")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tool/bin/a", "tool"),
+        ("tool/sbin/a", "tool"),
+        (".pyenv/shims/a", ".pyenv"),
+        ("tool/a", "tool"),
+        (".local/bin/a", ".local/bin"),
+        ("x/node_modules/.bin/a", "x"),
+        ("x/node_modules/b/node_modules/c/bin/a", "x"),
+        ("open/bin/a", "open/bin"),
+        ("open/a", "open/a"),
+        ("open/node_modules/.bin/a", "open/node_modules"),
+    ],
+)
+def test_the_place_of_a_program(place: Path, name: str, expected: str) -> None:
+    program(place / name)
+    if name.startswith("open/"):
+        (place / "open").chmod(0o1777)
+    assert toolchain.place(str(place / name)) == str(place.resolve() / expected)
+
+
+def test_a_home_is_no_installation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(place / "home"))
+    assert toolchain.place(str(program(place / "home/bin/a"))) == str(place / "home/bin")
+    assert toolchain.place(str(program(place / "bin/a"))) == str(place / "bin")
+    assert toolchain.place(str(place / "home")) is None
