@@ -11,6 +11,7 @@ from coilclaw.errors import CoilClawError
 from coilclaw.gateway import body, faults, openapi
 from coilclaw.gateway.admission import Admission
 from coilclaw.gateway.answers import json_response, problem_response
+from coilclaw.gateway.drain import Drained
 from coilclaw.gateway.endpoint import Call, Endpoint
 from coilclaw.gateway.faults import refused
 from coilclaw.gateway.schemas import OBJECT
@@ -104,7 +105,8 @@ def application(
     routes += [Route(path, app) for path, app in mounts.items()]
     app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _wrong_method})
     app.router.redirect_slashes = False
-    return Admission(app, token, hosts, rate, settings)
+    admission = Admission(app, token, hosts, rate, settings)
+    return Drained(admission, 2 * settings.max_body_bytes)
 
 
 def _published(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:

@@ -12,7 +12,7 @@ from coilclaw.errors import CoilClawError, UsageError
 from coilclaw.gateway import faults, lifetime
 from coilclaw.gateway.admission import HEALTH, Admission
 from coilclaw.gateway.answers import json_response
-from coilclaw.gateway.envdraining import Drained
+from coilclaw.gateway.drain import Drained
 from coilclaw.gateway.envendpoints import Asked, EnvEndpoints, choices, public_schema
 from coilclaw.gateway.envforms import MULTIPART, URLENCODED
 from coilclaw.gateway.faults import refused
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DRAIN_S: Final = 5.0
 MEDIA: Final = frozenset({MULTIPART, URLENCODED})
 
 
@@ -92,7 +91,7 @@ class EnvGateway:
             MEDIA,
             lambda problem, _: plain_response(problem),
         )
-        return Drained(admission, 2 * self.settings.max_body_bytes, DRAIN_S)
+        return Drained(admission, 2 * self.settings.max_body_bytes)
 
     async def _wind_down(self, endpoints: EnvEndpoints) -> None:
         """End all sessions; tests that run are stopped, and teardowns run."""

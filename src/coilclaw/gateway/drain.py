@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_STOPPING: Final = 503
+DRAIN_S: Final = 30.0
+IDLE_S: Final = 2.0
+"""A client that sends nothing for so long is waiting for its answer."""
+_NO_DRAIN: Final = frozenset({408, 503})
+"""The body was waited for already; at our end there is no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,12 @@ class Drained:
 
     app: ASGIApp
     max_bytes: int
-    timeout_s: float
+    timeout_s: float = DRAIN_S
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
         body = _Body(receive, asks_first=_asks_first(scope))
 
         async def answer(message: Message) -> None:
@@ -46,8 +53,8 @@ class _Body:
 
     def is_coming(self, status: int) -> bool:
         """Whether there is more to take before an answer with this status."""
-        # One who asked whether to send it was not told to; and at our end there is no time.
-        return not self.ended and not self._held_back and status != _STOPPING
+        # One who asked whether to send it was not told to.
+        return not self.ended and not self._held_back and status not in _NO_DRAIN
 
     async def receive(self) -> Message:
         self._held_back = False
@@ -58,7 +65,9 @@ class _Body:
 
     async def drain(self, most: int) -> None:
         while not self.ended and most > 0:
-            most -= len((await self.receive()).get("body", b""))
+            async with asyncio.timeout(IDLE_S):
+                message = await self.receive()
+            most -= len(message.get("body", b""))
 
 
 def _asks_first(scope: Scope) -> bool:
