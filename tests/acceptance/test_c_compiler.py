@@ -21,7 +21,6 @@ from tests.support.scale import scaled
 SMOKE = "basics/smoke"
 ONE = f"{SMOKE}/return_42"
 WRONG = "basics/edge_cases/rejected_break_outside"
-SHORT: dict[str, Json] = {"compile_s": 1.5, "run_s": 0.8}
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc here")
 
@@ -230,6 +229,7 @@ def test_looking_for_another_compiler_is_not_using_it(judge: Judge, tmp_path: Pa
     assert only(judge.test(work, ONE)).status == "passed"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("tcc") is None, reason="tcc is not installed")
 @pytest.mark.parametrize("way", ["wrapped", "run", "copied", "renamed"])
 def test_tcc_scores_nothing(judge: Judge, tmp_path: Path, way: str) -> None:
@@ -246,6 +246,7 @@ def test_tcc_scores_nothing(judge: Judge, tmp_path: Path, way: str) -> None:
     assert "tcc" in (result.error or "")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 def test_clang_scores_nothing(judge: Judge, tmp_path: Path) -> None:
     result = judge.test(ccompiler.script(tmp_path / "work", 'exec clang "$@"'), SMOKE)
@@ -288,7 +289,7 @@ BROKEN: Mapping[str, tuple[str, str, str]] = {
     # What its cc does, and what becomes of a valid program and of one that must be rejected.
     "crashes": ("kill -SEGV $$", "compile_crash", "compile_crash"),
     "ends as after a crash": ("exit 139", "compile_crash", "compile_crash"),
-    "hangs": ("sleep 60", "compile_timeout", "compile_timeout"),
+    "hangs": ("sleep 600", "compile_timeout", "compile_timeout"),
     "rejects everything": ("echo no >&2; exit 1", "compile_error", "no_valid_program"),
     "rejects without a word": ("exit 1", "compile_error", "no_diagnostic"),
     "cannot be executed": ("exit 127", "compile_error", "compile_error"),
@@ -309,7 +310,10 @@ BROKEN: Mapping[str, tuple[str, str, str]] = {
         "(setsid sleep 61 &) ; sleep 62 & echo no >&2; exit 1", "compile_error", "no_valid_program",
     ),
 }  # fmt: skip
-HANGING = ("hangs", "makes what prints forever")
+HANGING: Mapping[str, dict[str, Json]] = {
+    "hangs": {"compile_s": 1.5},
+    "makes what prints forever": {"run_s": 0.8},
+}
 SELDOM = ("ends as after a crash", "cannot be executed", "makes a link", "makes a script")
 
 
@@ -319,8 +323,7 @@ def test_a_broken_compiler_fails_as_what_it_is(
 ) -> None:
     text, valid, rejected = BROKEN[way]
     work = ccompiler.script(tmp_path / "work", f"{TAKES_OUTPUT}{text}")
-    limits = SHORT if way in HANGING else {}
-    given = {"fixtures": str(fixtures), **limits}
+    given = {"fixtures": str(fixtures), **HANGING.get(way, {})}
     assert kinds(judge.test(work, "wacct/chapter_1", params=given)) == {
         "wacct/chapter_1/valid.sum": valid,
         "wacct/chapter_1/valid.two": valid,

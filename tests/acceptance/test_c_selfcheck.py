@@ -110,10 +110,9 @@ def test_basics_are_proved(coilclaw: Command, tmp_path: Path) -> None:
     assert sum(suite["passed"] for suite in told["suites"]) >= (60 if FULL else 12)
 
 
+@pytest.mark.full
 def test_real_torture_is_proved(coilclaw: Command) -> None:
     """A fifth of it: all of it takes minutes."""
-    if not FULL:
-        pytest.skip("only at full scale")
     sets = {one.name: one for one in fixtures.declared(catalogue.shipped() / "c_compiler")}
     found = fixtures.find(sets["torture"], real_fixtures())
     if found.state != "pinned":
@@ -130,6 +129,7 @@ def test_real_torture_is_proved(coilclaw: Command) -> None:
     assert sum(suite["passed"] for suite in told["suites"]) == 157 + 156
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("tcc") is None, reason="there is no tcc")
 def test_a_flag_that_a_compiler_does_not_know_earns_it_nothing(
     coilclaw: Command, root: Path

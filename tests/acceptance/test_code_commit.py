@@ -21,6 +21,7 @@ import pytest
 
 from coilclaw.codecommit.query import system_prompt
 from coilclaw.modelserver.server import ModelServer
+from tests.support.children import PATIENCE_S
 from tests.support.trees import make, picture
 
 KEY = "AIzaSyD-canary_0123456789abcdefXYZw"
@@ -135,11 +136,11 @@ def test_the_initial_query_is_system_prompt_then_query_then_codebase(project: Pr
 
 
 def test_the_query_is_logged_before_the_request_leaves(project: Project) -> None:
-    with playing(project, {"hang": 30}) as server, project.start() as child:
+    with playing(project, {"hang": 600}) as server, project.start() as child:
         wait_for(lambda: server.requests)
         logged = [path.read_text() for path in project.root.glob("logs/*/initial-query.txt")]
         child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=30)
+        child.communicate(timeout=PATIENCE_S)
     (text,) = logged
     assert text.endswith("Make it good.\n--- src.txt ---\nbad\n")
 
@@ -496,7 +497,7 @@ def test_undo_takes_back_the_last_attempt_and_undo_run_everything(project: Proje
 # Interruption
 
 
-def wait_for(condition: object, seconds: float = 20) -> None:
+def wait_for(condition: object, seconds: float = PATIENCE_S) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
@@ -514,7 +515,7 @@ def test_stopping_it_ends_the_build_and_leaves_a_whole_tree(
         wait_for((project.root / "pid.secret").exists)
         wait_for(lambda: (project.root / "pid.secret").read_text().strip())
         child.send_signal(number)
-        child.communicate(timeout=30)
+        child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 3
     pid = int((project.root / "pid.secret").read_text())
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
@@ -525,10 +526,10 @@ def test_stopping_it_ends_the_build_and_leaves_a_whole_tree(
 
 
 def test_stopping_it_while_the_model_thinks_leaves_a_complete_log(project: Project) -> None:
-    with playing(project, {"hang": 60}) as server, project.start() as child:
+    with playing(project, {"hang": 600}) as server, project.start() as child:
         wait_for(lambda: server.requests)
         child.send_signal(signal.SIGTERM)
-        child.communicate(timeout=30)
+        child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 3
     assert project.logs()["initial-query-response.txt"].startswith("ERROR\n")
 
@@ -664,14 +665,13 @@ def test_a_real_project_goes_red_is_repaired_and_goes_green(project: Project, sh
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if os.environ.get("COILCLAW_TEST_SCALE") != "full":
-        pytest.skip("building code-commit.pyz fetches packages; COILCLAW_TEST_SCALE=full does it")
     target = tmp_path_factory.mktemp("pyz") / "code-commit.pyz"
     script = Path(__file__).parents[2] / "scripts" / "pyz.sh"
     subprocess.run([script, target], check=True, capture_output=True, timeout=300)
     return target
 
 
+@pytest.mark.full
 def test_one_file_runs_on_a_bare_python_beside_a_project(project: Project, archive: Path) -> None:
     with zipfile.ZipFile(archive) as opened:
         assert [name for name in opened.namelist() if name.endswith((".so", ".pyd"))] == []

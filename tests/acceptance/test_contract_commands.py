@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from coilclaw.contracts.taskcontract import TaskContract
+from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import CALC, FILES, World, opened
 
@@ -169,7 +170,7 @@ def test_init_asks_at_a_terminal(coilclaw: Coilclaw, place: Path) -> None:
         env=coilclaw.env(),
     ) as process:
         os.write(ours, f"Make add add.\npkg/calc.py\n{CALC}\n".encode())
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
     os.close(ours)
     os.close(theirs)
     assert process.returncode == 0, err

@@ -31,7 +31,7 @@ def always(fixtures: str = "", reference: str = "") -> None:
 
 def judged(word: str):
     def of(fixtures: str = "", reference: str = "") -> None:
-        done = run([reference, "x"], timeout_s=10)
+        done = run([reference, "x"], timeout_s=60)
         check(done.exit_code == 0, "the reference said no", kind="wrong_exit_code")
         check(word != "bad", "it is bad", kind="wrong_output")
 

@@ -30,13 +30,12 @@ from coilclaw.environments.sessions import SessionLimits
 from coilclaw.errors import EnvironmentFault
 from coilclaw.gateway import token
 from coilclaw.gateway.settings import GatewaySettings
+from tests.support.children import PATIENCE_S, given_time, running
 from tests.support.command import Command
 from tests.support.envclient import Client, Documents, connect, connect_session, workers
 from tests.support.environments import VARIANTS, submit, write_environment
 from tests.support.repository import ROOT
 from tests.support.scale import scaled
-
-PATIENCE_S = 30.0
 
 OPEN = """
 import os
@@ -96,9 +95,9 @@ def counts() -> None:
     calls += 1
     print(calls)
 
-@test(timeout_s=50)
+@test(timeout_s=600)
 def sleeps() -> None:
-    run(["sleep", "50"], timeout_s=50)
+    run(["sleep", "617.25"], timeout_s=600)
 """
 
 
@@ -149,8 +148,8 @@ def serving(home: Path, file: Path | str, *flags: str, as_json: bool = True) -> 
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not line:
-                process.wait(10)
-                reader.join(10)
+                process.wait(PATIENCE_S)
+                reader.join(PATIENCE_S)
                 raise AssertionError("".join(served.log))
             served.url = json.loads(line)["url"] if as_json else line.rstrip("\n")
             yield served
@@ -161,7 +160,7 @@ def serving(home: Path, file: Path | str, *flags: str, as_json: bool = True) -> 
                     process.wait(PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
-            reader.join(10)
+            reader.join(PATIENCE_S)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -500,7 +499,7 @@ def test_who_may_not_ask_is_not_told_to_send_anything(open_one: Serving) -> None
 
 
 def test_who_may_ask(open_one: Serving) -> None:
-    with httpx2.Client(base_url=open_one.url, trust_env=False) as http:
+    with httpx2.Client(base_url=open_one.url, trust_env=False, timeout=PATIENCE_S) as http:
         assert http.get("/health").json() == {"status": "ok"}
         for headers, status, said in (
             ({}, 401, "no token"),
@@ -527,11 +526,17 @@ def test_a_worker_that_was_killed_is_told_once(closed_one: Closed) -> None:
         assert [answer.status_code for answer in answers] == [502, 404]
         assert "Session worker unavailable" in answers[0].json()["error"]
         assert served.kept() == []
-        other = http.post("/session", data={"timeout": "1"}).json()["session_id"]
-        assert http.post(f"/session/{other}/test/counts").json()["passed"] == 1
+
+        def used(seconds: float) -> tuple[str, httpx2.Response]:
+            made = http.post("/session", data={"timeout": f"{seconds:g}"}).json()["session_id"]
+            return made, http.post(f"/session/{made}/test/counts")
+
+        # On a busy machine one may be over before it is used.
+        other, answer = given_time(1, used, lambda got: got[1].status_code != 404)
+        assert answer.json()["passed"] == 1
         assert eventually(lambda: served.kept() == [])
         assert http.post(f"/session/{other}/test").status_code == 404
-        assert closed_one.said() == ["nobody 1"]
+        assert closed_one.said()[-1] == "nobody 1"
     assert (
         "clients may give parameters that --param does not set, such as name, seconds"
         in "".join(served.log)
@@ -576,10 +581,10 @@ def test_a_signal_ends_it_cleanly(closed_one: Closed, number: int) -> None:
         call = pool.submit(http.post, f"/session/{two}/test/sleeps")
         sending = _asking_first(served, served.token)
         assert sending.recv(100).startswith(b"HTTP/1.1 100")
-        time.sleep(0.5)
+        assert eventually(lambda: running("617.25") != [])
         began = time.monotonic()
         assert served.stop(number) == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < PATIENCE_S
         answer = call.result()
         assert (answer.status_code, answer.json()["rule"]) == (409, "session.closed")
         with sending:
@@ -634,17 +639,19 @@ def test_without_a_token_it_is_said_and_the_address_is_one_line(closed_one: Clos
     flags = ("--no-token", "--param", "name=ours")
     with closed_one.serving(*flags, as_json=False) as served:
         assert served.url.startswith("http://127.0.0.1:")
-        schema = httpx2.get(f"{served.url}/schema", trust_env=False).json()
+        schema = httpx2.get(f"{served.url}/schema", trust_env=False, timeout=PATIENCE_S).json()
         assert schema["capabilities"]["requires_session"]
         properties = schema["setup_params_schema"]["properties"]
         assert list(properties) == ["seconds"], "nobody can give the other one"
-        foreign = httpx2.get(f"{served.url}/schema", headers={"origin": "http://evil"})
+        foreign = httpx2.get(
+            f"{served.url}/schema", headers={"origin": "http://evil"}, timeout=PATIENCE_S
+        )
         assert foreign.status_code == 403
         params = {"params": '{"name": "theirs"}'}
-        given = httpx2.post(f"{served.url}/session", data=params)
+        given = httpx2.post(f"{served.url}/session", data=params, timeout=PATIENCE_S)
         assert given.status_code == 400
         assert given.json()["error"] == "the parameter name is set by the server"
-        assert httpx2.post(f"{served.url}/session").status_code == 200
+        assert httpx2.post(f"{served.url}/session", timeout=PATIENCE_S).status_code == 200
         assert not (served.home / "environment.token").exists()
         assert served.stop() == 0
         assert served.process.stdout

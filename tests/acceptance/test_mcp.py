@@ -22,6 +22,7 @@ from coilclaw.mcp.pins import Pins
 from coilclaw.mcp.settings import McpServer, identity
 from coilclaw.runtime.approvals import Desk
 from tests.support.agents import AgentHome, calls, says
+from tests.support.children import PATIENCE_S
 from tests.support.command import Command
 
 SERVED = ("-m", "coilclaw", "mcp", "serve")
@@ -176,7 +177,7 @@ def _sleeping() -> bool:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -185,7 +186,9 @@ def _until(condition: Callable[[], bool]) -> None:
 def test_a_call_that_the_client_cancels_ends_what_it_runs_and_leaves_a_receipt(
     agent: AgentHome,
 ) -> None:
-    agent.configure('[security]\nautonomy = "full"\n[limits]\nshell_timeout_s = 60\n')
+    agent.configure(
+        '[security]\nautonomy = "full"\n[limits]\nshell_timeout_s = 600\ntool_timeout_s = 600\n'
+    )
 
     async def work(client: Client) -> None:
         call = asyncio.create_task(client.call_tool("shell", {"argv": ["sleep", "987.25"]}))
@@ -232,7 +235,9 @@ def _begin(process: subprocess.Popen[bytes]) -> None:
 def test_the_end_of_the_server_ends_what_runs_and_leaves_its_receipt(
     agent: AgentHome, way: str
 ) -> None:
-    agent.configure('[security]\nautonomy = "full"\n[limits]\nshell_timeout_s = 60\n')
+    agent.configure(
+        '[security]\nautonomy = "full"\n[limits]\nshell_timeout_s = 600\ntool_timeout_s = 600\n'
+    )
     with _raw(agent) as process:
         _begin(process)
         call = {"name": "shell", "arguments": {"argv": ["sleep", "987.25"]}}
@@ -243,7 +248,7 @@ def test_the_end_of_the_server_ends_what_runs_and_leaves_its_receipt(
             process.stdin.close()
         else:
             os.kill(process.pid, signal.Signals[way])
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert not _sleeping()
     assert [(r["tool"], r["status"]) for r in agent.records()] == [("shell", "failed")]
     assert Command(agent.home)("receipt", "verify").returncode == 0

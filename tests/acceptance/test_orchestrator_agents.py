@@ -13,6 +13,7 @@ from coilclaw.agents import containment
 from coilclaw.domain.messages import Json
 from coilclaw.orchestrator import reviewstage
 from coilclaw.orchestrator.engine import Outcome
+from tests.support.children import marker, running
 from tests.support.runs import ADDS, Answering, Part, World, opened
 
 SECRET = "sk-canary-0123456789abcdef0123456789abcdef"
@@ -63,7 +64,7 @@ def test_an_agent_that_crashes_has_done_nothing(world: World) -> None:
 
 def test_an_agent_that_takes_too_long_is_stopped(world: World) -> None:
     contract = world.contract(max_retries=0, timeout_sec=1)
-    runner = world.script([{"write": ADDS}, {"sleep_s": 60}])
+    runner = world.script([{"write": ADDS}, {"sleep_s": 600}])
     outcome = world.ended(world.run(contract, runner))
     refused(world, outcome, "")
     (failed,) = world.of(outcome.run_id, "RUNNER_FAILED")
@@ -115,9 +116,11 @@ def test_success_without_any_change_is_no_success(world: World) -> None:
 
 def test_what_an_agent_starts_ends_with_it(world: World) -> None:
     mark = world.root / "later.txt"
-    late = f"(sleep 1; touch {mark}) >/dev/null 2>&1 & echo started"
+    number = marker()
+    late = f"(sleep {number}; touch {mark}) >/dev/null 2>&1 & echo started"
     outcome = once(world, world.script([{"shell": late}, {"write": ADDS}]))
     assert outcome.status == "passed"
+    assert running(number) == []
     assert not mark.exists()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.contracts.taskcontract import RuntimeOptions
+from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import ADDS, CALC, FILES, World, opened
 
@@ -256,14 +257,14 @@ def test_a_rejected_run_ends_with_3(coilclaw: Coilclaw) -> None:
 def test_a_run_that_is_stopped_can_go_on(coilclaw: Coilclaw, number: signal.Signals) -> None:
     world = coilclaw.world
     contract = coilclaw.keep(world.contract())
-    slow = world.script([{"sleep_s": 60}, *ADD])
+    slow = world.script([{"sleep_s": 600}, *ADD])
     process = coilclaw.start("run", contract, "--runner", slow, "--follow")
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(b"TASK_STARTED"):
             break
     process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
     run_id = coilclaw("runs", "list", "--json").json[0]["run_id"]
     assert f"next     coilclaw runs resume {run_id}".encode() in out
@@ -282,11 +283,11 @@ def test_events_are_followed_from_another_process(coilclaw: Coilclaw) -> None:
     slow = world.script([{"sleep_s": 1}, *ADD])
     process = coilclaw.start("run", contract, "--runner", slow, "--json")
     runs = world.runtime / "runs"
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     while not list(runs.glob("*/events.jsonl")) and time.monotonic() < until:
         time.sleep(0.05)
     followed = coilclaw("runs", "events", "last", "--follow", "--json")
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     lines = [json.loads(line) for line in followed.out.splitlines()]
     assert lines[-1]["event_type"] == "RUN_SEALED"
     assert lines == coilclaw("runs", "events", "last", "--json").json

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents import AgentHome, says
+from tests.support.children import PATIENCE_S
 from tests.support.command import Command
 
 EXAMPLE = """\
@@ -177,7 +178,7 @@ def test_at_a_terminal_it_asks_right_there(agent: AgentHome, coilclaw: Command) 
     ) as child:
         os.close(slave)
         shown = b""
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_S
         answered = False
         while time.monotonic() < until:
             ready, _, _ = select.select([master], [], [], 0.1)
@@ -191,7 +192,7 @@ def test_at_a_terminal_it_asks_right_there(agent: AgentHome, coilclaw: Command) 
                 os.write(master, b"y\n")
             if child.poll() is not None and not ready:
                 break
-        child.wait(30)
+        child.wait(PATIENCE_S)
     os.close(master)
     assert child.returncode == 0, shown
     assert b"| Continue to write report?" in shown

@@ -30,7 +30,9 @@ from coilclaw.trajectory.trace import Trace, load
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.environments import BUILD, STORE
-from tests.support.sandboxes import supported
+from tests.support.sandboxes import UNCOVERED, supported
+
+pytestmark = pytest.mark.full
 
 ID = "real"
 KEY = "sk-real-test-key-9"
@@ -237,8 +239,7 @@ def _world(name: str) -> Iterator[World]:
     supported("bubblewrap")
     if not os.environ.get(agent.variable):
         pytest.skip(f"the real {name} is not traced: {agent.variable} does not name it")
-    place = next(place for place in ("/srv", "/var/tmp") if Path(place).is_dir())
-    folder = Path(tempfile.mkdtemp(prefix="coilclaw-agents-", dir=place))
+    folder = Path(tempfile.mkdtemp(prefix="coilclaw-agents-", dir=UNCOVERED))
     try:
         try:
             program = finding.require(naming.parse(name), os.environ, folder)
@@ -416,7 +417,7 @@ def test_a_model_that_hangs_is_left_when_time_is_up(either: World) -> None:
     with either.model(script):
         code, end, said = either.record("--timeout", str(either.agent.patience_s))
     assert (code, end["reason"]) == (1, "timeout"), (end, said)
-    assert 0 <= end["elapsed_ms"] - either.agent.patience_s * 1000 < 15_000
+    assert 0 <= end["elapsed_ms"] - either.agent.patience_s * 1000 < PATIENCE_S * 1000
     # What came before is kept, as far as it came: on a busy machine an agent takes long to start.
     kinds = [part.part_type for part in either.trace.parts]
     assert kinds == ["text", "tool"][: len(kinds)]
@@ -446,7 +447,7 @@ def test_a_stream_that_is_always_cut_ends_it(name: str) -> None:
     script = [{"text": "One.", "shell": "echo 1 > one"}, {"text": "A text.", "cut": True}]
     with contextmanager(_world)(name) as world:
         with world.model(script):
-            code, end, said = world.record("--timeout", "60")
+            code, end, said = world.record("--timeout", "600")
         assert (code, end["reason"]) == (4, "agent_error"), (end, said)
         assert end["detail"].startswith("Codex failed: stream disconnected before completion")
         assert [part.part_type for part in world.trace.parts] == ["text", "tool"]

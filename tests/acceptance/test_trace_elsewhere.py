@@ -23,7 +23,9 @@ from coilclaw.trajectory.plan import Plan
 from coilclaw.trajectory.trace import Trace, load
 from coilclaw.trajectory.verifying import verify
 from tests.acceptance.test_trace_commands import ENVIRONMENT, TURNS
+from tests.support.children import PATIENCE_S
 from tests.support.s3server import serving, why_not
+from tests.support.sandboxes import UNCOVERED
 
 ID = "wanders"
 LIMIT = 5
@@ -71,8 +73,7 @@ def further(plan: Plan) -> Plan:
 
 @pytest.fixture
 def earth() -> Iterator[Earth]:
-    place = next(place for place in ("/srv", "/var/tmp") if Path(place).is_dir())
-    folder = Path(tempfile.mkdtemp(prefix="coilclaw-elsewhere-", dir=place))
+    folder = Path(tempfile.mkdtemp(prefix="coilclaw-elsewhere-", dir=UNCOVERED))
     try:
         (folder / "task").mkdir()
         (folder / "task" / "main.py").write_text(ENVIRONMENT)
@@ -142,7 +143,7 @@ def test_of_two_machines_that_go_on_at_once_the_second_is_stopped(earth: Earth) 
 def settle(tracing: Tracing, earth: Earth) -> None:
     """Wait until the store has what there is, so that it is known who will be second."""
     here = Places(tracing.home, ID).directory
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     for name in ("parts.jsonl", "parts.jsonl.anchor", "agent_trace.json"):
         stored = earth.kept / name
         while not stored.is_file() or stored.read_bytes() != (here / name).read_bytes():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.repository import ROOT
 
 
+@pytest.mark.slow
 def test_the_reference_pages_are_current() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/reference.py", "--check"],

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.repository import ROOT, files
-from tests.support.scale import scaled
 
 _NOBODY = 65534
+
+pytestmark = pytest.mark.slow
 
 # In place of the command line: tells what reached it.
 _PRODUCT = """
@@ -104,7 +105,7 @@ def test_first_use_sets_up_and_the_second_goes_straight_to_the_product(checkout:
     assert (second.returncode, second.stdout, second.stderr) == (7, first.stdout, "")
 
 
-@pytest.mark.skipif(not scaled(full=1, default=0), reason="installs all packages anew")
+@pytest.mark.full
 def test_all_packages_of_the_product_are_installed(checkout: Path) -> None:
     shutil.copy(ROOT / "requirements.txt", checkout)
     assert _run(checkout).returncode == 7

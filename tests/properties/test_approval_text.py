@@ -6,6 +6,7 @@ import re
 import unicodedata
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def test_the_shown_form_holds_only_characters_that_show(text: str, ascii_only: b
         assert char.isascii() or unicodedata.normalize("NFKC", char).isascii() is (char == "…")
 
 
+@pytest.mark.slow
 def test_every_code_point_can_be_taken_back() -> None:
     shown = [visible(chr(code)) for code in _CODES]
     assert len(set(shown)) == len(_CODES)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from coilclaw.security.shellgrammar import read
 from coilclaw.security.shellscript import NotUnderstood, Script, Simple
+from tests.support.children import PATIENCE_S
 from tests.support.scale import scaled
 
 BASH = shutil.which("bash") or "bash"
@@ -51,7 +52,6 @@ while IFS= read -r -d '' text; do
 done
 """
 RECORD_END = "␞\0".encode()
-TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class LiveBash:
         assert self._process.stdout is not None
         self._process.stdin.write(command.encode() + b"\0")
         self._process.stdin.flush()
-        assert select.select([self._process.stdout], [], [], TIMEOUT_S)[0], command
+        assert select.select([self._process.stdout], [], [], PATIENCE_S)[0], command
         assert self._process.stdout.readline() == b"done\n", command
         number, self._number = self._number, self._number + 1
         *records, self._rest = (self._rest + self._log.read()).split(RECORD_END)
@@ -101,7 +101,7 @@ class LiveBash:
         return calls
 
     def close(self) -> None:
-        self._process.communicate(timeout=TIMEOUT_S)
+        self._process.communicate(timeout=PATIENCE_S)
         self._log.close()
 
 

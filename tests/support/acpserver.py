@@ -205,7 +205,7 @@ def _call(server: Any, path: str) -> Any:
         child.stdin.flush()
         answers = [json.loads(child.stdout.readline()) for _ in range(3)]
         child.stdin.close()
-        child.wait(10)
+        child.wait(60)
     return [server.name, *answers]
 
 

@@ -6,11 +6,19 @@ import gc
 import os
 import secrets
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-PATIENCE_S = 30.0
-"""Upper bound of a wait for something that ought to happen soon, on a busy machine too."""
+_T = TypeVar("_T")
+
+PATIENCE_S = 60.0
+"""Upper bound of a wait for something that ought to happen soon, on a busy machine too.
+
+No test asserts less of a clock: see tests/architecture/test_test_clocks.py.
+"""
 
 # The interpreter itself, not the virtual environment: a checkout may lie below /tmp, which a
 # sandbox covers.
@@ -71,6 +79,30 @@ def open_fds() -> set[str]:
         for fd in os.listdir("/proc/self/fd")
         if os.path.lexists(f"/proc/self/fd/{fd}")
     }
+
+
+def given_time(
+    first_s: float, attempt: Callable[[float], _T], enough: Callable[[_T], object]
+) -> _T:
+    """Attempt what has to happen before a time limit, which grows until it was long enough."""
+    for limit_s in (first_s, 10 * first_s):
+        if enough(result := attempt(limit_s)):
+            return result
+    return attempt(PATIENCE_S)
+
+
+def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Start a thread that acts as soon as a condition holds, and in any case in the end."""
+
+    def wait() -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
 
 
 def wait_for(path: Path) -> str:

@@ -220,7 +220,7 @@ class World:
             "home": self.home,
             "sandbox": Sandbox("bubblewrap", writable=(self.tree, self.home), private_tmp=False),
             "environ": {"PATH": os.environ["PATH"], "HOME": str(self.home)},
-            "budget": Budget(wall_s=30.0),
+            "budget": Budget(wall_s=600.0),
         }
         return Assignment(**(given | changes))
 

@@ -168,5 +168,5 @@ def compiled(program: Any, folder: Path, cc: str = "gcc") -> tuple[bool, int, by
     )
     if done.returncode:
         return False, done.returncode, done.stderr
-    ran = subprocess.run([out], capture_output=True, check=False, timeout=20, cwd=folder)
+    ran = subprocess.run([out], capture_output=True, check=False, timeout=60, cwd=folder)
     return True, ran.returncode, ran.stdout

@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 
 from tests.support.agents import AgentHome
+from tests.support.children import PATIENCE_S
 
 # Starts the gateway with settings that no flag sets; they come as JSON.
 _LAUNCH = """
@@ -59,14 +60,14 @@ class Served:
     def client(self, **more: Any) -> httpx2.Client:
         headers = {"authorization": f"Bearer {self.token}", **more.pop("headers", {})}
         return httpx2.Client(
-            base_url=self.url, headers=headers, trust_env=False, timeout=30, **more
+            base_url=self.url, headers=headers, trust_env=False, timeout=PATIENCE_S, **more
         )
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
-    def stop(self, number: int = signal.SIGTERM, timeout: float = 20) -> int:
+    def stop(self, number: int = signal.SIGTERM, timeout: float = PATIENCE_S) -> int:
         self.process.send_signal(number)
         return self.process.wait(timeout)
 
@@ -90,7 +91,7 @@ def serving(
     home: AgentHome, settings: Mapping[str, object] | None = None, **environ: str
 ) -> Iterator[Served]:
     """Serve a home until the block ends."""
-    chosen = {"port": 0, "grace_s": 2.0, "cancel_s": 3.0, **(settings or {})}
+    chosen = {"port": 0, "grace_s": 2.0, "cancel_s": PATIENCE_S, **(settings or {})}
     with subprocess.Popen(
         [sys.executable, "-c", _LAUNCH, json.dumps(chosen)],
         env=environment(home, **environ),
@@ -108,8 +109,8 @@ def serving(
         try:
             line = process.stdout.readline()
             if not line:
-                process.wait(10)
-                reader.join(5)
+                process.wait(PATIENCE_S)
+                reader.join(PATIENCE_S)
                 raise AssertionError(served.logged())
             served.url = json.loads(line)["url"]
             yield served
@@ -117,11 +118,11 @@ def serving(
             if process.poll() is None:
                 process.terminate()
                 try:
-                    process.wait(20)
+                    process.wait(PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    process.wait(10)
-            reader.join(10)
+                    process.wait(PATIENCE_S)
+            reader.join(PATIENCE_S)
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:

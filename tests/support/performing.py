@@ -27,6 +27,7 @@ from coilclaw.domain.parts import Part
 from coilclaw.errors import CoilClawError
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import Kind, SandboxSupport, probe
+from tests.support.children import PATIENCE_S
 
 TASK = "task-0001"
 
@@ -99,7 +100,7 @@ class Performance:
             home=self.home,
             sandbox=sandbox,
             environ=containment.environ_of(self.home, os.environ, kept_out=(self.worktree,)),
-            budget=Budget(wall_s=60.0),
+            budget=Budget(wall_s=10 * PATIENCE_S),
             filesystem=filesystem,  # type: ignore[arg-type]  # the same
             network=network,  # type: ignore[arg-type]  # the same
             shell="on-request",

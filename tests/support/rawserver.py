@@ -56,8 +56,9 @@ def serving(*answers: Answer) -> Iterator[RawServer]:
 
 
 def drip(connection: socket.socket) -> None:
+    """Go on for ten minutes, or until nobody listens."""
     connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-    for _ in range(200):
+    for _ in range(12_000):
         connection.sendall(b" ")
         time.sleep(0.05)
 

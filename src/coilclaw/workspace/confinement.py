@@ -65,14 +65,17 @@ class Sandbox:
 
         ``words`` are its arguments: files among them are shown too, unless they are hidden.
         """
+        hidden = [os.path.realpath(path) for path in self.hidden]
         files = [
             Path(word)
             for word in words
             if os.path.isabs(word)
             and os.path.isfile(word)
-            and not any(is_below(os.path.realpath(word), os.path.realpath(h)) for h in self.hidden)
+            and not any(is_below(os.path.realpath(word), place) for place in hidden)
         ]
-        return replace(self, programs=(*self.programs, Path(program), *files))
+        # What is named without a directory is looked for on PATH, and shown with it.
+        own = [Path(program)] if os.path.isabs(program) else []
+        return replace(self, programs=(*self.programs, *own, *files))
 
 
 NO_SANDBOX: Final = Sandbox(kind="none", network=True, private_tmp=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,14 @@ class Told:
 
     def cancel(self) -> None:
         self.calls.append("cancel")
+
+
+class Obedient(Told):
+    """One that ends its turn when it is told to."""
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.events.put(Answered("cancelled", None, None))
 
 
 @dataclass
@@ -263,17 +270,13 @@ def test_tokens_are_counted_at_the_end(bench: Bench) -> None:
 
 
 def test_time_is_up_and_the_agent_is_told(bench: Bench) -> None:
-    threading.Timer(0.4, self_answer, [bench]).start()
+    bench.told = Obedient()
     ending = bench.play(OPENED, says("One."), budget=Budget(wall_s=0.2))
     assert (ending.status, ending.reason) == ("exhausted", "The time of 0.2 s is used up.")
     assert bench.told.calls[-1] == "cancel"
     assert [part.text for part in bench.parts] == ["One."]
     ending = bench.play(budget=Budget(wall_s=0.1))
     assert (ending.status, ending.thread_id) == ("exhausted", "")
-
-
-def self_answer(bench: Bench) -> None:
-    bench.told.events.put(Answered("cancelled", None, None))
 
 
 # --- what is said --------------------------------------------------------------------------------

@@ -14,11 +14,12 @@ from coilclaw.agents.stage import Stage, staged
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.parts import Part
 from coilclaw.errors import ProviderNetwork
+from tests.support.children import PATIENCE_S
 from tests.support.performing import Performance, finish
 
 
 def _budget(**fields: float) -> tuple[Deadline, Budget]:
-    budget = Budget(**{"wall_s": 30.0, **fields})  # type: ignore[arg-type]  # parts is whole
+    budget = Budget(**{"wall_s": 10 * PATIENCE_S, **fields})  # type: ignore[arg-type]  # parts is whole
     return Deadline.of(budget), budget
 
 
@@ -55,7 +56,7 @@ def test_cancelling_ends_a_call_and_nothing_follows(tmp_path: Path) -> None:
 
     def work(stage: Stage) -> Ending:
         with stage.calling() as cancel:
-            until = time.monotonic() + 20
+            until = time.monotonic() + PATIENCE_S
             while not cancel.cancelled and time.monotonic() < until:
                 time.sleep(0.005)
         said.append(cancel.reason or "")
@@ -103,7 +104,7 @@ def test_who_does_not_come_back_is_left_behind_and_can_do_nothing_more(tmp_path:
 
     def work(stage: Stage) -> Ending:
         performance.cancel.cancel("enough")
-        answered.wait(30)
+        answered.wait(PATIENCE_S)
         try:
             stage.say(Part("text", "late"))
             after.append("said")
@@ -116,7 +117,7 @@ def test_who_does_not_come_back_is_left_behind_and_can_do_nothing_more(tmp_path:
     assert (parts, ending) == ([], Ending("aborted", "cancelled: enough"))
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "agent"]
     answered.set()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert after == ["ended"]
 
 

@@ -34,6 +34,8 @@ from tests.support.children import PATIENCE_S, marker, running
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.sandboxes import supported
 
+pytestmark = pytest.mark.full
+
 KEY = "sk-real-test-key-1"
 OUTSIDE = Path(f"/etc/coilclaw-{marker()}")
 SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
@@ -113,7 +115,7 @@ class Bench:
             "home": self.home,
             "sandbox": box,
             "environ": environ,
-            "budget": Budget(wall_s=PATIENCE_S),
+            "budget": Budget(wall_s=10 * PATIENCE_S),
         }
         ours = {**os.environ, "SCRIPTED_KEY": KEY}
         runner = CodexRunner(executable=self.program, base_home=self.base, environ=ours)
@@ -373,7 +375,7 @@ def test_cancelled_while_the_model_thinks(bench: Bench) -> None:
     began = time.monotonic()
     ending = bench.perform([{"hang": True}])
     assert (ending.status, ending.reason) == ("aborted", "It was cancelled: enough.")
-    assert time.monotonic() - began < PATIENCE_S / 2
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_killed_ourselves_nothing_of_it_lives_on(bench: Bench) -> None:
@@ -393,6 +395,7 @@ def test_killed_ourselves_nothing_of_it_lives_on(bench: Bench) -> None:
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        until = time.monotonic() + PATIENCE_S
         while running(mark) or running(str(bench.home)):
             assert time.monotonic() < until
             time.sleep(0.01)

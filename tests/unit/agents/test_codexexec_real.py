@@ -29,6 +29,8 @@ from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.performing import Performance
 from tests.support.sandboxes import supported
 
+pytestmark = pytest.mark.full
+
 KEY = "sk-real-test-key-3"
 OUTSIDE = Path(f"/etc/coilclaw-{marker()}")
 SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}

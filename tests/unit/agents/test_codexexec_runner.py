@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from coilclaw.agents.testtool import TestTool
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
-from tests.support.performing import Performance
+from tests.support.children import given_time
+from tests.support.performing import Performance, finish
 from tests.support.sandboxes import supported
 
 TREE = Path("/work/tree")
@@ -66,9 +68,26 @@ class Bench:
         runner = CodexExecRunner(executable=program, base_home=base, environ={"PATH": "/bin"})
         # The program lies below /tmp, where the sandbox would have an empty one.
         changes.setdefault("shell", "never")
-        assignment = self.stage.assignment(**changes)
-        self.parts, ending = self.stage.perform(runner, _showing(assignment, program))
+        assignment = _showing(self.stage.assignment(**changes), program)
+        self.seen_one.unlink(missing_ok=True)
+        performance = runner.perform(assignment, self.stage.means())
+        self.parts, ending = finish(self._watched(performance))
         return ending
+
+    @property
+    def seen_one(self) -> Path:
+        """Is there as soon as one part was seen: a program may wait for it."""
+        return self.stage.home / "seen-one"
+
+    def _watched(self, performance: Generator[Part, None, Ending]) -> Generator[Part, None, Ending]:
+        while True:
+            try:
+                part = next(performance)
+            except StopIteration as stop:
+                ending: Ending = stop.value
+                return ending
+            self.seen_one.touch()
+            yield part
 
     def seen(self, name: str) -> list[str]:
         return (self.stage.home / "codex" / name).read_text().splitlines()
@@ -143,13 +162,24 @@ def test_the_tokens_of_a_turn_are_what_came_to_those_of_the_thread(bench: Bench)
     [
         (Budget(parts=1, wall_s=60), "The 1 parts of the budget are used up.", 1),
         (Budget(tokens=109, wall_s=60), "The 109 tokens of the budget are used up.", 2),
-        (Budget(wall_s=1.0), "The time of 1 s is used up.", 2),
     ],
 )
 def test_the_budget_ends_it(bench: Bench, budget: Budget, reason: str, parts: int) -> None:
     events = [STARTED, TURN, SAID, SAID] + ([end()] if budget.tokens else [])
-    ending = bench.play(*events, then="sleep 50", budget=budget)
+    ending = bench.play(*events, then="sleep 600", budget=budget)
     assert (ending.status, ending.reason, len(bench.parts)) == ("exhausted", reason, parts)
+
+
+def test_the_time_of_the_budget_ends_it(bench: Bench) -> None:
+    def attempt(wall_s: float) -> list[Part]:
+        ending = bench.play(
+            *(STARTED, TURN, SAID, SAID), then="sleep 600", budget=Budget(wall_s=wall_s)
+        )
+        reason = f"The time of {wall_s:g} s is used up."
+        assert (ending.status, ending.reason) == ("exhausted", reason)
+        return bench.parts
+
+    assert len(given_time(1.0, attempt, lambda parts: len(parts) == 2)) == 2
 
 
 def test_an_answer_that_is_not_of_the_schema_is_a_failure(bench: Bench) -> None:
@@ -323,7 +353,7 @@ def test_a_thread_is_lost_if_it_could_not_be_gone_on_with(
 
 
 def test_out_of_time_no_thread_is_lost(bench: Bench) -> None:
-    ending = bench.play(then="sleep 50", thread_id="t-1", budget=Budget(wall_s=1.0))
+    ending = bench.play(then="sleep 600", thread_id="t-1", budget=Budget(wall_s=1.0))
     assert (ending.status, ending.session_lost) == ("exhausted", False)
 
 
@@ -336,7 +366,8 @@ def test_calls_that_are_only_written_down_are_parts_within_the_budget(bench: Ben
         done = {"type": "function_call_output", "call_id": name, "output": "no"}
         records += [{"type": "response_item", "payload": one} for one in (call, done)]
     lines = "\n".join(json.dumps(record) for record in records)
-    writes = f"mkdir -p {place}; cat > {place}/rollout-x-t-1.jsonl <<'EOF'\n{lines}\nEOF\n"
+    waits = f"until [ -e {bench.seen_one} ]; do sleep 0.01; done"
+    writes = f"{waits}; mkdir -p {place}; cat > {place}/rollout-x-t-1.jsonl <<'EOF'\n{lines}\nEOF\n"
     last = json.dumps(end())
     bench.play(STARTED, TURN, SAID, then=f"{writes}echo '{last}'")
     assert [(part.kind, part.call_id) for part in bench.parts] == [

@@ -30,6 +30,8 @@ from tests.support.children import PATIENCE_S, marker, running
 from tests.support.performing import Performance
 from tests.support.sandboxes import supported
 
+pytestmark = pytest.mark.full
+
 KEY = "sk-real-test-key-2"
 OUTSIDE = Path(f"/etc/coilclaw-{marker()}")
 
@@ -272,6 +274,7 @@ def test_killed_ourselves_nothing_of_it_lives_on(bench: Bench) -> None:
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        until = time.monotonic() + PATIENCE_S
         while running(mark) or running(str(bench.stage.home)):
             assert time.monotonic() < until
             time.sleep(0.01)

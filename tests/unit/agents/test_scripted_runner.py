@@ -10,8 +10,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,15 @@ from coilclaw.domain.budget import Budget
 from coilclaw.domain.messages import Json
 from coilclaw.domain.parts import Part
 from coilclaw.workspace.sandbox import Kind
-from tests.support.children import alive, marker, open_fds, running, wait_for
+from tests.support.children import (
+    PATIENCE_S,
+    alive,
+    given_time,
+    marker,
+    open_fds,
+    running,
+    wait_for,
+)
 from tests.support.performing import TASK, Performance, finish, scripted, support
 from tests.support.sandboxes import supported
 
@@ -54,7 +63,7 @@ def _tree(path: Path) -> dict[str, str]:
 
 
 def _gone(mark: str) -> bool:
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE_S
     while running(mark):
         if time.monotonic() > until:
             return False
@@ -88,7 +97,7 @@ def test_a_hostile_script_changes_nothing_outside(confined: Performance, outside
     assert ending.status == "done"
     assert _tree(outside) == before
     assert not Path("/etc/coilclaw-was-here").exists()
-    assert not Path("/root/coilclaw-was-here").exists()
+    assert os.geteuid() != 0 or not Path("/root/coilclaw-was-here").exists()
     assert [part.exit_code for part in parts[:6]] == [1] * 6
     assert [part.files for part in parts[:6]] == [()] * 6
     assert "key" not in parts[7].output.replace(str(secret / "key"), "")
@@ -343,15 +352,22 @@ def test_a_crash_is_no_end(confined: Performance) -> None:
 
 def test_the_time_of_the_budget_ends_a_turn(stage: Performance) -> None:
     mark = marker()
-    for action in ({"sleep_s": 4000}, {"shell": f"trap '' TERM; sleep {mark} & sleep {mark}"}):
+    sleeps = {"sleep_s": 4000}
+    waits = {"shell": f"trap '' TERM; sleep {mark} & sleep {mark}"}
+
+    def attempt(wall_s: float, action: Mapping[str, Any]) -> list[str]:
         began = time.monotonic()
         parts, ending = stage.perform(
             scripted([{"text": "a"}, action, {"text": "b"}]),
-            stage.assignment(budget=Budget(wall_s=0.5)),
+            stage.assignment(budget=Budget(wall_s=wall_s)),
         )
-        assert [part.text for part in parts] == ["a"]
-        assert (ending.status, ending.reason) == ("exhausted", "the time of 0.5 s is used up")
-        assert time.monotonic() - began < 8
+        reason = f"the time of {wall_s:g} s is used up"
+        assert (ending.status, ending.reason) == ("exhausted", reason)
+        assert time.monotonic() - began < wall_s + PATIENCE_S
+        return [part.text for part in parts]
+
+    assert given_time(0.5, lambda wall_s: attempt(wall_s, sleeps), bool) == ["a"]
+    assert given_time(0.5, lambda wall_s: attempt(wall_s, waits), bool) == ["a"]
     assert _gone(mark)
 
 
@@ -369,8 +385,11 @@ def test_the_number_of_parts_of_the_budget_ends_a_turn(stage: Performance) -> No
 
 
 def test_a_command_has_a_time_limit_of_its_own(stage: Performance) -> None:
-    parts, ending = stage.perform(
-        scripted([{"shell": "echo begun; sleep 4000"}, {"text": "on"}], command_timeout_s=0.3)
+    turn: list[Mapping[str, Any]] = [{"shell": "echo begun; sleep 4000"}, {"text": "on"}]
+    parts, ending = given_time(
+        0.3,
+        lambda seconds: stage.perform(scripted(turn, command_timeout_s=seconds)),
+        lambda done: done[0][0].output,
     )
     assert (parts[0].output, parts[0].exit_code) == ("begun\n", 124)
     assert (parts[1].text, ending.status) == ("on", "done")
@@ -380,9 +399,12 @@ def test_cancelling_ends_it(confined: Performance, tmp_path: Path) -> None:
     mark = marker()
     for action in ({"sleep_s": 4000}, {"shell": f"echo > begun; sleep {mark}"}):
         timer = threading.Timer(0.4, confined.cancel.cancel, ("enough",))
+        runner = scripted([{"text": "a"}, action, {"text": "b"}])
+        performance = runner.perform(confined.assignment(), confined.means())
+        assert next(performance).text == "a"
         timer.start()
-        parts, ending = confined.perform(scripted([{"text": "a"}, action, {"text": "b"}]))
-        assert [part.text for part in parts] == ["a"]
+        parts, ending = finish(performance)
+        assert parts == []
         assert (ending.status, ending.reason) == ("aborted", "cancelled: enough")
         timer.join()
         confined.cancel = type(confined.cancel)()
@@ -477,5 +499,5 @@ def test_many_at_once_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert [each.files() for each in stages] == [{"a": f"{n}\n"} for n in range(6)]

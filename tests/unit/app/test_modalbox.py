@@ -31,8 +31,10 @@ from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped
 from coilclaw.trajectory.plan import Plan
 from coilclaw.workspace.cancel import Cancellation
 from tests.support import modalstandin as standin
+from tests.support.children import PATIENCE_S
 from tests.support.modalstandin import World
 from tests.support.repository import PACKAGE, ROOT
+from tests.support.sandboxes import UNCOVERED
 
 ID = "far-away"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIA-SAYS-WHO", "AWS_SECRET_ACCESS_KEY": "s3cr3t/of+the/bucket"}
@@ -53,7 +55,7 @@ SLOW = 'echo begun; trap "echo told; exit 3" TERM; while :; do sleep 0.05; done'
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     # Not below /tmp, which the sandbox of a real recording covers.
-    place = Path(tempfile.mkdtemp(dir="/srv" if os.access("/srv", os.W_OK) else None))
+    place = Path(tempfile.mkdtemp(dir=UNCOVERED))
     made = World(place / "remote", place / "programs")
     made.root.mkdir()
     made.programs.mkdir()
@@ -399,10 +401,10 @@ class _signals_when:  # noqa: N801 - used like a function
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
 
     def _watch(self, said: list[tuple[str, str]], lines: tuple[str, ...]) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         for line in lines:
             while (line, "out") not in said and time.monotonic() < deadline:
                 time.sleep(0.02)
@@ -445,7 +447,7 @@ def test_a_detached_recording_goes_on_by_itself(world: World) -> None:
     assert world.of("terminate") == []
     assert world.of("detach") == [{}]
     assert [given["secrets"][0].values for given in world.of("create")] == [KEYS]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not (world.root / "went-on").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert (world.root / "went-on").read_text() == f"{KEYS['AWS_ACCESS_KEY_ID']}\n"

@@ -453,6 +453,7 @@ def test_the_number_of_json_texts_that_are_no_deliveries_is_bounded(stray: str) 
     assert caught.value.rule == "answer.bounds"
 
 
+@pytest.mark.slow
 def test_the_number_of_lines_that_could_begin_a_block_is_bounded() -> None:
     assert segments.split("```\n" * 250_000) == ()
     with pytest.raises(AnswerError) as caught:

@@ -22,6 +22,7 @@ from coilclaw.config.load import load
 from coilclaw.config.values import Config
 from coilclaw.providers.settings import ProviderSettings
 from coilclaw.security.autonomy import Autonomy
+from tests.support.children import PATIENCE_S
 from tests.support.rawserver import response, serving
 from tests.unit.cli.setting_up import World
 
@@ -201,10 +202,10 @@ class Terminal:
 
     def finish(self) -> int:
         self._until(None)
-        return self.process.wait(20)
+        return self.process.wait(PATIENCE_S)
 
     def _until(self, text: str | None) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE_S
         while text is None or text not in self.seen[self.read :]:
             ready, _, _ = select.select([self.descriptor], [], [], end - time.monotonic())
             assert ready, f"waited for {text!r}, saw {self.seen!r}"

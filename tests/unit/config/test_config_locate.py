@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from coilclaw.config.locate import lines_of
+from tests.support.children import PATIENCE_S
 
 TEXT = '''\
 # a = 1
@@ -89,7 +90,8 @@ def test_a_text_that_is_no_toml_tells_only_what_stands_before() -> None:
 
 
 def test_the_search_is_linear() -> None:
-    text = "".join(f"[t{n}]\nk = ['a', 'b', {{ c = 1 }}]\n" for n in range(3000))
+    text = "".join(f"[t{n}]\nk = ['a', 'b', {{ c = 1 }}]\n" for n in range(60_000))
     begin = time.process_time()
-    assert len(lines_of(text)) == 3000 * 6
-    assert time.process_time() - begin < 2
+    assert len(lines_of(text)) == 60_000 * 6
+    # Counting the lines from the beginning for each key takes minutes.
+    assert time.process_time() - begin < PATIENCE_S

@@ -97,7 +97,7 @@ def _outcome(program: Any, place: Path, *flags: str) -> str | None:
     ran = subprocess.run(
         [str(output)],
         capture_output=True,
-        timeout=15,
+        timeout=60,
         check=False,
         env={"ASAN_OPTIONS": "detect_leaks=0"},
     )

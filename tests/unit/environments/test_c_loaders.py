@@ -324,6 +324,7 @@ def test_our_own_list_has_a_reason_for_each() -> None:
 # the real ones, where they are
 
 
+@pytest.mark.full
 def test_the_real_wacct() -> None:
     folder = wacct.found(real_fixtures())
     if folder is None:
@@ -332,6 +333,7 @@ def test_the_real_wacct() -> None:
     assert (len(made), sum(program.rejected for program in made)) == (1559, 692)
 
 
+@pytest.mark.full
 def test_the_real_c_testsuite() -> None:
     folder = ctestsuite.found(real_fixtures())
     if folder is None:
@@ -339,6 +341,7 @@ def test_the_real_c_testsuite() -> None:
     assert len(ctestsuite.programs(folder)) == 220
 
 
+@pytest.mark.full
 def test_the_real_torture() -> None:
     folder = torture.found(real_fixtures())
     if folder is None:

@@ -23,6 +23,7 @@ from coilclaw.environments.slots import Slot
 from coilclaw.errors import EnvironmentFault, ProcessFault
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import SandboxSupport, probe
+from tests.support.children import PATIENCE_S, given_time
 
 TOOL = Path("/usr/bin/sort")
 OTHER = Path("/usr/bin/cut")
@@ -53,7 +54,9 @@ def scope(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Scope
 
 def _entered(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Scope]:
     (tmp_path / "session").mkdir()
-    scope = Scope(tmp_path / "session", slot.case, slot.temporary, support, 60, slot=slot)
+    scope = Scope(
+        tmp_path / "session", slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot
+    )
     with entered(scope):
         yield scope
 
@@ -63,7 +66,7 @@ def way(request: pytest.FixtureRequest, scope: Scope) -> Way:
     """Run in a sandbox of its own, or in the one of the slot."""
     assert scope.slot is not None
 
-    def started(command: str, *, stdin: bytes = b"", timeout_s: float = 20.0) -> RunResult:
+    def started(command: str, *, stdin: bytes = b"", timeout_s: float = PATIENCE_S) -> RunResult:
         shared = request.param == "shared"
         without = (TOOL, OTHER)
         return run(command, stdin=stdin, timeout_s=timeout_s, without=without, shared=shared)
@@ -210,14 +213,14 @@ def test_with_bubblewrap_it_is_known(scope: Scope) -> None:
 # A sandbox that programs share
 
 
-in_box = partial(run, shared=True)
+in_box = partial(run, shared=True, timeout_s=10 * PATIENCE_S)
 
 
 def test_nothing_outlives_a_program_in_the_box(scope: Scope) -> None:
     began = time.monotonic()
-    done = in_box("sleep 70 & (setsid nohup sleep 71 >/dev/null 2>&1 &); echo out; exit 5")
+    done = in_box("sleep 700 & (setsid nohup sleep 701 >/dev/null 2>&1 &); echo out; exit 5")
     assert (done.exit_code, done.stdout) == (5, "out\n")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < PATIENCE_S
     left = in_box("for f in /proc/[0-9]*/comm; do cat $f; done 2>/dev/null").stdout.split()
     assert "sleep" not in left
 
@@ -227,9 +230,9 @@ def test_nothing_outlives_a_program_in_the_box(scope: Scope) -> None:
     [
         ("exit 3", 3, None),
         ("kill -SEGV $$", 139, signal.SIGSEGV),
-        ("kill -TERM 0; sleep 5", 143, signal.SIGTERM),
+        ("kill -TERM 0; sleep 700", 143, signal.SIGTERM),
         ("kill -KILL -1", None, signal.SIGKILL),
-        ("kill -KILL $PPID; sleep 5", None, signal.SIGKILL),
+        ("kill -KILL $PPID; sleep 700", None, signal.SIGKILL),
         ("echo 1 0 > /proc/$PPID/fd/1; exit 4", None, signal.SIGKILL),
     ],
 )
@@ -262,7 +265,7 @@ def test_a_box_ends_with_whoever_put_it_up(scope: Scope, tmp_path: Path) -> None
     child = os.fork()
     if child == 0:
         try:
-            in_box(f"sleep {marker} & exec sleep {marker}", timeout_s=50)
+            in_box(f"sleep {marker} & exec sleep {marker}", timeout_s=10 * PATIENCE_S)
         finally:
             os._exit(0)
     assert _eventually(lambda: len(_running(marker)) >= 2)
@@ -285,7 +288,7 @@ def _running(marker: str) -> list[int]:
 
 
 def _eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE_S
     while not holds():
         if time.monotonic() > until:
             return False
@@ -294,7 +297,12 @@ def _eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_time_is_up_in_the_box(scope: Scope) -> None:
-    done = in_box("echo begun; kill -STOP $PPID; sleep 70", timeout_s=0.5)
+    command = "echo begun; kill -STOP $PPID; sleep 700"
+    done = given_time(
+        0.5,
+        lambda timeout_s: in_box(command, timeout_s=timeout_s),
+        lambda done: done.stdout,
+    )
     assert (done.stdout, done.exit_code, done.timed_out) == ("begun\n", None, True)
     assert in_box("exit 9").exit_code == 9
 
@@ -302,14 +310,14 @@ def test_time_is_up_in_the_box(scope: Scope) -> None:
 def test_the_time_of_the_case_is_up(tmp_path: Path, scope: Scope) -> None:
     scope.timeout_s = time.monotonic() - scope.began + 0.4
     with pytest.raises(ScopeOver):
-        in_box("sleep 70")
+        in_box("sleep 700")
 
 
 def test_a_cancelled_case_ends_in_the_box(scope: Scope) -> None:
     scope.cancel = Cancellation()
     scope.cancel.cancel("no more")
     with pytest.raises(ScopeOver):
-        in_box("sleep 70")
+        in_box("sleep 700")
 
 
 def test_output_is_bounded_and_input_is_given(scope: Scope) -> None:
@@ -364,7 +372,9 @@ def test_what_is_hard_to_take_away_is_not_left_to_the_next_case(
     empty = in_box(FOUND).stdout
     assert in_box(LEFT).exit_code == 0
     assert in_box(FOUND).stdout != empty
-    with entered(Scope(scope.session, slot.case, slot.temporary, support, 60, slot=slot)):
+    with entered(
+        Scope(scope.session, slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot)
+    ):
         assert in_box(FOUND).stdout == empty
         assert in_box(LEFT).exit_code == 0
         anew()

@@ -15,10 +15,9 @@ import pytest
 from coilclaw.environments import catalogue
 from coilclaw.environments.judging import Judge
 from coilclaw.workspace.sandbox import SandboxSupport, probe
+from tests.support.children import PATIENCE_S
 from tests.support.environments import submit, write_environment
 from tests.support.scale import scaled
-
-PATIENCE_S = 20.0
 
 
 def _in_a_child(act: Callable[[], object]) -> int:

@@ -159,17 +159,20 @@ def test_an_absolute_link_is_named_with_the_reason(tmp_path: Path) -> None:
     assert caught.value.message == "'bin/sh' in the upload is a link to an absolute path"
 
 
+WHOLE = gzip.compress(tar(("a", b"x")), mtime=0)
+
+
 @pytest.mark.parametrize(
     "packed",
     [
-        b"",
-        b"no gzip",
-        tar(("a", b"x")),
-        gzip.compress(tar(("a", b"x")))[:-1],
-        gzip.compress(tar(("a", b"x")))[:-9],
-        gzip.compress(tar(("a", b"x")))[:20],
-        gzip.compress(tar(("a", b"x"))) + b"behind it",
-        gzip.compress(tar(("a", b"x")))[:-8] + b"\0" * 8,
+        pytest.param(b"", id="empty"),
+        pytest.param(b"no gzip", id="text"),
+        pytest.param(tar(("a", b"x")), id="not packed"),
+        pytest.param(WHOLE[:-1], id="cut by one"),
+        pytest.param(WHOLE[:-9], id="without its end"),
+        pytest.param(WHOLE[:20], id="only its head"),
+        pytest.param(WHOLE + b"behind it", id="with more behind it"),
+        pytest.param(WHOLE[:-8] + b"\0" * 8, id="wrong sum"),
     ],
 )
 def test_what_is_no_whole_gzip_is_refused(tmp_path: Path, packed: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from coilclaw.errors import EnvironmentFault
 from coilclaw.fleet.pool import Finished, perform, processors
+from tests.support.children import PATIENCE_S
 
 
 def test_an_error_of_ours_is_an_outcome_and_the_others_go_on() -> None:
@@ -56,7 +57,7 @@ def test_never_more_than_the_workers_at_once_and_as_many_as_they_are() -> None:
         with guard:
             now += 1
             most = max(most, now)
-        together.wait(timeout=30)
+        together.wait(timeout=PATIENCE_S)
         with guard:
             now -= 1
         return job
@@ -72,7 +73,7 @@ def test_closing_it_stops_those_under_way_and_begins_no_other() -> None:
     def work(job: int) -> int:
         begun.append(job)
         if job:
-            assert stopped.wait(timeout=30)
+            assert stopped.wait(timeout=PATIENCE_S)
         return job
 
     going = perform(range(100), work, workers=2, stop=stopped.set)

@@ -29,6 +29,7 @@ from coilclaw.gateway.sse import EventStream, frame
 from coilclaw.gateway.table import table
 from coilclaw.runtime.handle import TurnOutcome
 from coilclaw.tools.schema import Validators
+from tests.support.children import PATIENCE_S
 
 
 def test_the_token_is_made_once_private_and_long(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_a_stream_ends_with_its_mailbox_and_when_its_client_goes() -> None:
         mailbox.put(1)
         if not leave:
             mailbox.put_last(2)
-        await asyncio.wait_for(EventStream(mailbox, frames)({}, receive, send), 5)
+        await asyncio.wait_for(EventStream(mailbox, frames)({}, receive, send), PATIENCE_S)
         assert mailbox.closed
         return sent
 

@@ -13,6 +13,7 @@ from coilclaw.gateway.agent import Agent, Finished
 from coilclaw.gateway.metrics import Metrics
 from coilclaw.gateway.turns import Job, Turns
 from coilclaw.runtime.handle import TurnOutcome
+from tests.support.children import PATIENCE_S
 
 
 class _Memory:
@@ -38,7 +39,7 @@ class _Fake:
             self.crossed |= conversation_id in self.together
             self.together.add(conversation_id)
             self.most = max(self.most, len(self.together))
-        assert self.go.wait(10)
+        assert self.go.wait(PATIENCE_S)
         with self._mutex:
             self.together.discard(conversation_id)
         if message == "fails":
@@ -63,7 +64,7 @@ class _Results:
 
     def wait(self, number: int) -> list[Any]:
         for _ in range(number):
-            assert self._arrived.acquire(timeout=10)
+            assert self._arrived.acquire(timeout=PATIENCE_S)
         return [one.outcome.text if isinstance(one, Finished) else one.rule for one in self.all]
 
 
@@ -87,7 +88,7 @@ def test_a_conversation_has_one_turn_at_a_time_in_order_and_others_go_on_beside(
     assert not fake.crossed
     for name in ("a", "b", "c"):
         assert [text for who, text in fake.began if who == name] == [str(n) for n in range(20)]
-    assert turns.drained(5)
+    assert turns.drained(PATIENCE_S)
     assert (turns.running, turns.waiting, turns.busy("a")) == (0, 0, False)
     assert "coilclaw_turns_total 60" in metrics.text({})
 
@@ -133,7 +134,7 @@ def test_a_closed_desk_takes_nothing_and_what_waits_is_told() -> None:
     assert not turns.drained(0.05)
     fake.go.set()
     assert results.wait(2) == ["runs", "gateway.stopping"]
-    assert turns.drained(5)
+    assert turns.drained(PATIENCE_S)
     assert [text for _, text in fake.began] == ["runs"]
 
 

@@ -16,6 +16,7 @@ from coilclaw.errors import UsageError
 from coilclaw.gateway import runfeed
 from coilclaw.gateway.runfeed import RunStream
 from coilclaw.gateway.runkeeper import RunKeeper
+from tests.support.children import PATIENCE_S
 
 
 @dataclass
@@ -87,7 +88,7 @@ def _stream(kept: Kept, since: int, closing: asyncio.Event) -> RunStream:
 def _run(kept: Kept, client: Client, since: int = 0, closing: asyncio.Event | None = None) -> None:
     async def follow() -> None:
         stream = _stream(kept, since, closing or asyncio.Event())
-        await asyncio.wait_for(stream({}, client.receive, client.send), 10)
+        await asyncio.wait_for(stream({}, client.receive, client.send), PATIENCE_S)
 
     asyncio.run(follow())
 
@@ -196,7 +197,7 @@ def test_whether_a_run_goes_on_is_not_asked_without_a_pause(
         while kept.asked < 3:
             await asyncio.sleep(0.001)
         client.gone.set()
-        await asyncio.wait_for(stream, 10)
+        await asyncio.wait_for(stream, PATIENCE_S)
 
     began = time.monotonic()
     asyncio.run(follow())

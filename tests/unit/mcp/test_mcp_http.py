@@ -31,6 +31,7 @@ from coilclaw.mcp.connection import McpConnection, Terms
 from coilclaw.mcp.offering import RECEIPT_KEY
 from coilclaw.mcp.settings import McpServer
 from coilclaw.workspace.process import Cancellation
+from tests.support.children import PATIENCE_S
 
 TOKEN = "canary-token-of-the-test"
 
@@ -68,7 +69,7 @@ class Seen:
         @calculator.tool()
         async def hang() -> str:
             """Never answer."""
-            await asyncio.sleep(100)
+            await asyncio.sleep(1000)
             return ""
 
         self.app = calculator.streamable_http_app()
@@ -79,7 +80,7 @@ class Seen:
         await self.app(scope, receive, send)
 
 
-def terms(timeout_s: float = 10, **environ: str) -> Terms:
+def terms(timeout_s: float = PATIENCE_S, **environ: str) -> Terms:
     return Terms(None, environ, timeout_s, Cancellation())
 
 
@@ -139,7 +140,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_next_one_works() -> None
         with pytest.raises(EnvironmentFault) as raised:
             connection.call("hang", {}, pinned=tools["hang"].sha256, terms=terms(0.5))
         assert raised.value.rule == "mcp.timeout"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < PATIENCE_S
         pinned = tools["add"].sha256
         answer = connection.call("add", {"a": 1, "b": 1}, pinned=pinned, terms=terms())
         assert answer.text == "2"
@@ -182,7 +183,7 @@ def _answering(response: Response) -> Starlette:
 )
 def test_what_is_no_server_of_the_protocol_is_a_failure(response: Response) -> None:
     with served(_answering(response)) as address:
-        server = McpServer("calc", url=f"{address}/mcp", start_timeout_s=5)
+        server = McpServer("calc", url=f"{address}/mcp", start_timeout_s=PATIENCE_S)
         with connected(server) as connection, pytest.raises(EnvironmentFault) as raised:
             connection.listing(terms())
     assert raised.value.rule == "mcp.connection"
@@ -334,7 +335,7 @@ def test_a_client_that_gives_up_ends_the_call(mode: str) -> None:
             task = asyncio.create_task(session.call_tool("wait", {}))
             await asyncio.to_thread(calls.waiting.wait)
             task.cancel()
-            assert await asyncio.to_thread(calls.cancelled.wait, 5)
+            assert await asyncio.to_thread(calls.cancelled.wait, PATIENCE_S)
 
     with served(gateway(calls)) as address:
         asyncio.run(client(address))
@@ -357,14 +358,14 @@ def test_the_end_of_the_server_ends_what_still_runs() -> None:
     with served(gateway(calls)) as address:
         thread = threading.Thread(target=run, args=(address,))
         thread.start()
-        assert calls.waiting.wait(5)
-    assert calls.cancelled.wait(5)
+        assert calls.waiting.wait(PATIENCE_S)
+    assert calls.cancelled.wait(PATIENCE_S)
     thread.join()
     assert failed
 
 
 def test_a_body_that_is_too_large_is_not_taken() -> None:
-    with served(gateway(Calls())) as address, httpx2.Client() as client:
+    with served(gateway(Calls())) as address, httpx2.Client(timeout=PATIENCE_S) as client:
         response = client.post(
             f"{address}/mcp",
             content=b"x" * (5 * 2**20),

@@ -28,6 +28,7 @@ from coilclaw.mcp.pins import Pins, ServerPins
 from coilclaw.mcp.settings import McpServer, identity
 from coilclaw.runtime.approvals import Desk
 from tests.support.agents import AgentHome
+from tests.support.children import PATIENCE_S
 
 PYTHON = os.path.realpath(sys.executable)
 """The interpreter itself: a checkout may lie below /tmp, which a sandbox covers."""
@@ -159,7 +160,7 @@ def test_the_emergency_stop_ends_a_foreign_call_at_once(agent: AgentHome) -> Non
         began = time.monotonic()
         runtime.guard.estop.trigger("test")
         thread.join()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < PATIENCE_S
         assert results[0].error == "stopped: the emergency stop is set"
     records = agent.records()
     assert [(r["tool"], r["status"]) for r in records] == [

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from coilclaw.modelserver.server import ModelServer
+from tests.support.children import PATIENCE_S
 
 DIALECTS = ("chat", "responses", "messages", "gemini")
 MODES = (False, True)
-TIMEOUT_S = 20
 
 Json = Any
 
@@ -107,7 +107,7 @@ class Question:
 def connect(server: ModelServer) -> http.client.HTTPConnection:
     parts = urlsplit(server.url)
     assert parts.hostname is not None
-    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_S)
 
 
 def ask(server: ModelServer, question: Question, *, prefix: str = "") -> Got:
@@ -419,7 +419,7 @@ _STREAM_READERS = {
 def dial(server: ModelServer) -> socket.socket:
     """Return a plain connection to the server."""
     parts = urlsplit(server.url)
-    return socket.create_connection((parts.hostname, parts.port or 0), timeout=TIMEOUT_S)
+    return socket.create_connection((parts.hostname, parts.port or 0), timeout=PATIENCE_S)
 
 
 def raw_request(question: Question, *, version: str = "1.1", headers: str = "") -> bytes:

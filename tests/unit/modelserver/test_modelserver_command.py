@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.children import PATIENCE_S
 from tests.unit.modelserver.asking import Question, raw_request
-
-WAIT_S = 20
 
 
 def argv(script: Path, *more: str) -> list[str]:
@@ -33,7 +32,7 @@ def write(folder: Path, script: object) -> Path:
 
 def run(script: Path, *more: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        argv(script, *more), capture_output=True, text=True, timeout=WAIT_S, check=False
+        argv(script, *more), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -54,7 +53,7 @@ def running(script: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], s
 
 def post(url: str, question: Question) -> socket.socket:
     parts = urlsplit(url)
-    client = socket.create_connection((parts.hostname, parts.port or 0), timeout=WAIT_S)
+    client = socket.create_connection((parts.hostname, parts.port or 0), timeout=PATIENCE_S)
     client.sendall(raw_request(question, headers="connection: close\r\n"))
     return client
 
@@ -72,7 +71,7 @@ def test_it_serves_until_it_is_told_to_end(tmp_path: Path, number: int) -> None:
             while log.read_text().count("\n") < 2:
                 os.sched_yield()
             process.send_signal(number)
-            out, err = process.communicate(timeout=WAIT_S)
+            out, err = process.communicate(timeout=PATIENCE_S)
             assert client.recv(1) == b""
     assert (process.returncode, out, err) == (0, "", "stopped\n")
     assert [json.loads(line)["answer"] for line in log.read_text().splitlines()] == ["$[1]", "$[0]"]

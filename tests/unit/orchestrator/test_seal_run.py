@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import stat
 import time
@@ -25,6 +24,7 @@ from coilclaw.orchestrator.completing import complete
 from coilclaw.orchestrator.seal import seal
 from coilclaw.orchestrator.verifying import verify
 from coilclaw.storage import signing
+from coilclaw.workspace.removal import remove_tree
 from tests.support.bundles import KEY, TASK, World, picture, sealed
 from tests.support.scale import scaled
 from tests.unit.storage.worlds import fork, reap
@@ -303,7 +303,7 @@ def test_killed_at_any_instant_it_is_sealed_to_the_same_result(
         assert again.seal() == expected
         report = verify(world.directory, key_path=world.key_path)
         assert report.errors == ()
-        shutil.rmtree(world.root)
+        remove_tree(world.root)
     assert -signal.SIGKILL in endings
 
 

@@ -23,6 +23,7 @@ from coilclaw.orchestrator.bundle import json_bytes
 from coilclaw.orchestrator.seal import key_id, keyed_seal, root_hash
 from coilclaw.orchestrator.verifying import verify
 from coilclaw.storage import signing
+from coilclaw.workspace.removal import remove_tree
 from tests.support.bundles import World, picture
 from tests.support.scale import scaled
 
@@ -148,7 +149,7 @@ def add_folder(scene: Scene) -> object:
 def remove_folder(scene: Scene) -> object:
     names = [d for d in bundletree.listing(scene.root).directories if d]
     path = scene.root / scene.chance.choice(names)
-    shutil.rmtree(path)
+    remove_tree(path)
     return path
 
 
@@ -223,7 +224,7 @@ def take_sealed_set(scene: Scene) -> object:
 
 
 def take_everything(scene: Scene) -> object:
-    shutil.rmtree(scene.root)
+    remove_tree(scene.root)
     shutil.copytree(scene.other, scene.root)
     return "another run"
 
@@ -414,7 +415,7 @@ def test_no_tampering_passes(worlds: tuple[World, World], tmp_path: Path) -> Non
         what = TAMPERS[name](Scene(place, other.directory, chance))
         report = verify(place, key_path=one.key_path, run_id=one.run_id)
         assert report.status == "fail", (number, name, what)
-        shutil.rmtree(place.parent)
+        remove_tree(place.parent)
 
 
 def test_a_copy_that_nobody_touched_passes(worlds: tuple[World, World], tmp_path: Path) -> None:

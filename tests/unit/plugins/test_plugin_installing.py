@@ -22,6 +22,7 @@ from coilclaw.plugins.installing import approve, enable, install, remove
 from coilclaw.plugins.manifest import parse
 from coilclaw.plugins.pins import Pin, PinnedFile
 from coilclaw.plugins.store import Difference, Installed, Store
+from tests.support.children import PATIENCE_S
 from tests.support.pluginworld import SAYS_OK, make, manifest
 from tests.support.scale import scaled
 
@@ -292,7 +293,10 @@ def test_what_killed_processes_left_is_swept(store: Store, source: Path) -> None
     assert os.listdir(store.folder) == []
 
 
-def test_a_program_is_run_only_when_nobody_writes_it(tmp_path: Path) -> None:
+def test_a_program_is_run_only_when_nobody_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "SETTLE_S", 10 * PATIENCE_S)
     path = tmp_path / "run"
     path.write_text(SAYS_OK)
     staging.settle(path)
@@ -301,7 +305,7 @@ def test_a_program_is_run_only_when_nobody_writes_it(tmp_path: Path) -> None:
     threading.Timer(0.2, writer.close).start()
     staging.settle(path)
     assert writer.closed
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def _killed(work: Callable[[], object], after_s: float | None) -> None:

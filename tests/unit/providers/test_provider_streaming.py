@@ -38,6 +38,7 @@ from coilclaw.providers.retry import Retrying, RetryPolicy
 from coilclaw.providers.router import Router
 from coilclaw.providers.streaming import ask
 from coilclaw.providers.wire import Wire
+from tests.support.children import PATIENCE_S
 from tests.support.rawserver import response, serving
 
 REQUEST = ChatRequest(
@@ -151,8 +152,9 @@ def test_every_fault_of_a_stream_is_an_error_of_its_kind(
     kind: str, fault: dict[str, object], error: type[ProviderError]
 ) -> None:
     answer = fault if "status" in fault else {"text": LONG, **fault}
+    timeout_s = 0.5 if error is ProviderTimeout else PATIENCE_S
     with pytest.raises(ProviderError) as caught:
-        streamed(kind, answer, timeout_s=0.5, max_response_bytes=2**20)
+        streamed(kind, answer, timeout_s=timeout_s, max_response_bytes=2**20)
     assert type(caught.value) is error
 
 

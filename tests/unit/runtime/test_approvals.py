@@ -16,6 +16,7 @@ from coilclaw.runtime.approvals import HASH_FIELD, MAX_TEXT_CHARS, NAME, Approva
 from coilclaw.runtime.identity import this_process
 from coilclaw.storage.verify import verify
 from coilclaw.workspace.process import Cancellation
+from tests.support.children import PATIENCE_S
 
 SOP = Question("sop", "sop-1", "a run", "digest-1", detail=("line",))
 TOOL = Question("tool", "conv-1", "a call", "digest-2", tool="shell", arguments="{}")
@@ -196,7 +197,7 @@ def test_waiting_hears_a_yes_from_elsewhere(desk: Desk, tmp_path: Path) -> None:
     other = Desk(tmp_path / "home", Clock())
     timer = threading.Timer(0.05, lambda: other.answer(name, approved=True, by="me"))
     timer.start()
-    assert desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=30)
+    assert desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=PATIENCE_S)
     assert desk.find(name).state == "used"
 
 
@@ -211,7 +212,7 @@ def test_waiting_for_anything_else_is_a_no(desk: Desk, happens: str, state: str)
         desk.answer(name, approved=False, by="me")
     elif happens == "cancelled":
         cancel.cancel("test")
-    timeout_s = 0.05 if happens == "late" else 30
+    timeout_s = 0.05 if happens == "late" else PATIENCE_S
     assert not desk.wait(name, TOOL.digest, cancel=cancel, timeout_s=timeout_s)
     assert desk.find(name).state == state
 
@@ -220,14 +221,14 @@ def test_waiting_ends_when_the_time_of_the_question_is_over(desk: Desk, clock: C
     name = desk.ask(TOOL, expires_s=10)
     timer = threading.Timer(0.05, lambda: clock.later(11))
     timer.start()
-    assert not desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=30)
+    assert not desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=PATIENCE_S)
     assert desk.find(name).state == "expired"
 
 
 def test_waiting_for_another_thing_than_was_asked_is_a_no(desk: Desk) -> None:
     name = desk.ask(TOOL)
     desk.answer(name, approved=True, by="me")
-    assert not desk.wait(name, "another", cancel=Cancellation(), timeout_s=30)
+    assert not desk.wait(name, "another", cancel=Cancellation(), timeout_s=PATIENCE_S)
 
 
 def test_what_no_journal_holds_is_made_to_fit(desk: Desk) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from coilclaw.runtime.estop import Estop
 from coilclaw.workspace.process import Cancellation
+from tests.support.children import PATIENCE_S
 
 
 def is_set(estop: Estop) -> bool:
@@ -42,7 +43,7 @@ def test_whatever_stands_there_means_stop(tmp_path: Path, what: str) -> None:
 def test_watching_cancels_when_it_is_set(tmp_path: Path) -> None:
     estop = Estop.of(tmp_path)
     cancel = Cancellation()
-    with estop.watched(cancel, 60):
+    with estop.watched(cancel, 600):
         assert not cancel.cancelled
         estop.trigger("now")
         _wait(cancel)
@@ -61,7 +62,7 @@ def test_watching_ends_with_its_block(tmp_path: Path) -> None:
 
     before = threading.active_count()
     cancel = Cancellation()
-    with Estop.of(tmp_path).watched(cancel, 60):
+    with Estop.of(tmp_path).watched(cancel, 600):
         pass
     Estop.of(tmp_path).trigger("too late")
     assert not cancel.cancelled
@@ -71,7 +72,7 @@ def test_watching_ends_with_its_block(tmp_path: Path) -> None:
 def _wait(cancel: Cancellation) -> None:
     import time
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not cancel.cancelled and time.monotonic() < deadline:
         time.sleep(0.01)
     assert cancel.cancelled

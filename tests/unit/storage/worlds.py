@@ -12,9 +12,7 @@ from pathlib import Path
 
 from coilclaw.storage.journal import Journal
 from coilclaw.storage.verify import JournalReport, verify
-
-PATIENCE_S = 60
-"""Upper bound of what ought to happen soon, on a busy machine too."""
+from tests.support.children import PATIENCE_S
 
 HASH_FIELD = "receipt_hash"
 ID_FIELD = "id"
@@ -89,7 +87,7 @@ def fork(work: Callable[[], None]) -> int:
     if child:
         return child
     code = 1
-    signal.alarm(PATIENCE_S)  # a child that hangs fails its test
+    signal.alarm(int(PATIENCE_S))  # a child that hangs fails its test
     try:
         work()
         code = 0

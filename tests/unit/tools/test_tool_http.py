@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import socket
 import ssl
-import subprocess
 import threading
 import time
 import zlib
@@ -22,6 +21,8 @@ from coilclaw.tools import webbody
 from coilclaw.tools.contract import ToolLimits
 from coilclaw.tools.webget import Http
 from coilclaw.workspace.process import Cancellation
+from tests.support.certificates import make_certificate
+from tests.support.children import PATIENCE_S
 from tests.support.rawserver import RawServer, drip, response, serving
 from tests.support.toolworld import World, world
 
@@ -299,7 +300,7 @@ def test_an_endless_body_is_cut(here: World) -> None:
     with serving(endless) as server:
         began = time.monotonic()
         told = allowing(here, server).call(Http(), url=server.url)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < PATIENCE_S
     assert told.success
     assert len(told.output.encode()) <= 64 * 2**10
     assert "more than 65536 bytes" in told.output
@@ -308,7 +309,7 @@ def test_an_endless_body_is_cut(here: World) -> None:
 
 def slow_head(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\n")
-    for _ in range(100):
+    for _ in range(12_000):
         connection.sendall(b"x: y\r\n")
         time.sleep(0.05)
 
@@ -325,7 +326,7 @@ def test_a_slow_answer_ends_at_the_time_limit(
         hasty = allowing(here, server).using(limits=ToolLimits(http_timeout_s=0.4))
         began = time.monotonic()
         told = hasty.call(Http(), url=server.url)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < PATIENCE_S
         assert failed(told, "http.timeout")
         assert told.error == "there was no complete answer within 0.4 s"
         assert_no_thread()
@@ -336,15 +337,19 @@ def test_a_slow_resolver_ends_at_the_time_limit_and_nobody_is_asked_later(here: 
     answer = resolving("127.0.0.1")
 
     def resolve(*args: Any, **more: Any) -> Any:
-        over.wait(10)
+        over.wait(10 * PATIENCE_S)
         return answer(*args, **more)
 
     with serving(response(b"too late")) as server:
         port = port_of(server)
         allowed = allowing(here, server, f"a.example:{port}")
         hasty = allowed.using(limits=ToolLimits(http_timeout_s=0.3))
-        told = hasty.call(Http(resolve), url=f"http://a.example:{port}/")
-        over.set()
+        began = time.monotonic()
+        try:
+            told = hasty.call(Http(resolve), url=f"http://a.example:{port}/")
+            assert time.monotonic() - began < PATIENCE_S
+        finally:
+            over.set()
         assert failed(told, "http.timeout")
         assert_no_thread()
         assert server.received == []
@@ -352,9 +357,7 @@ def test_a_slow_resolver_ends_at_the_time_limit_and_nobody_is_asked_later(here: 
 
 
 @pytest.mark.parametrize("answer", [drip, silent])
-def test_a_cancellation_is_noticed_within_a_second(
-    here: World, answer: Callable[[socket.socket], None]
-) -> None:
+def test_a_cancellation_is_noticed(here: World, answer: Callable[[socket.socket], None]) -> None:
     cancel = Cancellation()
     reached = threading.Event()
 
@@ -365,7 +368,7 @@ def test_a_cancellation_is_noticed_within_a_second(
     stopped: list[float] = []
 
     def stop() -> None:
-        reached.wait(10)
+        reached.wait(PATIENCE_S)
         stopped.append(time.monotonic())
         cancel.cancel("the emergency stop is on")
 
@@ -373,7 +376,7 @@ def test_a_cancellation_is_noticed_within_a_second(
         thread = threading.Thread(target=stop)
         thread.start()
         told = allowing(here, server).using(cancel=cancel).call(Http(), url=server.url)
-        assert time.monotonic() - stopped[0] < 1
+        assert time.monotonic() - stopped[0] < PATIENCE_S
         thread.join()
         assert (told.error, told.metadata) == (
             "stopped: the emergency stop is on",
@@ -384,7 +387,7 @@ def test_a_cancellation_is_noticed_within_a_second(
 
 def assert_no_thread() -> None:
     """The thread of the exchange ends soon after nobody waits for it any more."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE_S
     while any(thread.name.startswith("get ") for thread in threading.enumerate()):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -432,13 +435,7 @@ def test_proxies_of_the_environment_are_not_used(
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    argv += ["-nodes", "-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=x"]
-    argv += ["-addext", "subjectAltName=DNS:good.example"]
-    subprocess.run(argv, check=True, capture_output=True)
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"), "good.example")
 
 
 def test_tls_asks_for_and_checks_the_name_at_the_pinned_address(
@@ -475,6 +472,6 @@ def test_tls_asks_for_and_checks_the_name_at_the_pinned_address(
     assert "certificate" in str(wrong.error).lower()
     untrusted = allowed.call(Http(resolving("127.0.0.1")), url=f"https://good.example:{port}/")
     assert failed(untrusted, "http.connection")
-    thread.join(5)
+    thread.join(PATIENCE_S)
     listener.close()
     assert names == ["good.example", "other.example", "good.example"]

@@ -387,7 +387,7 @@ def sleeping(mark: str) -> bool:
     return False
 
 
-def test_a_cancellation_stops_it_within_a_second(here: World) -> None:
+def test_a_cancellation_stops_it(here: World) -> None:
     mark, cancel = marker(), Cancellation()
     prepared = Shell().prepare(
         {"command": f"echo begun; sleep {mark}"}, here.using(cancel=cancel).context
@@ -406,7 +406,7 @@ def test_a_cancellation_stops_it_within_a_second(here: World) -> None:
     told = prepared.perform()
     ended = time.monotonic()
     thread.join()
-    assert ended - seen[0] < 1.0
+    assert ended - seen[0] < PATIENCE_S
     assert (told.error, told.output) == ("stopped: the emergency stop is on", "begun\n")
     assert running(mark) == []
     again = here.using(cancel=cancel).call(Shell(), command="echo never")

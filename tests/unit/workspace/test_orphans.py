@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from coilclaw.workspace import environment, orphans, procfs
+from tests.support.children import PATIENCE_S
 
 
 def _sleeper(tag: str) -> subprocess.Popen[bytes]:
     env = environment.tagged({"PATH": environment.DEFAULT_PATH}, tag)
-    return subprocess.Popen(["sleep", "60"], env=env, start_new_session=True)
+    return subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
 
 
 def _tag_of_the_dead() -> str:
@@ -31,19 +32,23 @@ def _tag_of_the_dead() -> str:
         return file.read().decode()
 
 
+def _wait_for_tag(sleeper: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while procfs.environ(sleeper.pid) is None and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 def test_an_orphan_is_ended_and_what_is_waited_for_is_not() -> None:
     orphan, ours, other = (
         _sleeper(_tag_of_the_dead()),
         _sleeper(environment.new_tag()),
-        subprocess.Popen(["sleep", "60"], start_new_session=True),
+        subprocess.Popen(["sleep", "600"], start_new_session=True),
     )
     try:
-        until = time.monotonic() + 10
-        while procfs.environ(orphan.pid) is None and time.monotonic() < until:
-            time.sleep(0.01)
+        _wait_for_tag(orphan)
         # Somebody else of us may be sweeping at the same time: gone is gone.
         orphans.sweep()
-        assert orphan.wait(10) == -signal.SIGKILL
+        assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
         assert ours.poll() is None
         assert other.poll() is None
     finally:
@@ -56,9 +61,9 @@ def test_a_number_that_was_given_out_again_is_another_process() -> None:
     namespace, pid, started, random = environment.new_tag().split(".")
     orphan = _sleeper(f"{namespace}.{pid}.{int(started) + 1}.{random}")
     try:
-        time.sleep(0.1)
+        _wait_for_tag(orphan)
         orphans.sweep()
-        assert orphan.wait(10) == -signal.SIGKILL
+        assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
     finally:
         orphan.kill()
         orphan.wait()

@@ -13,7 +13,7 @@ import pytest
 from coilclaw.errors import ProcessFault, UsageError
 from coilclaw.workspace import process
 from coilclaw.workspace.environment import DEFAULT_PATH, MAX_NESTED_TAGS
-from tests.support.children import open_fds
+from tests.support.children import PATIENCE_S, open_fds
 
 Starter = Callable[..., Any]
 
@@ -46,7 +46,7 @@ def test_what_is_no_argv_is_refused(
     begin: Starter, tmp_path: Path, argv: Any, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        begin(argv, cwd=tmp_path, timeout_s=5)
+        begin(argv, cwd=tmp_path, timeout_s=PATIENCE_S)
     assert (caught.value.message, caught.value.rule) == (message, "process.argv")
 
 
@@ -68,7 +68,7 @@ def test_the_directory_to_run_in_has_to_be_one(begin: Starter, tmp_path: Path) -
     (tmp_path / "file").touch()
     for cwd in (tmp_path / "missing", tmp_path / "file"):
         with pytest.raises(UsageError) as caught:
-            begin(["true"], cwd=cwd, timeout_s=5)
+            begin(["true"], cwd=cwd, timeout_s=PATIENCE_S)
         assert caught.value.rule == "process.cwd"
 
 
@@ -77,20 +77,22 @@ def test_what_is_no_environment_is_refused(
     begin: Starter, tmp_path: Path, env: dict[str, str]
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        begin(["true"], cwd=tmp_path, timeout_s=5, env=env)
+        begin(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env)
     assert caught.value.rule == "process.env"
 
 
 def test_a_negative_output_limit_is_refused(begin: Starter, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        begin(["true"], cwd=tmp_path, timeout_s=5, limit_bytes=-1)
+        begin(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, limit_bytes=-1)
     assert caught.value.rule == "process.limit"
 
 
 def test_a_program_that_is_missing_is_named(begin: Starter, tmp_path: Path) -> None:
     before = open_fds()
     with pytest.raises(ProcessFault) as caught:
-        begin(["no-such-program"], cwd=tmp_path, timeout_s=5, env={"PATH": "/usr/bin:/bin"})
+        begin(
+            ["no-such-program"], cwd=tmp_path, timeout_s=PATIENCE_S, env={"PATH": "/usr/bin:/bin"}
+        )
     assert (caught.value.message, caught.value.rule, caught.value.hint) == (
         "The program 'no-such-program' was not found.",
         "process.not_found",
@@ -102,20 +104,20 @@ def test_a_program_that_is_missing_is_named(begin: Starter, tmp_path: Path) -> N
 def test_a_program_that_may_not_be_executed_is_named(begin: Starter, tmp_path: Path) -> None:
     plain = script(tmp_path / "plain", mode=0o644)
     with pytest.raises(ProcessFault) as caught:
-        begin([str(plain)], cwd=tmp_path, timeout_s=5)
+        begin([str(plain)], cwd=tmp_path, timeout_s=PATIENCE_S)
     assert (caught.value.message, caught.value.rule) == (
         f"The program {str(plain)!r} is not executable.",
         "process.not_executable",
     )
     with pytest.raises(ProcessFault):
-        begin([str(tmp_path)], cwd=tmp_path, timeout_s=5)
+        begin([str(tmp_path)], cwd=tmp_path, timeout_s=PATIENCE_S)
 
 
 def test_a_program_that_the_kernel_refuses_is_named(begin: Starter, tmp_path: Path) -> None:
     odd = script(tmp_path / "odd", "no interpreter line\n")
     before = open_fds()
     with pytest.raises(ProcessFault) as caught:
-        begin([str(odd)], cwd=tmp_path, timeout_s=5)
+        begin([str(odd)], cwd=tmp_path, timeout_s=PATIENCE_S)
     assert (caught.value.message, caught.value.rule) == (
         f"The program {str(odd)!r} could not be started: Exec format error.",
         "process.start",
@@ -131,9 +133,11 @@ def test_a_program_is_looked_up_in_the_childs_path_only(
     monkeypatch.setenv("PATH", f"{tmp_path / 'ours'}:{DEFAULT_PATH}")
     env = {"PATH": f"{tmp_path / 'theirs'}:/bin"}
     with pytest.raises(ProcessFault):
-        process.run(["prog"], cwd=tmp_path, timeout_s=5, env=env)
-    assert process.run(["tool"], cwd=tmp_path, timeout_s=5, env=env).stdout.data == b"found\n"
-    assert process.run(["prog"], cwd=tmp_path, timeout_s=5).stdout.data == b"found\n"
+        process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env)
+    assert (
+        process.run(["tool"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env).stdout.data == b"found\n"
+    )
+    assert process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S).stdout.data == b"found\n"
 
 
 @pytest.mark.parametrize("path", [".", "", "bin", ":/nowhere", "./bin:bin/"])
@@ -141,13 +145,13 @@ def test_a_program_is_never_taken_from_the_working_directory(tmp_path: Path, pat
     script(tmp_path / "prog")
     script(tmp_path / "bin" / "prog")
     with pytest.raises(ProcessFault) as caught:
-        process.run(["prog"], cwd=tmp_path, timeout_s=5, env={"PATH": path})
+        process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env={"PATH": path})
     assert caught.value.rule == "process.not_found"
 
 
 def test_a_program_with_a_slash_is_taken_from_the_working_directory(tmp_path: Path) -> None:
     script(tmp_path / "bin" / "prog")
-    result = process.run(["bin/prog"], cwd=tmp_path, timeout_s=5, env={})
+    result = process.run(["bin/prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env={})
     assert result.stdout.data == b"found\n"
 
 
@@ -155,23 +159,25 @@ def test_an_unusable_entry_of_the_path_does_not_hide_a_later_one(tmp_path: Path)
     script(tmp_path / "first" / "prog", mode=0o644)
     script(tmp_path / "second" / "prog")
     env = {"PATH": f"{tmp_path / 'first'}:{tmp_path / 'second'}:/bin"}
-    assert process.run(["prog"], cwd=tmp_path, timeout_s=5, env=env).stdout.data == b"found\n"
+    assert (
+        process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env).stdout.data == b"found\n"
+    )
 
 
 def test_arguments_arrive_as_they_were_given(tmp_path: Path) -> None:
     argv: list[str | bytes] = ["printf", "%s|", "a b", "$HOME", "*", "", "é", b"\xff\xfe", ";id"]
-    result = process.run(argv, cwd=tmp_path, timeout_s=5)
+    result = process.run(argv, cwd=tmp_path, timeout_s=PATIENCE_S)
     assert result.stdout.data == "a b|$HOME|*||é|".encode() + b"\xff\xfe|;id|"
     assert result.argv == tuple(argv)
 
 
 def test_it_runs_in_the_directory_named(tmp_path: Path) -> None:
-    result = process.run(["pwd"], cwd=str(tmp_path), timeout_s=5)
+    result = process.run(["pwd"], cwd=str(tmp_path), timeout_s=PATIENCE_S)
     assert result.stdout.text() == f"{tmp_path.resolve()}\n"
 
 
 def environment_of(tmp_path: Path, **kwargs: Any) -> dict[str, str]:
-    result = process.run(["/usr/bin/env", "-0"], cwd=tmp_path, timeout_s=5, **kwargs)
+    result = process.run(["/usr/bin/env", "-0"], cwd=tmp_path, timeout_s=PATIENCE_S, **kwargs)
     pairs = (entry.partition("=") for entry in result.stdout.text().split("\0") if entry)
     return {name: value for name, _, value in pairs}
 
@@ -240,17 +246,24 @@ def test_no_file_descriptor_leaks_into_the_child(tmp_path: Path) -> None:
     fd = os.open(secret, os.O_RDONLY)
     os.set_inheritable(fd, True)
     try:
-        result = process.run(["ls", "/proc/self/fd"], cwd=tmp_path, timeout_s=5)
+        result = process.run(["ls", "/proc/self/fd"], cwd=tmp_path, timeout_s=PATIENCE_S)
         # The last one is the listing itself.
         assert result.stdout.text().split() == ["0", "1", "2", "3"]
-        assert process.run(["cat", f"/proc/self/fd/{fd}"], cwd=tmp_path, timeout_s=5).exit_code == 1
+        assert (
+            process.run(
+                ["cat", f"/proc/self/fd/{fd}"], cwd=tmp_path, timeout_s=PATIENCE_S
+            ).exit_code
+            == 1
+        )
     finally:
         os.close(fd)
 
 
 def test_it_leads_a_session_of_its_own_without_a_terminal(tmp_path: Path) -> None:
     result = process.run(
-        ["sh", "-c", "cut -d' ' -f1,5,6,7 /proc/$$/stat; echo $$"], cwd=tmp_path, timeout_s=5
+        ["sh", "-c", "cut -d' ' -f1,5,6,7 /proc/$$/stat; echo $$"],
+        cwd=tmp_path,
+        timeout_s=PATIENCE_S,
     )
     stat, pid = result.stdout.text().splitlines()
     assert stat.split() == [pid, pid, pid, "0"]

@@ -14,11 +14,19 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.workspace import process
+from coilclaw.workspace import process, supervise
 from coilclaw.workspace.process import ProcessResult
 from coilclaw.workspace.sandbox import SYSTEM_PATHS, Kind, Sandbox, SandboxSupport
-from tests.support.children import PATIENCE_S, PYTHON, marker, open_fds, running, zombies
-from tests.support.sandboxes import supported
+from tests.support.children import (
+    PATIENCE_S,
+    PYTHON,
+    given_time,
+    marker,
+    open_fds,
+    running,
+    zombies,
+)
+from tests.support.sandboxes import copy_bubblewrap, supported
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"], scope="module")
@@ -318,7 +326,7 @@ def test_what_the_child_is_held_to_does_not_hold_us(place: Place) -> None:
     assert privileges() == before
     assert threading.active_count() == threads
     assert not (place.outside / "new").exists()
-    assert process.run(["touch", str(place.outside / "free")], cwd="/", timeout_s=30).ok
+    assert process.run(["touch", str(place.outside / "free")], cwd="/", timeout_s=PATIENCE_S).ok
 
 
 def test_the_exit_code_passes_through(place: Place) -> None:
@@ -353,14 +361,25 @@ def test_the_time_limit_ends_everything_in_it(place: Place) -> None:
         f"trap '' TERM; setsid sleep {mark} & env -i setsid sleep {mark} & echo up; "
         f"sleep {mark}; sleep {mark}"
     )
-    result = place.sh(text, timeout_s=0.5)
+    result = given_time(
+        0.5,
+        lambda timeout_s: place.sh(text, timeout_s=timeout_s),
+        lambda result: result.stdout.data,
+    )
     assert (result.outcome, result.stdout.text(), result.unkillable) == ("timed_out", "up\n", ())
     assert (running(mark), zombies(), open_fds()) == ([], [], before)
 
 
-def test_a_child_that_ends_on_sigterm_may_say_goodbye_in_it(place: Place) -> None:
+def test_a_child_that_ends_on_sigterm_may_say_goodbye_in_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "TERMINATE_GRACE_S", PATIENCE_S)
     text = "trap 'echo bye; exit 9' TERM; sleep 1000 & echo up; wait"
-    result = place.sh(text, timeout_s=0.5)
+    result = given_time(
+        0.5,
+        lambda timeout_s: place.sh(text, timeout_s=timeout_s),
+        lambda result: result.stdout.data,
+    )
     assert (result.outcome, result.stdout.text()) == ("timed_out", "up\nbye\n")
 
 
@@ -438,7 +457,7 @@ kind, root = sys.argv[1], Path(sys.argv[2])
 sandbox = Sandbox(kind, writable=(root / "tree",), hidden=(root / "secrets",))
 text = f"id -u; echo x > mine && cat mine; echo x > {root}/outside/new; cat {root}/secrets/key"
 result = process.run(
-    ["sh", "-c", text], cwd=root / "tree", timeout_s=30, sandbox=sandbox, support=probe()
+    ["sh", "-c", text], cwd=root / "tree", timeout_s=60, sandbox=sandbox, support=probe()
 )
 killed = process.run(
     ["sh", "-c", "trap '' TERM; setsid sleep 1000 & sleep 1000; sleep 1000"],
@@ -455,6 +474,7 @@ def test_it_holds_for_an_ordinary_user(place: Place) -> None:
         path.chmod(0o777)
     source = Path(process.__file__).parents[1]
     shutil.copytree(source, place.root / "coilclaw", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_bubblewrap(place.root)
     user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     result = process.run(
         [*user, "/usr/bin/python3", "-c", ORDINARY, place.kind, str(place.root)],

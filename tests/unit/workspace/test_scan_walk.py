@@ -22,6 +22,7 @@ from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.workspace import scan, spool
 from coilclaw.workspace.snapshot import SnapshotStore
 from coilclaw.workspace.tally import Bounds
+from tests.support.children import PATIENCE_S
 from tests.support.snapshot_trees import Empty, Link, build, git
 
 
@@ -261,7 +262,7 @@ def test_a_file_that_becomes_something_else_is_taken_as_that(
     meddle(monkeypatch, "open", "b", swap)
     before = time.monotonic()
     taken = store.take(root)
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - before < PATIENCE_S
     assert {path: kind for path, kind, _ in store.files(taken.id) if path.startswith("d/b")} == {
         "link": {"d/b": EntryType.SYMLINK},
         "fifo": {"d/b": EntryType.OPAQUE},

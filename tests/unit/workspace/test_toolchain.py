@@ -209,6 +209,7 @@ def test_files_among_the_arguments_show_unless_they_are_hidden(place: Path, tree
     sandbox = Sandbox("bubblewrap", writable=(tree,), hidden=(place / "home",))
     shown = sandbox.showing("/bin/sh", "-e", str(script), str(key), str(place), "/nowhere")
     assert shown.programs == (Path("/bin/sh"), script)
+    assert sandbox.showing("sh", str(script)).programs == (script,)
     result = process.run(
         ["/bin/sh", str(script)],
         cwd=tree,

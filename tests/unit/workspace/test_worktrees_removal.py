@@ -14,6 +14,7 @@ from coilclaw.workspace import process
 from coilclaw.workspace.guard import guarded
 from coilclaw.workspace.owner import Owner
 from coilclaw.workspace.removal import is_remainder, remove_tree
+from tests.support.children import PATIENCE_S
 from tests.support.snapshot_trees import Link, build, contents
 
 NOBODY = 65534
@@ -92,12 +93,12 @@ def test_only_what_a_dead_process_left_is_a_remainder() -> None:
 def test_a_child_that_was_given_the_guard_holds_it(tmp_path: Path) -> None:
     place, door = tmp_path / "guard", tmp_path / "door"
     os.mkfifo(door)
-    with guarded(place, timeout_s=1.0) as guard:
+    with guarded(place, timeout_s=PATIENCE_S) as guard:
         pid = os.fork()
         if pid == 0:
             try:
                 # It is killed while it waits for a program.
-                process.run(["cat", str(door)], cwd="/", timeout_s=60.0, stdin=guard)
+                process.run(["cat", str(door)], cwd="/", timeout_s=10 * PATIENCE_S, stdin=guard)
             finally:
                 os._exit(0)
     until = Path(f"/proc/{pid}/task/{pid}/children")
@@ -108,7 +109,7 @@ def test_a_child_that_was_given_the_guard_holds_it(tmp_path: Path) -> None:
     with pytest.raises(LockTimeout), guarded(place, timeout_s=0.0):
         raise AssertionError("it was free")
     door.write_bytes(b"")  # the program comes to its end
-    with guarded(place, timeout_s=30.0):
+    with guarded(place, timeout_s=PATIENCE_S):
         place.unlink()
     assert not place.exists()
 
