@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The one gate: format, lint, types, import rules, tests. scripts/test.sh [PYTEST ARGUMENTS…]
+# The one gate: format, lint, types, import rules, tests. scripts/test.sh [--fast] [PYTEST ARGUMENTS…]
 #
+# --fast takes the tests of the pure areas alone, with few examples: for use after each edit.
 # COILCLAW_TEST_SCALE=full repeats as often as continuous integration does;
 # COILCLAW_TEST_WORKERS=N sets the number of test processes.
 set -euo pipefail
@@ -10,7 +11,30 @@ self=${BASH_SOURCE[0]}
 # shellcheck source=scripts/bootstrap.sh
 source "${self%/*}/bootstrap.sh"
 
+fast=
+if [[ ${1:-} == --fast ]]; then
+    fast=1
+    shift
+fi
+
+# Programs that tests start, as program:Debian package. Who is root gets them installed.
+ensure_programs() {
+    local pair missing=()
+    for pair in git:git gcc:gcc npm:npm systemctl:systemd setpriv:util-linux "$@"; do
+        type -P "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+    done
+    [[ -e /usr/include/stdio.h ]] || missing+=(libc6-dev)
+    ((${#missing[@]})) || return 0
+    if ((UID == 0)) && type -P apt-get >/dev/null; then
+        say "installing ${missing[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 && return
+    fi
+    say "tests that need one of these are skipped: ${missing[*]}. On Debian: apt-get install ${missing[*]}"
+}
+
 ensure dev
+[[ -n $fast ]] || ensure_programs
 cd -- "$ROOT"
 
 # What the caller's shell happens to hold must not decide a result: a git hook exports where its
@@ -35,17 +59,42 @@ gate() {
     "$@" || failed+=("$name")
 }
 
+check_types() {
+    local place status=0
+    "$python" -m mypy --no-error-summary || status=1
+    for place in environments/*/; do
+        env MYPYPATH="$place" "$python" -m mypy --no-error-summary "$place" || status=1
+    done
+    return "$status"
+}
+
+tests=("$python" -m pytest --numprocesses "${COILCLAW_TEST_WORKERS:-auto}" --maxprocesses 8 --dist worksteal)
+
 gate format "$python" -m ruff format --quiet --check --diff .
 gate lint "$python" -m ruff check --quiet .
-gate types "$python" -m mypy --no-error-summary
-for place in environments/*/; do
-    gate "types of $place" env MYPYPATH="$place" "$python" -m mypy --no-error-summary "$place"
-done
 gate imports "$ENVIRONMENT/bin/lint-imports" --no-logo --cache-dir "$caches/import-linter"
+if [[ -n $fast ]]; then
+    # Types are checked beside the tests: that takes one core.
+    check_types >"$caches/types.txt" 2>&1 &
+    types=$!
+    pure=(answer blocks bundle canonical command contract envelope fence gate gitpatch hosts lines
+        redaction shell structured textedit treepath unified)
+    (($#)) || set -- tests/architecture tests/unit/{changes,contracts,domain,gates,security} \
+        $(printf "tests/properties/test_%s*.py\n" "${pure[@]}")
+    COILCLAW_TEST_SCALE=fast gate tests "${tests[@]}" -m 'not slow' "$@"
+    show_types() {
+        wait "$types" || { cat -- "$caches/types.txt" && return 1; }
+    }
+    gate types show_types
+    ((${#failed[@]})) || exit 0
+    printf 'failed: %s\n' "${failed[*]}" >&2
+    exit 1
+fi
+gate types check_types
 if ((${#failed[@]})); then
     printf 'failed, so no tests were run: %s\n' "${failed[*]}" >&2
     exit 1
 fi
 
 printf '== tests\n'
-"$python" -m pytest --numprocesses "${COILCLAW_TEST_WORKERS:-auto}" --maxprocesses 8 --dist worksteal "$@"
+"${tests[@]}" "$@"
