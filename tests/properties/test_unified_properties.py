@@ -4,7 +4,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coilclaw.changes import unified
@@ -19,6 +19,7 @@ TEXTS = st.tuples(LINES, st.booleans()).map(
 
 
 @settings(max_examples=60, deadline=None)
+@example("\n\n\n\n", "a\n\n\n\n\n\n")
 @given(TEXTS, TEXTS)
 def test_git_applies_what_we_show(old: str, new: str) -> None:
     if old == new or not old:

@@ -121,25 +121,29 @@ def _hunks(change: FileChange) -> Iterator[str]:
         tail += 1
     if head == len(old) == len(new):
         return
-    # Only the middle is compared, with the context that a hunk shows on both of its sides.
-    start = max(0, head - CONTEXT_LINES)
-    keep = min(tail, CONTEXT_LINES)
-    left = old[start : len(old) - tail + keep]
-    right = new[start : len(new) - tail + keep]
+    # Only the middle is compared: matched with the middle, a line of its context could leave a hunk
+    # without context at its end, which git takes for the end of the file.
+    left, right = old[head : len(old) - tail], new[head : len(new) - tail]
     if len(left) > MAX_DIFF_LINES or len(right) > MAX_DIFF_LINES:
         yield from _whole(old, new, head, tail)
         return
     matcher = difflib.SequenceMatcher(None, left, right, autojunk=len(left) > 500)
+    before, after = min(head, CONTEXT_LINES), min(tail, CONTEXT_LINES)
+    middle = ((tag, *(at + head for at in ends)) for tag, *ends in matcher.get_opcodes())
+    ends = (len(old) - tail, len(new) - tail)
+    matcher.opcodes = [  # type: ignore[attr-defined]  # what get_grouped_opcodes groups
+        *([("equal", head - before, head, head - before, head)] if before else []),
+        *middle,
+        *([("equal", ends[0], ends[0] + after, ends[1], ends[1] + after)] if after else []),
+    ]
     for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
-        yield _header(
-            group[0][1] + start, group[-1][2] + start, group[0][3] + start, group[-1][4] + start
-        )
+        yield _header(group[0][1], group[-1][2], group[0][3], group[-1][4])
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
-                yield from _marked(" ", left[i1:i2])
+                yield from _marked(" ", old[i1:i2])
                 continue
-            yield from _marked("-", left[i1:i2])
-            yield from _marked("+", right[j1:j2])
+            yield from _marked("-", old[i1:i2])
+            yield from _marked("+", new[j1:j2])
 
 
 def _whole(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
