@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.errors import ProcessFault
+from coilclaw.workspace import procfs
 
 if TYPE_CHECKING:
     import subprocess
@@ -81,6 +82,7 @@ class Supervision:
             self._terminate()
         leftovers = () if stopped else self._leave_behind()
         unkillable = self._kill() if stopped or leftovers else ()
+        self._wait_for_wardens()
         watch.pump(time.monotonic() + DRAIN_S, lambda: not watch.output_open)
         return self._ending(stopped, leftovers, unkillable)
 
@@ -146,6 +148,16 @@ class Supervision:
             self._pause(min(until - now, pause))
             pause = min(2 * pause, _LOOK_EVERY_S)
         return []
+
+    def _wait_for_wardens(self) -> None:
+        """Wait until the first process of a sandbox has ended, which it does after all others.
+
+        It reports the end of the command before, and while it ends it cannot be told by its tag.
+        """
+        until = time.monotonic() + KILL_BOUND_S
+        for pid in self._wardens() - {self._popen.pid}:
+            while (found := procfs.member(pid)) and not found.ended and time.monotonic() < until:
+                self._pause(_FIRST_LOOK_S)
 
     def _kill(self) -> tuple[int, ...]:
         """Kill the whole family, again and again while it grows; return what does not die."""

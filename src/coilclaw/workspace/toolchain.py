@@ -67,10 +67,12 @@ def rustup() -> str | None:
 
 
 def pythons_of(directory: str) -> list[str]:
-    """Return the interpreters of the virtual environments of a project.
+    """Return the interpreters of the virtual environments of a project, if there is one.
 
     Only what belongs to a Python installation: whoever writes the project chooses the links.
     """
+    if not directory:
+        return []
     return [
         path
         for name in _VIRTUAL_ENVIRONMENTS
@@ -85,8 +87,9 @@ def place(path: str) -> str | None:
     That is its prefix: ``bin`` alone is of no use. ``None`` for a directory that other things
     share, such as a home or /tmp; a program there is shown by itself.
     """
-    real = os.path.realpath(path)
-    directory = real if os.path.isdir(real) else os.path.dirname(real)
+    whole = os.path.isdir(path)
+    # Of a link, its own directory: what it leads to has a place of its own.
+    directory = os.path.realpath(path if whole else os.path.dirname(path))
     above = os.path.dirname(directory)
     parts = directory.split("/")
     if "node_modules" in parts:
@@ -98,7 +101,7 @@ def place(path: str) -> str | None:
         return above
     if not _is_shared(directory):
         return directory
-    return None if directory == real else real
+    return None if whole or os.path.islink(path) else f"{directory}/{os.path.basename(path)}"
 
 
 def _is_shared(directory: str) -> bool:

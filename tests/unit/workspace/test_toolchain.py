@@ -35,9 +35,10 @@ def program(path: Path, text: str = READS) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    share = path.parent.parent / "share"
-    share.mkdir(exist_ok=True)
-    (share / "word").write_text("it runs\n")
+    if path.parent.name == "bin":
+        share = path.parent.parent / "share"
+        share.mkdir(exist_ok=True)
+        (share / "word").write_text("it runs\n")
     return path
 
 
@@ -134,6 +135,20 @@ def test_a_script_needs_its_interpreter(place: Path, tree: Path) -> None:
         support=supported("bubblewrap"),
     )
     assert result.stdout.text() == "interpreted\n", result.stderr.text()
+
+
+def test_a_program_of_a_virtual_environment_brings_the_environment(place: Path, tree: Path) -> None:
+    folder = virtual(place / "venv", python(place / "python"))
+    (place / "venv" / "module").write_text("installed\n")
+    sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(folder / "python")
+    result = process.run(
+        ["sh", "-c", f"{folder}/python; cat {place}/venv/module"],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=sandbox,
+        support=supported("bubblewrap"),
+    )
+    assert result.stdout.text() == "it runs\ninstalled\n", result.stderr.text()
 
 
 def test_a_project_brings_its_own_python(place: Path, tree: Path) -> None:
