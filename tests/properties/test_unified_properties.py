@@ -4,6 +4,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +23,18 @@ TEXTS = st.tuples(LINES, st.booleans()).map(
 @example("\n\n\n\n", "a\n\n\n\n\n\n")
 @given(TEXTS, TEXTS)
 def test_git_applies_what_we_show(old: str, new: str) -> None:
-    if old == new or not old:
-        return
+    if old != new and old:
+        _apply(old, new)
+
+
+@pytest.mark.parametrize("gone", [0, 20_001])
+def test_git_applies_a_change_that_is_shown_whole(gone: int) -> None:
+    """In the right place among lines that are all alike."""
+    around, come = "same\n" * 15, "new\n" * 20_001
+    _apply(around + "old\n" * gone + around, around + come + around)
+
+
+def _apply(old: str, new: str) -> None:
     change = FileChange(TreePath.parse("f"), RegularFile(old.encode()), RegularFile(new.encode()))
     patch = "\n".join(unified.diff(Plan((change,)))) + "\n"
     with tempfile.TemporaryDirectory() as folder:

@@ -253,7 +253,7 @@ def version_of(program: Path, environ: Mapping[str, str]) -> str:
 
 def told_version(agent: Known, program: Path) -> str:
     """Return the version that a package says it has, without running anything of it."""
-    place = toolchain.place(str(program))
+    place = toolchain.place(toolchain.Found(os.path.realpath(program)))
     return version_of_package(Path(place or "/"), agent.packages[-1].rpartition("@")[0])
 
 

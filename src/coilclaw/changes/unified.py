@@ -147,10 +147,13 @@ def _hunks(change: FileChange) -> Iterator[str]:
 
 
 def _whole(old: list[str], new: list[str], head: int, tail: int) -> Iterator[str]:
-    gone, come = old[head : len(old) - tail], new[head : len(new) - tail]
-    yield _header(head, head + len(gone), head, head + len(come))
-    yield from _marked("-", gone)
-    yield from _marked("+", come)
+    start, keep = max(0, head - CONTEXT_LINES), min(tail, CONTEXT_LINES)
+    stop, end = len(old) - tail, len(new) - tail
+    yield _header(start, stop + keep, start, end + keep)
+    yield from _marked(" ", old[start:head])
+    yield from _marked("-", old[head:stop])
+    yield from _marked("+", new[head:end])
+    yield from _marked(" ", old[stop : stop + keep])
 
 
 def _header(old_from: int, old_to: int, new_from: int, new_to: int) -> str:

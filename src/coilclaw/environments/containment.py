@@ -145,9 +145,9 @@ def tool_places(path: str) -> tuple[Path, ...]:
     for entry in search_path(path, kept_out=(), system_only=False).split(":"):
         if _is_system(entry) or os.path.basename(entry) != "bin" or not os.path.isdir(entry):
             continue
-        python = toolchain.reached(os.path.join(entry, "python3"))
-        for program in (entry, *python, *toolchain.needed_beside(entry)):
-            place = toolchain.place(program)
+        at = os.path.realpath(entry)
+        for other in (toolchain.Found(at), *toolchain.beside(at), *toolchain.pythons(at)):
+            place = toolchain.place(other)
             if place is not None and not _is_system(place):
                 found[Path(place)] = None
     return tuple(found)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 DRAIN_S: Final = 30.0
 IDLE_S: Final = 2.0
 """A client that sends nothing for so long is waiting for its answer."""
+_UNADMITTED: Final = frozenset({401, 403, 429})
+"""Whoever may not ask holds the connection no longer than that."""
 _NO_DRAIN: Final = frozenset({408, 503})
 """The body was waited for already; at our end there is no time."""
 
@@ -38,7 +40,8 @@ class Drained:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start" and body.is_coming(message["status"]):
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self.timeout_s):
+                    refused = message["status"] in _UNADMITTED
+                    async with asyncio.timeout(IDLE_S if refused else self.timeout_s):
                         await body.drain(self.max_bytes)
             await send(message)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import ProcessFault
 from coilclaw.workspace import environment
-from coilclaw.workspace.confinement import Confinement, Enforced, is_below
+from coilclaw.workspace.confinement import KEPT_IN_RUN, Confinement, Enforced
+from coilclaw.workspace.toolchain import is_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 STATUS_LIMIT: Final = 1 << 14
 _PROBE_TIMEOUT_S: Final = 60.0
 _REASON_LIMIT: Final = 300
-_RUN_KEPT: Final = ("/run/current-system",)
-"""Where one distribution keeps its programs; the rest of /run is mostly sockets of services."""
-
 _PROC_READ_ONLY: Final = tuple(
     f"/proc/{name}"
     for name in ("sys", "sysrq-trigger", "acpi", "bus", "driver", "fs", "irq", "mtrr", "scsi")
@@ -82,10 +80,10 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
         placed += [(path, ["--ro-bind-try", path, path]) for path in _PROC_READ_ONLY]
     placed += [(path, ["--tmpfs", path]) for path in confinement.covered]
     if "/run" in confinement.covered:
-        placed += [(path, ["--ro-bind-try", path, path]) for path in _RUN_KEPT]
+        placed += [(path, ["--ro-bind-try", path, path]) for path in KEPT_IN_RUN]
     placed += [(link, ["--symlink", target, link]) for link, target in confinement.links]
     placed += [(path, ["--ro-bind", path, path]) for path in confinement.readable or ()]
-    placed += [(path, ["--ro-bind", path, path]) for path in confinement.shown]
+    placed += [(path, ["--ro-bind-try", path, path]) for path in confinement.shown]
     if _is_covered(cwd, confinement):
         placed += [(cwd, ["--ro-bind", cwd, cwd])]
     placed += [(path, ["--tmpfs", path]) for path in confinement.hidden_directories]

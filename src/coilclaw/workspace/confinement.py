@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.workspace import toolchain
+from coilclaw.workspace.toolchain import is_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["none", "auto", "landlock", "bubblewrap"]
 EnforcedKind: TypeAlias = Literal["none", "landlock", "bubblewrap"]
 NetworkState: TypeAlias = Literal["open", "tcp-blocked", "blocked"]
+MAX_SHOWN: Final = 256
+KEPT_IN_RUN: Final = ("/run/current-system",)
+"""Where one distribution keeps its programs; the rest of /run is mostly sockets of services."""
+_TMP: Final = "/tmp"  # noqa: S108 - a mount point, not a file
 _View: TypeAlias = Literal["visible", "covered", "hidden"]
 
 SYSTEM_PATHS: Final = tuple(
@@ -152,38 +159,63 @@ def resolve(sandbox: Sandbox, path: str = "", cwd: str = "") -> Confinement:
     )
     for hidden in map(os.path.realpath, sandbox.hidden):
         confinement = _hide(hidden, confinement)
-    named = [other for program in sandbox.programs for other in toolchain.reached(str(program))]
-    found = _found(path, cwd, confinement) if asked is None else []
-    shown = [*_missing(named, confinement, ("covered", "hidden"))]
-    shown += _missing(found, confinement, ("covered",))
-    given = map(_existing, sandbox.shown)
-    shown += [place for place in given if _view(place, confinement) == "covered"]
-    confinement = replace(confinement, shown=tuple(sorted(set(shown))))
-    ways = (*map(str, (*readable, *sandbox.writable, *sandbox.shown)), *named, *found)
-    return replace(confinement, links=_links(ways, confinement))
+    given = tuple(map(_existing, sandbox.shown))
+    shown = {place for place in given if _view(place, confinement) == "covered"}
+    ways = [toolchain.follow(str(path)) for path in (*readable, *sandbox.writable, *sandbox.shown)]
+    untrusted = (*confinement.writable, *given)
+    apart = (*confinement.covered, *confinement.hidden, *untrusted)
+    for found, named in _programs(sandbox, path, cwd, untrusted):
+        place = toolchain.place(found, apart)
+        ways.append(found)
+        if (
+            place is not None
+            and len(shown) < MAX_SHOWN
+            and _is_missing(place, confinement, named=named)
+            and _is_reachable(place)
+        ):
+            shown.add(place)
+    confinement = replace(confinement, shown=tuple(sorted(shown)))
+    return replace(confinement, links=_links(filter(None, ways), confinement))
 
 
-def _found(path: str, cwd: str, confinement: Confinement) -> list[str]:
-    """What is on a PATH; of a directory that the child may write, not even its links count."""
-    entries = [
-        entry
-        for entry in path.split(":")
-        if not any(is_below(os.path.realpath(entry), place) for place in confinement.writable)
-    ]
-    return [*toolchain.on_path(":".join(entries)), *toolchain.pythons_of(cwd)]
+def _programs(
+    sandbox: Sandbox, path: str, cwd: str, untrusted: tuple[str, ...]
+) -> Iterator[tuple[toolchain.Found, bool]]:
+    """What programs there are to show, and whether the caller named the very place."""
+    for program in sandbox.programs:
+        for number, found in enumerate(toolchain.of_program(str(program), untrusted)):
+            yield found, number == 0
+    if sandbox.readable is None and sandbox.private_tmp:
+        for found in toolchain.on_path(path, untrusted):
+            yield found, False
+        for found in toolchain.project_pythons(cwd, untrusted):
+            yield found, False
 
 
-def _missing(
-    programs: Iterable[str], confinement: Confinement, away: tuple[_View, ...]
-) -> Iterator[str]:
-    """The places of programs that cannot be read yet, for one of these reasons."""
-    for place in map(toolchain.place, programs):
-        if place is None or place in confinement.hidden:
-            continue
-        if any(is_below(cover, place) for cover in confinement.covered):
-            continue  # everything else that lies there would show, too
-        if _view(place, confinement) in away:
-            yield place
+def _is_missing(place: str, confinement: Confinement, *, named: bool) -> bool:
+    """Whether a place has to be shown: what is hidden only if it was named, and no sockets."""
+    view = _view(place, confinement)
+    if view == "hidden":
+        return named
+    if confinement.readable is not None:
+        return view == "covered"
+    private = os.path.realpath(_TMP) if confinement.private_tmp else None
+    return view == "covered" and private is not None and is_below(place, private)
+
+
+def _is_reachable(place: str) -> bool:
+    """Whether a child without capabilities gets there; root in a sandbox has none."""
+    user, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
+    while place != "/":
+        try:
+            found = os.stat(place)
+        except OSError:
+            return False
+        bit = 0o100 if found.st_uid == user else 0o010 if found.st_gid in groups else 0o001
+        if stat.S_ISDIR(found.st_mode) and not found.st_mode & bit:
+            return False
+        place = os.path.dirname(place)
+    return True
 
 
 def _view(path: str, confinement: Confinement) -> _View:
@@ -219,27 +251,23 @@ def _hide(path: str, confinement: Confinement) -> Confinement:
     return replace(confinement, notes=(*confinement.notes, note))
 
 
-def _links(paths: Iterable[str], confinement: Confinement) -> tuple[tuple[str, str], ...]:
-    """The links on the way to ``paths`` that nothing else shows."""
-    found: dict[str, str] = {}
-    for path in paths:
-        current, parts = "/", path.split("/")[::-1]
-        # A path that exists comes to its end.
-        while parts:
-            current = os.path.normpath(os.path.join(current, parts.pop()))
-            if os.path.islink(current):
-                target = found[current] = os.readlink(current)
-                current = "/" if target.startswith("/") else os.path.dirname(current)
-                parts += target.split("/")[::-1]
-    return tuple(
+def _links(
+    ways: Iterable[toolchain.Found], confinement: Confinement
+) -> tuple[tuple[str, str], ...]:
+    """The links on these ways that nothing else shows."""
+    found = dict(link for way in ways for link in way.links)
+    wanted = (
         (link, target)
         for link, target in sorted(found.items())
-        if _view(link, confinement) != "visible"
+        if link not in KEPT_IN_RUN
+        and not link.startswith(("/proc/", "/dev/"))
+        and _view(link, confinement) != "visible"
     )
+    return tuple(islice(wanted, MAX_SHOWN))
 
 
 def _covered(sandbox: Sandbox) -> tuple[str, ...]:
-    covered = ["/tmp"] if sandbox.private_tmp else []  # noqa: S108 - a mount point, not a file
+    covered = [_TMP] if sandbox.private_tmp else []
     if sandbox.readable is None and not sandbox.network:
         # A socket in the file system leads out of a network namespace, and here they lie.
         covered.append("/run")
@@ -253,8 +281,3 @@ def _existing(path: Path) -> str:
             f"The sandbox path {str(path)!r} does not exist.", rule="sandbox.path"
         )
     return real
-
-
-def is_below(path: str, ancestor: str) -> bool:
-    """Whether ``path`` is ``ancestor`` or lies in it; both are real paths."""
-    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from coilclaw.errors import EnvironmentFault
-from coilclaw.workspace.confinement import Confinement, Enforced, is_below
+from coilclaw.workspace.confinement import Confinement, Enforced
 from coilclaw.workspace.seccomp import leave_no_internet
+from coilclaw.workspace.toolchain import is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

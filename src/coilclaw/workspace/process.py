@@ -117,7 +117,7 @@ def _prepare(
     if support is None:
         support = SandboxSupport() if sandbox.kind == "none" else probe()
     path = environment.search_path() if env is None else env.get("PATH", "")
-    choice = choose(sandbox, support, path=path, cwd=os.path.abspath(cwd))
+    choice = choose(sandbox, support, path=path, cwd=str(cwd) if os.path.isabs(cwd) else "")
     private_tmp = choice.enforced.kind == "bubblewrap" and sandbox.private_tmp
     command = check(
         argv, cwd, timeout_s, environment.minimal(private_tmp=private_tmp) if env is None else env

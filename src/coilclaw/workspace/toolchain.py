@@ -1,63 +1,159 @@
 """Where programs are installed: what a sandbox has to show so that a program can run.
 
-Nothing in a directory that the child may write is trusted to say what else to show. Its links and
-its ``pyvenv.cfg`` lead to a Python installation, or nowhere.
+A path is followed once, and what was found is used from then on: the child may change a link
+meanwhile. Nothing in a place that the child may write says what else to show; a virtual environment
+of its project may lead to a Python installation, and to nothing else.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-MAX_REACHED: Final = 32
+MAX_LINKS: Final = 40
 MAX_PROGRAMS: Final = 2000
+RUST: Final = "RUSTUP_HOME"
 _MAX_HEAD: Final = 4096
 _PROGRAM_FOLDERS: Final = ("bin", "sbin", "shims")
 _SHARED_FOLDERS: Final = ("", ".local")
 _OF_PACKAGES: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
 """Only packages of the system put links here, and they stay within the system."""
-RUST: Final = "RUSTUP_HOME"
+_SOURCES: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl")
+"""What an interpreter is given to run may need what lies beside it."""
 _VIRTUAL_ENVIRONMENTS: Final = (".venv", "venv")
+_PYTHON: Final = re.compile(r"python(3(\.\d+)?)?")
 
 
-def reached(program: str) -> list[str]:
-    """Return ``program``, an absolute path, and the files that it leads to.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A path that was followed: where it ends, and the links on its way with their targets."""
 
-    A link leads to its target, a script to its interpreter, and what lies in a virtual environment
-    to the Python that the environment was made with.
-    """
-    found: list[str] = []
-    ahead = [program]
-    while ahead and len(found) < MAX_REACHED:
-        path = ahead.pop()
-        if path not in found and os.path.exists(path):
-            found.append(path)
-            ahead += _leads_to(path)
+    real: str
+    links: tuple[tuple[str, str], ...] = ()
+    exact: bool = False
+    """Whether nothing around it may be shown with it."""
+
+
+def is_below(path: str, ancestor: str) -> bool:
+    """Whether ``path`` is ``ancestor`` or lies in it; both are real paths."""
+    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")
+
+
+def follow(path: str, untrusted: Sequence[str] = ()) -> Found | None:
+    """Follow an absolute path to its end; ``None`` if there is none, or an untrusted one."""
+    current, ahead = "/", path.split("/")[::-1]
+    links: list[tuple[str, str]] = []
+    while ahead:
+        name = ahead.pop()
+        if name in {"", "."}:
+            continue
+        if name == "..":
+            current = os.path.dirname(current)
+            continue
+        current = os.path.join(current, name)
+        try:
+            target = os.readlink(current) if stat.S_ISLNK(os.lstat(current).st_mode) else None
+        except (OSError, ValueError):
+            return None
+        if any(is_below(current, place) for place in untrusted):
+            return None
+        if target is not None:
+            links.append((current, target))
+            if len(links) > MAX_LINKS:
+                return None
+            current = "/" if target.startswith("/") else os.path.dirname(current)
+            ahead += target.split("/")[::-1]
+    return Found(current, tuple(links))
+
+
+def on_path(path: str, untrusted: Sequence[str] = ()) -> list[Found]:
+    """Return the directories of a PATH, and what their programs need beside themselves."""
+    found: dict[str, Found] = {}
+    left = MAX_PROGRAMS
+    for entry in dict.fromkeys(path.split(":")):
+        at = follow(entry, untrusted) if entry.startswith("/") else None
+        if at is None or not os.path.isdir(at.real):
+            continue
+        known = at.real in found
+        found[f"{at.real} of {entry}"] = at
+        if known:
+            continue
+        found[at.real] = at
+        for other in (*beside(at.real), *pythons(at.real, untrusted)):
+            found[other.real] = other
+        for program in islice(_links_in(at.real), left):
+            left -= 1
+            end = follow(program, untrusted)
+            if end is not None:
+                found[program] = end
+    return list(found.values())
+
+
+def of_program(program: str, untrusted: Sequence[str] = ()) -> list[Found]:
+    """Return where a program is, first, and what it needs to run: its interpreter."""
+    at = follow(program, untrusted)
+    if at is None:
+        return []
+    # The directory of a link is that of a virtual environment.
+    own = [follow(os.path.dirname(link), untrusted) for link, _ in at.links]
+    directories = [one.real for one in own if one is not None and _is_program_folder(one.real)]
+    found = [at, *(Found(directory) for directory in directories)]
+    for directory in (*directories, os.path.dirname(at.real)):
+        found += pythons(directory, untrusted)
+    head = _head(at.real)
+    if head.startswith("#!/"):
+        interpreter = follow(head[2:].split()[0], untrusted)
+        if interpreter is not None:
+            found.append(interpreter)
+            found += pythons(os.path.dirname(interpreter.real), untrusted)
     return found
 
 
-def on_path(path: str) -> list[str]:
-    """Return the directories of a PATH, and what the links in them lead to."""
-    found: dict[str, None] = {}
-    for entry in path.split(":"):
-        if not entry.startswith("/") or not os.path.isdir(entry):
+def pythons(directory: str, untrusted: Sequence[str] = ()) -> list[Found]:
+    """Return the Python that a virtual environment with these programs was made with."""
+    ways = [os.path.join(directory, "python"), os.path.join(directory, "python3")]
+    for line in _head(os.path.join(os.path.dirname(directory), "pyvenv.cfg")).splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "home" and value.strip().startswith("/"):
+            ways.append(value.strip())
+    found = (follow(way, untrusted) for way in ways)
+    return [one for one in found if one is not None]
+
+
+def project_pythons(directory: str, untrusted: Sequence[str]) -> list[Found]:
+    """Return the Python installations that virtual environments of a project lead to.
+
+    Whoever writes the project chooses the links, so that only what is an installation counts, and
+    of that only programs and libraries.
+    """
+    found: list[Found] = []
+    for name in _VIRTUAL_ENVIRONMENTS:
+        at = follow(os.path.join(directory, name, "bin", "python")) if directory else None
+        if at is None or any(is_below(at.real, place) for place in untrusted):
             continue
-        found |= dict.fromkeys((entry, *needed_beside(entry)))
-        for program in _links_in(entry):
-            found |= dict.fromkeys(reached(program))
-    return list(found)
+        folder, program = os.path.split(at.real)
+        prefix = os.path.dirname(folder)
+        if (
+            os.path.basename(folder) == "bin"
+            and _PYTHON.fullmatch(program)
+            and _has_library(prefix)
+        ):
+            library = os.path.join(prefix, "lib")
+            found += [Found(folder, at.links, exact=True), Found(library, exact=True)]
+    return found
 
 
-def needed_beside(entry: str) -> list[str]:
-    """Return what the programs in a directory of a PATH need besides their own installation."""
-    rust = rustup() if os.path.realpath(entry).endswith("/.cargo/bin") else None
-    return [rust] if rust else []
+def beside(directory: str) -> list[Found]:
+    """Return what the programs in a directory start elsewhere: cargo's are in that of rustup."""
+    at = follow(rustup() or "") if directory.endswith("/.cargo/bin") else None
+    return [] if at is None or at.real == "/" else [at]
 
 
 def rustup() -> str | None:
@@ -66,55 +162,51 @@ def rustup() -> str | None:
     return place if os.path.isabs(place) and os.path.isdir(place) else None
 
 
-def pythons_of(directory: str) -> list[str]:
-    """Return the interpreters of the virtual environments of a project, if there is one.
+def place(found: Found, apart: Iterable[str] = ()) -> str | None:
+    """Return what has to be shown of an installation for a program or directory.
 
-    Only what belongs to a Python installation: whoever writes the project chooses the links.
+    That is its prefix: ``bin`` alone is of no use. It is less where the prefix is shared with other
+    things, as a home or /tmp is, or holds one of the places that are to be kept ``apart``.
     """
-    if not directory:
-        return []
-    return [
-        path
-        for name in _VIRTUAL_ENVIRONMENTS
-        for path in reached(os.path.join(directory, name, "bin", "python"))
-        if (home := place(path)) is not None and any(Path(home).glob("lib*/python3*/os.py"))
-    ]
+    kept = tuple(apart)
+    for candidate in [found.real] if found.exact else _candidates(found.real):
+        if not _is_shared(candidate) and not any(is_below(one, candidate) for one in kept):
+            return candidate
+    return None
 
 
-def place(path: str) -> str | None:
-    """Return what has to be shown of an installation for the program, or directory, ``path``.
-
-    That is its prefix: ``bin`` alone is of no use. ``None`` for a directory that other things
-    share, such as a home or /tmp; a program there is shown by itself.
-    """
-    whole = os.path.isdir(path)
-    # Of a link, its own directory: what it leads to has a place of its own.
-    directory = os.path.realpath(path if whole else os.path.dirname(path))
-    above = os.path.dirname(directory)
+def _candidates(real: str) -> Iterator[str]:
+    """The places that could be shown, the widest first."""
+    whole = os.path.isdir(real)
+    directory = real if whole else os.path.dirname(real)
     parts = directory.split("/")
-    if "node_modules" in parts:
-        modules = parts.index("node_modules")
-        directory = "/".join(parts[: modules + 1])
-        above = "/".join(parts[:modules])
-        return directory if _is_shared(above) else above
-    if os.path.basename(directory) in _PROGRAM_FOLDERS and not _is_shared(above):
-        return above
-    if not _is_shared(directory):
-        return directory
-    return None if whole or os.path.islink(path) else f"{directory}/{os.path.basename(path)}"
+    if whole or real.endswith(_SOURCES) or os.access(real, os.X_OK):
+        if "node_modules" in parts:
+            at = parts.index("node_modules")
+            yield "/".join(parts[:at])
+            yield "/".join(parts[: at + 1])
+        elif _is_program_folder(directory):
+            yield os.path.dirname(directory)
+        yield directory
+    if not whole:
+        yield real
 
 
-def _is_shared(directory: str) -> bool:
+def _is_program_folder(directory: str) -> bool:
+    return os.path.basename(directory) in _PROGRAM_FOLDERS
+
+
+def _is_shared(path: str) -> bool:
     """Whether more lies in a directory than one installation."""
-    if os.path.basename(directory) in _SHARED_FOLDERS:
+    if os.path.basename(path) in _SHARED_FOLDERS:
         return True
-    home = os.path.realpath(os.path.expanduser("~"))
-    if home == directory or home.startswith(f"{directory}/"):
+    if is_below(os.path.realpath(os.path.expanduser("~")), path):
         return True
     try:
-        return bool(os.stat(directory).st_mode & stat.S_IWOTH)
+        mode = os.stat(path).st_mode
     except OSError:
         return True  # of what cannot be looked at, nothing is shown
+    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH)
 
 
 def _links_in(directory: str) -> Iterator[str]:
@@ -122,23 +214,20 @@ def _links_in(directory: str) -> Iterator[str]:
         return
     try:
         with os.scandir(directory) as entries:
-            for entry in islice(entries, MAX_PROGRAMS):
-                if entry.is_symlink():
-                    yield entry.path
+            yield from [entry.path for entry in entries if entry.is_symlink()]
     except OSError:
         return  # what we cannot list, the child cannot either
 
 
-def _leads_to(path: str) -> Iterator[str]:
-    directory = os.path.realpath(os.path.dirname(path))
-    if os.path.islink(path):
-        yield os.path.normpath(os.path.join(directory, os.readlink(path)))
-    elif _head(path).startswith("#!/"):
-        yield _head(path)[2:].split()[0]
-    for line in _head(os.path.join(os.path.dirname(directory), "pyvenv.cfg")).splitlines():
-        key, _, value = line.partition("=")
-        if key.strip() == "home" and value.strip().startswith("/"):
-            yield os.path.join(value.strip(), "python3")
+def _has_library(prefix: str) -> bool:
+    """Whether a directory holds the library of a Python itself, and no link to one."""
+    try:
+        with os.scandir(os.path.join(prefix, "lib")) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return False
+    files = [os.path.join(prefix, "lib", name, "os.py") for name in names if _PYTHON.match(name)]
+    return any(os.path.realpath(file) == file and os.path.isfile(file) for file in files)
 
 
 def _head(path: str) -> str:
@@ -146,7 +235,11 @@ def _head(path: str) -> str:
     if not os.path.isfile(path):
         return ""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             return file.read(_MAX_HEAD).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)

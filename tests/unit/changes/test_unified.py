@@ -89,8 +89,8 @@ def test_a_huge_rewrite_is_shown_whole_and_quickly() -> None:
     old = "".join(f"a{n}\n" for n in range(60_000))
     new = "".join(f"b{n}\n" for n in range(60_000))
     shown = lines(text("head\n" + old), text("head\n" + new))
-    assert shown[3] == "@@ -2,60000 +2,60000 @@"
-    assert len(shown) == 120_004
+    assert shown[3] == "@@ -1,60001 +1,60001 @@"
+    assert len(shown) == 120_005
 
 
 def test_summaries_count_lines_and_name_actions() -> None:

@@ -38,7 +38,7 @@ def test_a_tool_brings_what_is_beside_its_programs(home: Path) -> None:
 def test_a_virtual_environment_brings_its_python(home: Path) -> None:
     for name in ("python/bin", "venv/bin"):
         (home / name).mkdir(parents=True)
-    (home / "python" / "bin" / "python3").touch()
+    (home / "python" / "bin" / "python3").touch(mode=0o755)
     (home / "venv" / "pyvenv.cfg").write_text(f"home = {home}/python/bin\n")
     (home / "venv" / "bin" / "python3").symlink_to(home / "python" / "bin" / "python3")
     assert tool_places(f"{home}/venv/bin") == (home / "venv", home / "python")

@@ -14,7 +14,7 @@ import pytest
 
 from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.workspace import process
-from coilclaw.workspace.confinement import Confinement, is_below, resolve
+from coilclaw.workspace.confinement import Confinement, resolve
 from coilclaw.workspace.sandbox import (
     NO_SANDBOX,
     SYSTEM_PATHS,
@@ -25,6 +25,7 @@ from coilclaw.workspace.sandbox import (
     choose,
     probe,
 )
+from coilclaw.workspace.toolchain import is_below
 
 NOTHING = SandboxSupport(notes=("The program 'bwrap' was not found.", "No Landlock."))
 BOTH = SandboxSupport("/usr/bin/bwrap", bubblewrap_proc=True, landlock_abi=7)

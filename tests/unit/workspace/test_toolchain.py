@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from coilclaw.errors import UsageError
 from coilclaw.workspace import process, toolchain
-from coilclaw.workspace.confinement import resolve
+from coilclaw.workspace.confinement import MAX_SHOWN, resolve
 from coilclaw.workspace.process import ProcessResult
 from coilclaw.workspace.sandbox import Kind, Sandbox
 from tests.support.children import PATIENCE_S
@@ -47,7 +49,8 @@ def python(prefix: Path) -> Path:
     library = prefix / "lib" / "python3.11"
     library.mkdir(parents=True)
     (library / "os.py").touch()
-    return program(prefix / "bin" / "python3")
+    (library / "word").write_text("it runs\n")
+    return program(prefix / "bin" / "python3", READS.replace("share", "lib/python3.11"))
 
 
 def virtual(prefix: Path, interpreter: Path) -> Path:
@@ -55,6 +58,13 @@ def virtual(prefix: Path, interpreter: Path) -> Path:
     (prefix / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\nversion = 3.11.7\n")
     (prefix / "bin" / "python").symlink_to(interpreter)
     return prefix / "bin"
+
+
+def at(path: Path) -> str | None:
+    """The place of a program, or of a directory of programs."""
+    found = toolchain.follow(str(path))
+    assert found is not None
+    return toolchain.place(found)
 
 
 def sh(
@@ -167,6 +177,171 @@ def test_what_can_be_written_does_not_say_what_shows(place: Path, tree: Path) ->
     assert sh("venv/bin/python", tree, "").stdout.text() == "it runs\n"
 
 
+SECRET = "cat ../secret/share/word; ls -A .."
+
+
+@pytest.fixture
+def secret(place: Path) -> Path:
+    return program(place / "secret" / "bin" / "key", "echo never")
+
+
+def shows_nothing(tree: Path, path: str) -> None:
+    shown = sh(SECRET, tree, path).stdout.text().split()
+    assert set(shown) <= {"tree", "links", "home", "alias", "python"}, shown
+
+
+def test_a_tree_that_looks_like_a_library_does_not_show_what_lies_around_it(place: Path) -> None:
+    program(place / "secret" / "bin" / "key")
+    tree = place / "libfoo"
+    (tree / "python3").mkdir(parents=True)
+    (tree / "python3" / "os.py").touch()
+    (tree / ".venv" / "bin").mkdir(parents=True)
+    for target in ("../../..", "../../../secret/bin/key", "../../python3/os.py"):
+        (tree / ".venv" / "bin" / "python").unlink(missing_ok=True)
+        (tree / ".venv" / "bin" / "python").symlink_to(target)
+        assert sh(SECRET, tree, "").stdout.text() == "libfoo\n"
+
+
+def test_of_an_installation_that_a_project_chose_only_its_programs_show(
+    place: Path, tree: Path
+) -> None:
+    python(place / "rootfs" / "usr")
+    (place / "rootfs" / "usr" / "etc").mkdir()
+    (place / "rootfs" / "usr" / "etc" / "shadow").write_text("secret")
+    (place / "rootfs" / "lib").symlink_to("usr/lib")
+    (place / "rootfs" / "marker").touch(mode=0o755)
+    virtual(tree / ".venv", place / "rootfs" / "usr" / "bin" / "python3")
+    text = f"cat {place}/rootfs/usr/etc/shadow; ls {place}/rootfs/usr"
+    assert sh(text, tree, "").stdout.text() == "bin\nlib\n"
+    (tree / ".venv" / "bin" / "python").unlink()
+    (tree / ".venv" / "bin" / "python").symlink_to(place / "rootfs" / "marker")
+    assert sh(f"ls {place}/rootfs", tree, "").stdout.text() == ""
+
+
+@pytest.mark.parametrize("way", ["link", "script"])
+def test_a_link_on_path_into_the_tree_leads_no_further(
+    place: Path, tree: Path, secret: Path, way: str
+) -> None:
+    (place / "links").mkdir()
+    (place / "links" / "x").symlink_to(tree / "x")
+    if way == "link":
+        (tree / "x").symlink_to(secret)
+    else:
+        program(tree / "x").write_text(f"#!{secret}\n")
+    shows_nothing(tree, f"{place}/links")
+
+
+def test_a_directory_of_the_tree_on_path_leads_nowhere_however_it_is_spelled(
+    place: Path, tree: Path, secret: Path
+) -> None:
+    (tree / "bin").symlink_to(secret.parent)
+    (place / "alias").symlink_to("tree")
+    for entry in (f"{tree}/bin", f"{place}/alias/bin", f"{place}/../{place.name}/tree/bin"):
+        shows_nothing(tree, entry)
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+def test_a_named_file_of_the_tree_shows_nothing_that_is_hidden(
+    place: Path, tree: Path, kind: Kind
+) -> None:
+    key = program(place / "home" / "keys" / "bin" / "api", "echo never")
+    agent = program(tree / "agent.py")
+    agent.write_text(f"#!{key}\n")
+    sandbox = Sandbox(kind, writable=(tree,), hidden=(place / "home",)).showing("sh", str(agent))
+    result = process.run(
+        ["sh", "-c", f"cat {key}"],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=sandbox,
+        support=supported(kind),
+    )
+    assert result.stdout.text() == ""
+
+
+FLIP = """
+import os, sys
+place, *targets = sys.argv[1:]
+while True:
+    for target in targets:
+        os.symlink(target, place + ".new")
+        os.rename(place + ".new", place)
+"""
+
+
+@pytest.mark.parametrize("where", ["link", "directory"])
+def test_a_link_that_changes_meanwhile_shows_nothing_else(
+    place: Path, tree: Path, secret: Path, where: str
+) -> None:
+    virtual(tree / ".venv", python(place / "python"))
+    flipped = tree / ".venv" / "bin" / "python"
+    targets = [str(place / "python" / "bin" / "python3"), str(secret), str(flipped)]
+    if where == "directory":
+        flipped.unlink()
+        flipped.symlink_to(tree / "d" / "bin" / "python3")
+        flipped = tree / "d"
+        targets = [str(place / "python"), str(place / "secret"), str(flipped)]
+        program(place / "secret" / "bin" / "python3")
+    changing = subprocess.Popen([sys.executable, "-c", FLIP, str(flipped), *targets])
+    try:
+        for _ in range(200):
+            shown = resolve(Sandbox("bubblewrap", writable=(tree,)), "", str(tree)).shown
+            assert not [one for one in shown if "secret" in one]
+        shows_nothing(tree, "")
+    finally:
+        changing.kill()
+        changing.wait()
+
+
+def test_sockets_of_services_stay_away_even_beside_a_program() -> None:
+    """A place in /run leads out of the network namespace."""
+    confinement = resolve(Sandbox("bubblewrap"), "/run:/run/lock:/run/user/0/bin")
+    assert [one for one in confinement.shown if one.startswith("/run")] == []
+
+
+def test_what_cannot_be_reached_in_the_sandbox_keeps_nothing_from_starting(
+    place: Path, tree: Path
+) -> None:
+    program(place / "closed" / "tools" / "bin" / "mine")
+    (place / "closed").chmod(0o000)
+    try:
+        result = sh("echo started", tree, f"{place}/closed/tools/bin")
+    finally:
+        (place / "closed").chmod(0o755)
+    assert result.stdout.text() == "started\n"
+
+
+def test_very_many_links_show_as_many_places_as_there_may_be(place: Path, tree: Path) -> None:
+    (place / "links").mkdir()
+    for number in range(600):
+        (place / "links" / f"x{number}").symlink_to(f"../many/{number}/bin/x")
+        program(place / "many" / str(number) / "bin" / "x")
+    assert sh("echo started", tree, f"{place}/links").stdout.text() == "started\n"
+    assert len(resolve(Sandbox("auto"), f"{place}/links").shown) <= MAX_SHOWN
+
+
+def test_a_path_that_cannot_be_passed_is_refused_as_ever(tree: Path) -> None:
+    for path in ("/usr/bin:/tmp/\0", "/usr/bin:/tmp/\udc00\ud800"):
+        with pytest.raises(UsageError) as caught:
+            sh("true", tree, path)
+        assert caught.value.rule == "process.env"
+
+
+def test_files_among_the_arguments_that_are_not_run_show_alone(place: Path, tree: Path) -> None:
+    (place / "me").mkdir()
+    config = place / "me" / "conf.json"
+    config.write_text("{}\n")
+    (place / "me" / "id_rsa").write_text("secret")
+    sandbox = Sandbox("bubblewrap", writable=(tree,)).showing("sh", "--config", str(config))
+    result = process.run(
+        ["sh", "-c", f"cat {config}; cat {place}/me/*"],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=sandbox,
+        support=supported("bubblewrap"),
+    )
+    assert result.stdout.text() == "{}\n{}\n"
+
+
 @pytest.mark.parametrize("entry", ["/tmp", "/tmp/.", "/tmp/../tmp", "/", "/nowhere", "relative"])
 def test_a_shared_directory_on_path_shows_nothing(place: Path, tree: Path, entry: str) -> None:
     (place / "beside").write_text("secret")
@@ -178,7 +353,7 @@ def test_a_program_in_a_shared_directory_shows_alone(place: Path, tree: Path) ->
     place.chmod(0o1777)
     mine = program(place / "mine", "echo alone")
     (place / "beside").write_text("secret")
-    assert toolchain.place(str(mine)) == str(mine)
+    assert at(mine) == str(mine)
     sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(mine)
     result = process.run(
         ["sh", "-c", f"{mine}; cat {place}/beside"],
@@ -201,8 +376,8 @@ def test_only_what_was_named_shows_in_what_is_hidden(place: Path, tree: Path, ki
     named = sh(text, tree, path, kind, hidden=hidden, programs=(mine,))
     assert named.stdout.text() == "it runs\n" * 2
     top = program(place / "home" / "top", "echo shown")
-    whole = sh(f"cat {place}/home/key; {top}", tree, path, kind, hidden=hidden, programs=(top,))
-    assert whole.stdout.text() == ""
+    alone = sh(f"cat {place}/home/key; {top}", tree, path, kind, hidden=hidden, programs=(top,))
+    assert alone.stdout.text() == "shown\n"
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
@@ -243,7 +418,7 @@ def test_links_that_lead_in_a_circle_lead_nowhere(place: Path, tree: Path) -> No
     (folder / "gone").symlink_to("/nowhere/x")
     program(place / "bin" / "fine", "echo fine")
     assert sh("fine", tree, str(folder)).stdout.text() == "fine\n"
-    assert toolchain.reached(str(folder / "a")) == []
+    assert toolchain.follow(str(folder / "a")) is None
 
 
 @pytest.mark.parametrize(
@@ -265,11 +440,11 @@ def test_the_place_of_a_program(place: Path, name: str, expected: str) -> None:
     program(place / name)
     if name.startswith("open/"):
         (place / "open").chmod(0o1777)
-    assert toolchain.place(str(place / name)) == str(place.resolve() / expected)
+    assert at(place / name) == str(place.resolve() / expected)
 
 
 def test_a_home_is_no_installation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(place / "home"))
-    assert toolchain.place(str(program(place / "home/bin/a"))) == str(place / "home/bin")
-    assert toolchain.place(str(program(place / "bin/a"))) == str(place / "bin")
-    assert toolchain.place(str(place / "home")) is None
+    assert at(program(place / "home/bin/a")) == str(place / "home/bin")
+    assert at(program(place / "bin/a")) == str(place / "bin")
+    assert at(place / "home") is None
