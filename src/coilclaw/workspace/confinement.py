@@ -162,7 +162,10 @@ def resolve(sandbox: Sandbox, path: str = "", cwd: str = "") -> Confinement:
     given = tuple(map(_existing, sandbox.shown))
     shown = {place for place in given if _view(place, confinement) == "covered"}
     ways = [toolchain.follow(str(path)) for path in (*readable, *sandbox.writable, *sandbox.shown)]
-    untrusted = (*confinement.writable, *given)
+    # What can only be read now may have been written by an earlier command.
+    around = toolchain.follow(cwd) if cwd else None
+    inside = [around.real] if around and _is_private(around.real, confinement) else []
+    untrusted = (*confinement.writable, *given, *inside)
     apart = (*confinement.covered, *confinement.hidden, *untrusted)
     for found, named in _programs(sandbox, path, cwd, untrusted):
         place = toolchain.place(found, apart)
@@ -199,8 +202,12 @@ def _is_missing(place: str, confinement: Confinement, *, named: bool) -> bool:
         return named
     if confinement.readable is not None:
         return view == "covered"
-    private = os.path.realpath(_TMP) if confinement.private_tmp else None
-    return view == "covered" and private is not None and is_below(place, private)
+    return view == "covered" and _is_private(place, confinement)
+
+
+def _is_private(path: str, confinement: Confinement) -> bool:
+    """Whether a path lies in the /tmp that is the child's own."""
+    return confinement.private_tmp and is_below(path, os.path.realpath(_TMP))
 
 
 def _is_reachable(place: str) -> bool:

@@ -118,8 +118,9 @@ def of_program(program: str, untrusted: Sequence[str] = ()) -> list[Found]:
 
 def pythons(directory: str, untrusted: Sequence[str] = ()) -> list[Found]:
     """Return the Python that a virtual environment with these programs was made with."""
-    ways = [os.path.join(directory, "python"), os.path.join(directory, "python3")]
-    for line in _head(os.path.join(os.path.dirname(directory), "pyvenv.cfg")).splitlines():
+    settings = _head(os.path.join(os.path.dirname(directory), "pyvenv.cfg"))
+    ways = [os.path.join(directory, name) for name in ("python", "python3") if settings]
+    for line in settings.splitlines():
         key, _, value = line.partition("=")
         if key.strip() == "home" and value.strip().startswith("/"):
             ways.append(value.strip())
@@ -210,7 +211,7 @@ def _is_shared(path: str) -> bool:
 
 
 def _links_in(directory: str) -> Iterator[str]:
-    if directory in _OF_PACKAGES:
+    if directory in _OF_PACKAGES or _is_shared(directory):
         return
     try:
         with os.scandir(directory) as entries:

@@ -258,6 +258,31 @@ def test_a_named_file_of_the_tree_shows_nothing_that_is_hidden(
     assert result.stdout.text() == ""
 
 
+def test_what_was_written_before_shows_nothing_to_a_command_that_only_reads(
+    place: Path, tree: Path, secret: Path
+) -> None:
+    (tree / "bin").mkdir()
+    (tree / "bin" / "x").symlink_to(secret)
+    result = process.run(
+        ["sh", "-c", SECRET],
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        env={"PATH": f"{tree}/bin:/usr/bin:/bin"},
+        sandbox=Sandbox("bubblewrap"),
+        support=supported("bubblewrap"),
+    )
+    assert result.stdout.text() == "tree\n"
+
+
+def test_links_in_a_directory_of_everybody_lead_nowhere(
+    place: Path, tree: Path, secret: Path
+) -> None:
+    (place / "links").mkdir()
+    (place / "links").chmod(0o1777)
+    (place / "links" / "x").symlink_to(secret)
+    shows_nothing(tree, f"{place}/links")
+
+
 FLIP = """
 import os, sys
 place, *targets = sys.argv[1:]
