@@ -242,10 +242,15 @@ def version_of(program: Path, environ: Mapping[str, str]) -> str:
             [str(program), "--version"],
             cwd=place,
             timeout_s=VERSION_S,
-            env={"PATH": environ.get("PATH", environment.DEFAULT_PATH), "HOME": place},
+            env={
+                "PATH": environ.get("PATH", environment.DEFAULT_PATH),
+                # Some make a directory for temporary files before they say anything.
+                "HOME": place,
+                "TMPDIR": place,
+            },
             limit_bytes=_MAX_VERSION_BYTES,
             # It is asked for a word: there is nothing else that it should do.
-            sandbox=Sandbox("auto", writable=(Path(place),), private_tmp=False),
+            sandbox=Sandbox("auto", writable=(Path(place),)).showing(program),
         )
     found = _VERSION.search(result.stdout.text()) if result.exit_code == 0 else None
     return found[0] if found else ""

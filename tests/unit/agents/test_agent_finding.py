@@ -110,6 +110,8 @@ def test_a_script_without_a_native_program_is_one(tmp_path: Path) -> None:
 def test_a_version_is_what_the_program_says(tmp_path: Path) -> None:
     said = program(tmp_path / "a", b'#!/bin/sh\necho "agent $1 v1.2.3-beta.4 (x)"\n')
     assert finding.version_of(said, os.environ) == "1.2.3-beta.4"
+    makes = program(tmp_path / "d", b"#!/bin/sh\nmkdir $TMPDIR/d && mkdir ~/e && echo 1.2.4\n")
+    assert finding.version_of(makes, os.environ) == "1.2.4"
     fails = program(tmp_path / "b", b"#!/bin/sh\necho 1.2.3; exit 1\n")
     assert finding.version_of(fails, os.environ) == ""
     silent = program(tmp_path / "c", b"#!/bin/sh\n")
@@ -148,7 +150,7 @@ def test_what_is_hidden_is_shown_again_and_nothing_else(tmp_path: Path) -> None:
     place = finding.installed_at(tmp_path / "home", "gemini")
     script = program(
         place / "node_modules" / ".bin" / "gemini",
-        f"#!/bin/sh\nls {secret}; ls -A -I current-system /run | wc -l; cat {place}/more\n".encode(),
+        f"#!/bin/sh\nls {secret}; ls -AI current-system /run | wc -l; cat {place}/more\n".encode(),
     )
     (place / "more").write_text("more\n")
     box = Sandbox("bubblewrap", hidden=(tmp_path / "home",), private_tmp=False)
