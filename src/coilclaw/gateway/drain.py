@@ -18,9 +18,9 @@ DRAIN_S: Final = 30.0
 IDLE_S: Final = 2.0
 """A client that sends nothing for so long is waiting for its answer."""
 _UNADMITTED: Final = frozenset({401, 403, 429})
-"""Whoever may not ask holds the connection no longer than that."""
+"""A client that was not admitted holds its connection for ``IDLE_S`` at most."""
 _NO_DRAIN: Final = frozenset({408, 503})
-"""The body was waited for already; at our end there is no time."""
+"""The server has waited for the body already, or is stopping."""
 
 
 @dataclass(frozen=True, slots=True)

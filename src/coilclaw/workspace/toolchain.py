@@ -75,25 +75,22 @@ def follow(path: str, untrusted: Sequence[str] = ()) -> Found | None:
 
 def on_path(path: str, untrusted: Sequence[str] = ()) -> list[Found]:
     """Return the directories of a PATH, and what their programs need beside themselves."""
-    found: dict[str, Found] = {}
+    found: list[Found] = []
+    read: set[str] = set()
     left = MAX_PROGRAMS
     for entry in dict.fromkeys(path.split(":")):
         at = follow(entry, untrusted) if entry.startswith("/") else None
         if at is None or not os.path.isdir(at.real):
             continue
-        known = at.real in found
-        found[f"{at.real} of {entry}"] = at
-        if known:
-            continue
-        found[at.real] = at
-        for other in (*beside(at.real), *pythons(at.real, untrusted)):
-            found[other.real] = other
-        for program in islice(_links_in(at.real), left):
-            left -= 1
-            end = follow(program, untrusted)
-            if end is not None:
-                found[program] = end
-    return list(found.values())
+        found.append(at)
+        if at.real in read:
+            continue  # the same directory, reached by other links
+        read.add(at.real)
+        found += [*beside(at.real), *pythons(at.real, untrusted)]
+        links = list(islice(_links_in(at.real), left))
+        left -= len(links)
+        found += filter(None, (follow(link, untrusted) for link in links))
+    return found
 
 
 def of_program(program: str, untrusted: Sequence[str] = ()) -> list[Found]:
@@ -131,8 +128,8 @@ def pythons(directory: str, untrusted: Sequence[str] = ()) -> list[Found]:
 def project_pythons(directory: str, untrusted: Sequence[str]) -> list[Found]:
     """Return the Python installations that virtual environments of a project lead to.
 
-    Whoever writes the project chooses the links, so that only what is an installation counts, and
-    of that only programs and libraries.
+    The child may have made the links, so that only what is an installation counts, and of that only
+    programs and libraries.
     """
     found: list[Found] = []
     for name in _VIRTUAL_ENVIRONMENTS:

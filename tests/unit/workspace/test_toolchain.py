@@ -67,6 +67,17 @@ def at(path: Path) -> str | None:
     return toolchain.place(found)
 
 
+def within(sandbox: Sandbox, tree: Path, *argv: str) -> ProcessResult:
+    """Run a command in a sandbox, with the PATH of the tests."""
+    return process.run(
+        argv,
+        cwd=tree,
+        timeout_s=PATIENCE_S,
+        sandbox=sandbox,
+        support=supported(sandbox.kind),
+    )
+
+
 def sh(
     text: str, tree: Path, path: str, kind: Kind = "bubblewrap", **more: object
 ) -> ProcessResult:
@@ -137,13 +148,7 @@ def test_a_script_needs_its_interpreter(place: Path, tree: Path) -> None:
     mine = program(place / "tools" / "bin" / "mine")
     mine.write_text(f"#!{interpreter}\necho interpreted\n")
     sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(mine)
-    result = process.run(
-        [str(mine)],
-        cwd=tree,
-        timeout_s=PATIENCE_S,
-        sandbox=sandbox,
-        support=supported("bubblewrap"),
-    )
+    result = within(sandbox, tree, str(mine))
     assert result.stdout.text() == "interpreted\n", result.stderr.text()
 
 
@@ -151,13 +156,7 @@ def test_a_program_of_a_virtual_environment_brings_the_environment(place: Path, 
     folder = virtual(place / "venv", python(place / "python"))
     (place / "venv" / "module").write_text("installed\n")
     sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(folder / "python")
-    result = process.run(
-        ["sh", "-c", f"{folder}/python; cat {place}/venv/module"],
-        cwd=tree,
-        timeout_s=PATIENCE_S,
-        sandbox=sandbox,
-        support=supported("bubblewrap"),
-    )
+    result = within(sandbox, tree, "sh", "-c", f"{folder}/python; cat {place}/venv/module")
     assert result.stdout.text() == "it runs\ninstalled\n", result.stderr.text()
 
 
@@ -248,13 +247,7 @@ def test_a_named_file_of_the_tree_shows_nothing_that_is_hidden(
     agent = program(tree / "agent.py")
     agent.write_text(f"#!{key}\n")
     sandbox = Sandbox(kind, writable=(tree,), hidden=(place / "home",)).showing("sh", str(agent))
-    result = process.run(
-        ["sh", "-c", f"cat {key}"],
-        cwd=tree,
-        timeout_s=PATIENCE_S,
-        sandbox=sandbox,
-        support=supported(kind),
-    )
+    result = within(sandbox, tree, "sh", "-c", f"cat {key}")
     assert result.stdout.text() == ""
 
 
@@ -357,13 +350,7 @@ def test_files_among_the_arguments_that_are_not_run_show_alone(place: Path, tree
     config.write_text("{}\n")
     (place / "me" / "id_rsa").write_text("secret")
     sandbox = Sandbox("bubblewrap", writable=(tree,)).showing("sh", "--config", str(config))
-    result = process.run(
-        ["sh", "-c", f"cat {config}; cat {place}/me/*"],
-        cwd=tree,
-        timeout_s=PATIENCE_S,
-        sandbox=sandbox,
-        support=supported("bubblewrap"),
-    )
+    result = within(sandbox, tree, "sh", "-c", f"cat {config}; cat {place}/me/*")
     assert result.stdout.text() == "{}\n{}\n"
 
 
@@ -380,13 +367,7 @@ def test_a_program_in_a_shared_directory_shows_alone(place: Path, tree: Path) ->
     (place / "beside").write_text("secret")
     assert at(mine) == str(mine)
     sandbox = Sandbox("bubblewrap", writable=(tree,)).showing(mine)
-    result = process.run(
-        ["sh", "-c", f"{mine}; cat {place}/beside"],
-        cwd=tree,
-        timeout_s=PATIENCE_S,
-        sandbox=sandbox,
-        support=supported("bubblewrap"),
-    )
+    result = within(sandbox, tree, "sh", "-c", f"{mine}; cat {place}/beside")
     assert result.stdout.text() == "alone\n"
 
 
@@ -425,13 +406,7 @@ def test_files_among_the_arguments_show_unless_they_are_hidden(place: Path, tree
     shown = sandbox.showing("/bin/sh", "-e", str(script), str(key), str(place), "/nowhere")
     assert shown.programs == (Path("/bin/sh"), script)
     assert sandbox.showing("sh", str(script)).programs == (script,)
-    result = process.run(
-        ["/bin/sh", str(script)],
-        cwd=tree,
-        timeout_s=PATIENCE_S,
-        sandbox=shown,
-        support=supported("bubblewrap"),
-    )
+    result = within(shown, tree, "/bin/sh", str(script))
     assert result.stdout.text() == "more\n", result.stderr.text()
 
 
