@@ -68,7 +68,9 @@ check_types() {
     return "$status"
 }
 
-tests=("$python" -m pytest --numprocesses "${COILCLAW_TEST_WORKERS:-auto}" --maxprocesses 8 --dist worksteal)
+# More processes than cores: many tests wait for a child, a clock or a signal.
+workers=${COILCLAW_TEST_WORKERS:-$((($(nproc) * 3 + 1) / 2))}
+tests=("$python" -m pytest --numprocesses "$workers" --maxprocesses 8 --dist worksteal)
 
 gate format "$python" -m ruff format --quiet --check --diff .
 gate lint "$python" -m ruff check --quiet .

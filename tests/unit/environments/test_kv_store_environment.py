@@ -72,10 +72,11 @@ def test_a_store_cannot_lead_the_tests_to_other_files(judge: Judge, tmp_path: Pa
         f"for name in ('', '.tmp'):\n    os.symlink({str(precious)!r}, sys.argv[1] + name)\n"
         "for line in sys.stdin:\n    print('OK')\n"
     )
-    result = judge.test(submit(tmp_path / "wrong", elsewhere), "durability")
-    found = {case.id: case.failure_kind for case in result.every_case()}
-    assert found["durability/torn_tail_1"] == "missing"
-    assert found["durability/leftover_file_is_ignored"] == "wrong_output"
+    place = submit(tmp_path / "wrong", elsewhere)
+    expected = {"torn_tail_1": "missing", "leftover_file_is_ignored": "wrong_output"}
+    for name, kind in expected.items():
+        (case,) = judge.test(place, f"durability/{name}").every_case()
+        assert case.failure_kind == kind
     assert precious.read_text(encoding="utf-8") == "x" * 1000
 
 

@@ -65,10 +65,12 @@ def _log(form: str, redactor: str, fields: Mapping[object, object], texts: tuple
     out = io.StringIO()
     with configure({"COILCLAW_LOG": form}, out, redact=_REDACTORS[redactor]):
         extra = {"event": "tool_failed", "fields": fields}
-        template = f"{message.replace('%', '%%')} %s %r"
+        # Escaped: "%s" may not take the first letter of the canary away.
+        escaped = message.replace("%", "%%")
+        template, misfit = f"{escaped} %s %r", f"{escaped} %d"
         LOG.info(template, argument, argument.encode(), extra=extra)
         LOG.info("%s", fields, extra={"event": message, "fields": argument})
-        LOG.warning(message, argument)  # does not fit together
+        LOG.warning(misfit, argument)
         try:
             try:
                 raise ValueError(cause)
