@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUILD_S: Final = 60.0
-ANSWER_S: Final = 10.0
+ANSWER_S: Final = 30.0
 LOAD_S: Final = 40.0
 MAX_KEY: Final = 200
 MAX_VALUE: Final = 65_536

@@ -111,8 +111,13 @@ def _short(source: str) -> list[int]:
         if PATIENCE.fullmatch(name) and number < PATIENCE_S
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines.update(_Clocks(node, constants).short())
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                lines.update(_Clocks(node, constants).short())
+            case ast.Call(
+                func=ast.Attribute(attr="alarm"), args=[ast.Constant(value=int() as number)]
+            ) if 0 < number < PATIENCE_S:
+                lines.add(node.lineno)
     return sorted(lines)
 
 
@@ -129,6 +134,7 @@ def test_a():
     ended = time.time()
     assert 1 > ended - stopped[0]
     assert result.duration_s < 10
+    signal.alarm(10)
 """
 NOT_FOUND = """
 SOON_S = 60
@@ -146,13 +152,15 @@ def test_a():
     assert result.duration_s >= 10
     assert time.process_time() - began < 5
     assert len(took_away) - number < 5
+    signal.alarm(60)
+    signal.alarm(0)
 def test_b():
     assert took < 5
 """
 
 
 def test_a_short_bound_is_found_and_a_long_or_a_lower_one_is_not() -> None:
-    assert _short(FOUND) == [2, 6, 7, 9, 12, 13]
+    assert _short(FOUND) == [2, 6, 7, 9, 12, 13, 14]
     assert _short(NOT_FOUND) == []
 
 

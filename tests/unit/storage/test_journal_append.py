@@ -18,6 +18,7 @@ from coilclaw.domain.canonical import encode
 from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.storage.journal import Journal
 from coilclaw.storage.lock import FileLock
+from tests.support.children import PATIENCE_S
 from tests.unit.storage.worlds import HASH_FIELD, World, fork, reap, record, sound
 
 EVERYTHING = {"key", "receipts.jsonl", "receipts.jsonl.anchor"}
@@ -386,7 +387,7 @@ def test_a_journal_that_was_forgotten_open_may_be_collected_in_the_middle_of_a_f
         if child == 0:
             os._exit(0 if len(os.listdir("/proc/self/fd")) == before else 1)
         signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
-        signal.alarm(10)
+        signal.alarm(int(PATIENCE_S))
         assert reap(child) == 0
 
     assert reap(fork(work)) == 0

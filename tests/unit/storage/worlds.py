@@ -87,7 +87,7 @@ def fork(work: Callable[[], None]) -> int:
     if child:
         return child
     code = 1
-    signal.alarm(int(PATIENCE_S))  # a child that hangs fails its test
+    signal.alarm(int(10 * PATIENCE_S))  # a child that hangs fails its test
     try:
         work()
         code = 0
