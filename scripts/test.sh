@@ -68,8 +68,9 @@ check_types() {
     return "$status"
 }
 
-# More processes than cores: many tests wait for a child, a clock or a signal.
-workers=${COILCLAW_TEST_WORKERS:-$((($(nproc) * 3 + 1) / 2))}
+# More processes than cores: many tests wait for a child, a clock or a signal. The pure ones do not.
+cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+workers=${COILCLAW_TEST_WORKERS:-$((fast ? cores : (cores * 3 + 1) / 2))}
 tests=("$python" -m pytest --numprocesses "$workers" --maxprocesses 8 --dist worksteal)
 
 gate format "$python" -m ruff format --quiet --check --diff .

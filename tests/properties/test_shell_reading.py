@@ -293,7 +293,7 @@ def examples(full: int, default: int) -> settings:
 
 
 @given(command=simple_commands(only_static=True))
-@examples(full=4_000, default=500)
+@examples(full=8_000, default=500)
 def test_a_simple_command_gets_the_words_that_bash_gives_it(bash: LiveBash, command: str) -> None:
     script = read(command)
     if isinstance(script, Script):
@@ -310,13 +310,13 @@ def check(bash: LiveBash, text: str) -> None:
 
 
 @given(text=lines)
-@examples(full=4_000, default=500)
+@examples(full=8_000, default=500)
 def test_bash_runs_nothing_that_was_not_read(bash: LiveBash, text: str) -> None:
     check(bash, text)
 
 
 @given(text=all_run)
-@examples(full=2_500, default=300)
+@examples(full=5_000, default=300)
 def test_bash_runs_all_that_was_read(bash: LiveBash, text: str) -> None:
     script = read(text)
     if isinstance(script, Script):
@@ -324,12 +324,12 @@ def test_bash_runs_all_that_was_read(bash: LiveBash, text: str) -> None:
 
 
 @given(text=mutations())
-@examples(full=8_000, default=800)
+@examples(full=15_000, default=800)
 def test_a_changed_command_is_read_as_bash_runs_it_or_not_at_all(bash: LiveBash, text: str) -> None:
     check(bash, text)
 
 
 @given(st.text() | st.text(LETTERS + SPECIAL, max_size=40) | mutations())
-@examples(full=4_000, default=600)
+@examples(full=8_000, default=600)
 def test_reading_never_raises(text: str) -> None:
     assert isinstance(read(text), Script | NotUnderstood)
