@@ -90,6 +90,10 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
     placed += [(path, ["--ro-bind", "/dev/null", path]) for path in confinement.hidden_files]
     placed += [(path, ["--bind", path, path]) for path in confinement.writable]
     placed += [(path, ["--ro-bind", other, path]) for path, other in confinement.replaced]
+    placed += [
+        (target, ["--bind" if writable else "--ro-bind", source, target])
+        for source, target, writable in confinement.mounted
+    ]
     # Sorting keeps the order of equal depths, so what is asked for comes after what is built in.
     placed.sort(key=lambda item: len([part for part in item[0].split("/") if part]))
     options = [option for _, group in placed for option in group]
@@ -102,7 +106,8 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
 def _is_covered(cwd: str, confinement: Confinement) -> bool:
     """Whether the directory to run in would be missing."""
     covers = [path for path in confinement.covered if is_below(cwd, path) and cwd != path]
-    shown = (*confinement.writable, *(confinement.readable or ()), *confinement.shown)
+    targets = (target for _, target, _ in confinement.mounted)
+    shown = (*confinement.writable, *(confinement.readable or ()), *confinement.shown, *targets)
     return any(
         not any(is_below(cwd, path) and is_below(path, cover) for path in shown) for cover in covers
     )

@@ -32,6 +32,16 @@ SYSTEM_PATHS: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A directory or file that a child finds at another path, in place of what is there."""
+
+    source: Path
+    target: Path
+    private: bool = False
+    """A copy made for the child, which it may write wherever it may write at all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """What a child may touch. Of two places that overlap, the deeper one decides.
 
@@ -55,11 +65,16 @@ class Sandbox:
     """Places that can be read although they lie in a /tmp that is the child's own."""
     programs: tuple[Path, ...] = ()
     """What it may start beside what is on its PATH; each is shown with all that it needs."""
+    mounts: tuple[Mount, ...] = ()
+    """What a child finds elsewhere. A mount is writable where its source is. Whatever lies below a
+    target on this machine is gone, however it was named, unless a mount shows it. Landlock cannot
+    mount: it hides each target that is not its own source."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise UsageError(f"There is no sandbox of kind {self.kind!r}.", rule="sandbox.kind")
-        pairs = (path for pair in self.replaced for path in pair)
+        pairs = [path for pair in self.replaced for path in pair]
+        pairs += [path for mount in self.mounts for path in (mount.source, mount.target)]
         named = (*self.writable, *(self.readable or ()), *self.hidden, *self.shown, *self.programs)
         for path in (*named, *pairs):
             if not os.path.isabs(path) or "\0" in str(path):
@@ -132,19 +147,44 @@ class Confinement:
     shown: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     replaced: tuple[tuple[str, str], ...] = ()
+    mounted: tuple[tuple[str, str, bool], ...] = ()
+    """Source, target, and whether it can be written; for a sandbox with mounts of its own."""
     notes: tuple[str, ...] = ()
 
     @property
     def hidden(self) -> tuple[str, ...]:
         return (*self.hidden_directories, *self.hidden_files)
 
+    def inside(self, path: str) -> str:
+        """Return where the child finds a path of this machine."""
+        return _moved(path, ((source, target) for source, target, _ in self.mounted))
 
-def resolve(sandbox: Sandbox, path: str = "", cwd: str = "") -> Confinement:
+    def outside(self, path: str) -> str:
+        """Return where a path of the child lies on this machine."""
+        return _moved(path, ((target, source) for source, target, _ in self.mounted))
+
+
+def _moved(path: str, ways: Iterable[tuple[str, str]]) -> str:
+    """Replace the deepest beginning of a path that one of the ways leads from."""
+    found = max(
+        ((start, end) for start, end in ways if is_below(path, start)),
+        key=lambda way: len(way[0]),
+        default=None,
+    )
+    return path if found is None else found[1] + path[len(found[0]) :]
+
+
+def resolve(
+    sandbox: Sandbox, path: str = "", cwd: str = "", *, mounting: bool = True
+) -> Confinement:
     """Look the paths of ``sandbox`` up on this machine.
 
     Where the whole file system can be read, so can the programs on ``path``, the PATH of what
     runs in it, and the interpreter of a virtual environment in ``cwd``, wherever they lie.
+    ``mounting`` is whether mounts can be made.
     """
+    if sandbox.mounts:
+        sandbox = _mounting(sandbox) if mounting else _hiding(sandbox)
     asked = sandbox.readable
     # A system path that this distribution does not have is nothing to read.
     readable = [path for path in asked or () if path not in SYSTEM_PATHS or path.exists()]
@@ -156,18 +196,23 @@ def resolve(sandbox: Sandbox, path: str = "", cwd: str = "") -> Confinement:
         nested=sandbox.nested,
         covered=_covered(sandbox),
         replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
+        mounted=_mounted(sandbox) if mounting else (),
     )
     for hidden in map(os.path.realpath, sandbox.hidden):
         confinement = _hide(hidden, confinement)
     given = tuple(map(_existing, sandbox.shown))
     shown = {place for place in given if _view(place, confinement) == "covered"}
+    if not mounting:
+        # Of a place that is withheld for want of a mount, what was named is shown.
+        shown |= {place for place in given if _is_below_any(place, _targets(sandbox))}
     ways = [toolchain.follow(str(path)) for path in (*readable, *sandbox.writable, *sandbox.shown)]
     # What can only be read now may have been written by an earlier command.
     around = toolchain.follow(cwd) if cwd else None
     inside = [around.real] if around and _is_private(around.real, confinement) else []
-    untrusted = (*confinement.writable, *given, *inside)
+    moved = [path for way in confinement.mounted if way[0] != way[1] for path in way[:2]]
+    untrusted = (*confinement.writable, *given, *inside, *moved)
     apart = (*confinement.covered, *confinement.hidden, *untrusted)
-    for found, named in _programs(sandbox, path, cwd, untrusted):
+    for found, named in _programs(sandbox, path, confinement.inside(cwd), untrusted):
         place = toolchain.place(found, apart)
         ways.append(found)
         if (
@@ -179,6 +224,54 @@ def resolve(sandbox: Sandbox, path: str = "", cwd: str = "") -> Confinement:
             shown.add(place)
     confinement = replace(confinement, shown=tuple(sorted(shown)))
     return replace(confinement, links=_links(filter(None, ways), confinement))
+
+
+def _mounting(sandbox: Sandbox) -> Sandbox:
+    """Leave out what the mounts cover."""
+    targets = _targets(sandbox)
+
+    def kept(paths: Iterable[Path]) -> tuple[Path, ...]:
+        return tuple(p for p in paths if not _is_below_any(os.path.realpath(p), targets))
+
+    readable = None if sandbox.readable is None else kept(sandbox.readable)
+    return replace(
+        sandbox,
+        writable=kept(sandbox.writable),
+        readable=readable,
+        hidden=kept(sandbox.hidden),
+        shown=kept(sandbox.shown),
+        # The writable of the sandbox as it was asked for decides.
+        mounts=tuple(
+            replace(mount, private=_is_writable(mount, sandbox)) for mount in sandbox.mounts
+        ),
+    )
+
+
+def _is_writable(mount: Mount, sandbox: Sandbox) -> bool:
+    places = [os.path.realpath(path) for path in sandbox.writable]
+    return bool(places) and (mount.private or _is_below_any(os.path.realpath(mount.source), places))
+
+
+def _is_below_any(path: str, places: Iterable[str]) -> bool:
+    return any(is_below(path, place) for place in places)
+
+
+def _targets(sandbox: Sandbox) -> list[str]:
+    return [os.path.realpath(mount.target) for mount in sandbox.mounts]
+
+
+def _hiding(sandbox: Sandbox) -> Sandbox:
+    """Withhold what should have been covered; what a mount leaves where it is stays readable."""
+    moved = [mount.target for mount in sandbox.mounts if mount.target != mount.source]
+    left = [mount.source for mount in sandbox.mounts if mount.target == mount.source]
+    return replace(sandbox, hidden=(*moved, *sandbox.hidden), shown=(*sandbox.shown, *left))
+
+
+def _mounted(sandbox: Sandbox) -> tuple[tuple[str, str, bool], ...]:
+    return tuple(
+        (_existing(mount.source), os.path.realpath(mount.target), mount.private)
+        for mount in sandbox.mounts
+    )
 
 
 def _programs(
@@ -232,6 +325,7 @@ def _view(path: str, confinement: Confinement) -> _View:
         # Of two at the same place the later one decides, as with mounts.
         ("covered", ("/", *confinement.covered)),
         ("visible", readable),
+        ("visible", tuple(target for _, target, _ in confinement.mounted)),
         ("visible", confinement.shown),
         ("hidden", confinement.hidden),
         ("visible", confinement.writable),

@@ -10,7 +10,7 @@ from coilclaw.errors import ProcessFault, UsageError
 from coilclaw.workspace import procfs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 TAG_VARIABLE: Final = "COILCLAW_PROCESS"
 """Carries the ids of the runs a process belongs to, outermost first, so that it can be found."""
@@ -91,19 +91,25 @@ def tagged(env: Mapping[str, str], tag: str) -> dict[str, str]:
     return {**env, TAG_VARIABLE: ":".join([*outer[-(MAX_NESTED_TAGS - 1) :], tag])}
 
 
-def find_program(name: str | bytes, env: Mapping[str, str], cwd: str) -> str:
+def find_program(
+    name: str | bytes,
+    env: Mapping[str, str],
+    cwd: str,
+    outside: Callable[[str], str] = lambda path: path,
+) -> str:
     """The absolute path of the program that ``name`` means in ``env``.
 
     Without a slash it is looked up in the absolute entries of PATH only, never in ``cwd``.
+    ``outside`` says where a path lies on this machine, for a child that sees it elsewhere.
     """
     program = os.fsdecode(name)
     if "/" in program:
         candidates: Sequence[str] = [os.path.join(cwd, program)]
     else:
         candidates = [os.path.join(entry, program) for entry in _entries(env)]
-    present = [candidate for candidate in candidates if os.path.isfile(candidate)]
+    present = [candidate for candidate in candidates if os.path.isfile(outside(candidate))]
     for candidate in present:
-        if os.access(candidate, os.X_OK):
+        if os.access(outside(candidate), os.X_OK):
             return candidate
     if present:
         raise ProcessFault(

@@ -13,6 +13,7 @@ from coilclaw.errors import ProcessFault, UsageError
 from coilclaw.workspace import bubblewrap, environment, landlock
 from coilclaw.workspace.cancel import Waker
 from coilclaw.workspace.capture import Capture
+from coilclaw.workspace.confinement import Confinement
 from coilclaw.workspace.reaper import Family
 from coilclaw.workspace.supervise import Ending, Stopped, Supervision
 from coilclaw.workspace.watch import Watch
@@ -48,9 +49,13 @@ class Started:
 
 
 def check(
-    argv: Sequence[str | bytes], cwd: str | Path, timeout_s: float, env: Mapping[str, str]
+    argv: Sequence[str | bytes],
+    cwd: str | Path,
+    timeout_s: float,
+    env: Mapping[str, str],
+    confinement: Confinement | None = None,
 ) -> Command:
-    """Refuse what cannot be started."""
+    """Refuse what cannot be started; the command is as the child sees it."""
     if isinstance(argv, str | bytes):
         raise UsageError(
             "A process is started from a list of arguments, not from one string.",
@@ -71,11 +76,12 @@ def check(
         )
     if not os.path.isdir(cwd):
         raise UsageError(f"{str(cwd)!r} is not a directory to run in.", rule="process.cwd")
-    directory = os.path.realpath(cwd)
+    confinement = confinement or Confinement()
+    directory = confinement.inside(os.path.realpath(cwd))
     tag = environment.new_tag()
     return Command(
         argv=tuple(argv),
-        program=environment.find_program(argv[0], env, directory),
+        program=environment.find_program(argv[0], env, directory, confinement.outside),
         cwd=directory,
         env=environment.tagged(env, tag),
         tag=tag,

@@ -119,9 +119,8 @@ def _prepare(
     path = environment.search_path() if env is None else env.get("PATH", "")
     choice = choose(sandbox, support, path=path, cwd=str(cwd) if os.path.isabs(cwd) else "")
     private_tmp = choice.enforced.kind == "bubblewrap" and sandbox.private_tmp
-    command = check(
-        argv, cwd, timeout_s, environment.minimal(private_tmp=private_tmp) if env is None else env
-    )
+    given = environment.minimal(private_tmp=private_tmp) if env is None else env
+    command = check(argv, cwd, timeout_s, given, choice.confinement)
     return command, choice
 
 

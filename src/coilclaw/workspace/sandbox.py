@@ -13,6 +13,7 @@ from coilclaw.workspace.confinement import (
     Confinement,
     Enforced,
     Kind,
+    Mount,
     Sandbox,
     SandboxSupport,
     resolve,
@@ -24,6 +25,7 @@ __all__ = [
     "Choice",
     "Enforced",
     "Kind",
+    "Mount",
     "Sandbox",
     "SandboxSupport",
     "choose",
@@ -60,8 +62,9 @@ def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: st
     """
     if sandbox.kind == "none":
         return Choice(Confinement(), support, Enforced())
-    confinement = resolve(sandbox, path, cwd)
-    if sandbox.kind != "landlock" and support.bubblewrap:
+    mounting = sandbox.kind != "landlock" and bool(support.bubblewrap)
+    confinement = resolve(sandbox, path, cwd, mounting=mounting)
+    if mounting:
         held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc)
         return Choice(confinement, support, held)
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
@@ -88,7 +91,7 @@ def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: st
 
 def landlock_can_hide(sandbox: Sandbox) -> None:
     """Raise the fault that starting a child with Landlock would raise, if it cannot hide it all."""
-    landlock.grants(resolve(sandbox))
+    landlock.grants(resolve(sandbox, mounting=False))
 
 
 def _refuse_weaker(sandbox: Sandbox, held: Enforced) -> None:

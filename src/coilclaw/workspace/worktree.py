@@ -52,7 +52,15 @@ class Worktree:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables with which git works in it while the repository itself is read-only."""
+        """The variables with which git works in it where it is."""
+        return self.environ_at(self.path)
+
+    def environ_at(self, seen_at: Path, repository: Path | None = None) -> dict[str, str]:
+        """Return the variables with which git works in it while the repository is read-only.
+
+        ``seen_at`` is where it is found, ``repository`` where the shared git directory is, if not
+        at its own path.
+        """
         name, email = AGENT
         settings = (
             ("core.hooksPath", "/dev/null"),
@@ -60,11 +68,12 @@ class Worktree:
             ("gc.auto", "0"),
             ("maintenance.auto", "false"),
             ("commit.gpgSign", "false"),
-            ("safe.directory", str(self.path)),
+            ("safe.directory", str(seen_at)),
         )
+        shared = self.shared if repository is None else repository / self.shared.name
         return {
             "GIT_OBJECT_DIRECTORY": str(self.objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(str(self.shared)),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(str(shared)),
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_ATTR_NOSYSTEM": "1",

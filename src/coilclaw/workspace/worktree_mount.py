@@ -1,0 +1,196 @@
+"""``WorktreeMount``: a worktree at the path of the user's checkout.
+
+Editable installs, ``.pth`` files and build caches lead to the checkout by its path. A command that
+judges a worktree has to find the worktree there, and nothing of the checkout but its dependencies.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import EnvironmentFault
+from coilclaw.workspace.dependencies import Dependency, copy_dependency
+from coilclaw.workspace.removal import remove_tree
+from coilclaw.workspace.sandbox import Mount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from coilclaw.workspace.repository import Repository
+    from coilclaw.workspace.sandbox import Kind, SandboxSupport
+    from coilclaw.workspace.worktree import Worktree
+
+_RUNTIME: Final = "runtime"
+_POINTER: Final = "gitfile"
+_REPOSITORY: Final = "repository.git"
+_COPIES: Final = "copies"
+
+
+@dataclass(frozen=True, slots=True)
+class WorktreeMount:
+    """One worktree, ready to be mounted over the checkout for any number of commands."""
+
+    worktree: Worktree
+    checkout: Path
+    """The top of the user's worktree; real path."""
+    runtime: Path
+    """Where runs keep what they need; often inside the checkout."""
+    scratch: Path
+    """A directory of its own, with what is mounted beside the worktree."""
+    mounts: tuple[Mount, ...]
+    points: tuple[str, ...]
+    """Paths of the worktree that stand empty for something to be mounted there."""
+    mounting: bool
+    """Whether the sandbox of this machine can mount; otherwise it hides the checkout."""
+
+    @property
+    def seen_at(self) -> Path:
+        """Where a command finds the worktree."""
+        return self.checkout if self.mounting else self.worktree.path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables with which git works in the worktree, wherever it is found."""
+        repository = self.scratch / _REPOSITORY if self.mounting else None
+        return self.worktree.environ_at(self.seen_at, repository)
+
+    def with_home(self, home: Path, *more: Path) -> tuple[Mount, ...]:
+        """Return all mounts of a command whose home, and what ``more`` it writes, is in place."""
+        own = [path for path in (home, *more) if path.is_relative_to(self.checkout)]
+        for path in own:
+            self._make_way(path)
+        return (*self.mounts, *(Mount(path, path) for path in own))
+
+    def _make_way(self, path: Path) -> None:
+        """Make the place at which something of the runtime is mounted."""
+        if path.is_relative_to(self.runtime):
+            place = self.scratch / _RUNTIME / path.relative_to(self.runtime)
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def can_mount(kind: Kind, support: SandboxSupport) -> bool:
+    """Say whether a sandbox of this kind can show a worktree at another path."""
+    return kind in {"auto", "bubblewrap"} and bool(support.bubblewrap)
+
+
+@contextmanager
+def mounted(
+    worktree: Worktree,
+    repository: Repository,
+    *,
+    runtime: Path,
+    scratch: Path,
+    dependencies: Sequence[Dependency] = (),
+    mounting: bool,
+) -> Iterator[WorktreeMount]:
+    """Prepare a worktree to be mounted; what was made for it is gone afterwards.
+
+    ``scratch`` is made, and removed.
+    """
+    checkout = repository.top
+    if scratch.exists():
+        remove_tree(scratch)
+    try:
+        scratch.mkdir(mode=0o700, parents=True)
+        mounts, targets = _mounts(worktree, repository, runtime, scratch)
+        for number, dependency in enumerate(dependencies if mounting else ()):
+            copy = scratch / _COPIES / str(number)
+            private = dependency.copied and copy_dependency(dependency, copy)
+            source = copy if private else dependency.source
+            mounts.append(Mount(source, checkout / dependency.path, private=private))
+            targets[dependency.path] = source.is_dir()
+        if not mounting:
+            mounts = [Mount(worktree.path, checkout)]
+            own = [one.source for one in dependencies if one.source == checkout / one.path]
+            mounts += [Mount(path, path) for path in own]
+            targets = {}
+        made = _make_points(worktree.path, targets)
+    except OSError as problem:
+        raise EnvironmentFault(
+            f"cannot prepare {worktree.path} to be mounted: {problem.strerror}",
+            rule="worktree.mount",
+        ) from problem
+    try:
+        points = tuple(path for path, _ in made)
+        yield WorktreeMount(worktree, checkout, runtime, scratch, tuple(mounts), points, mounting)
+    finally:
+        _remove_points(worktree.path, made)
+        remove_tree(scratch)
+
+
+def _mounts(
+    worktree: Worktree, repository: Repository, runtime: Path, scratch: Path
+) -> tuple[list[Mount], dict[str, bool]]:
+    """The mounts of the worktree itself, and the paths in it that they need."""
+    checkout, common = repository.top, repository.common_dir
+    alias = scratch / _REPOSITORY
+    inside = alias / worktree.git_dir.relative_to(common)
+    alias.mkdir(mode=0o700)
+    pointer = scratch / _POINTER
+    pointer.write_bytes(os.fsencode(f"gitdir: {inside}\n"))
+    mounts = [
+        Mount(worktree.path, checkout),
+        Mount(pointer, checkout / ".git"),
+        Mount(scratch, scratch),
+        # The checkout's own git directory lies where the worktree is mounted.
+        Mount(common, alias),
+        Mount(worktree.git_dir, inside),
+    ]
+    targets: dict[str, bool] = {}
+    if runtime.is_relative_to(checkout):
+        skeleton = scratch / _RUNTIME
+        (skeleton / scratch.relative_to(runtime)).mkdir(mode=0o700, parents=True)
+        (skeleton / worktree.objects.relative_to(runtime)).mkdir(mode=0o700, parents=True)
+        mounts.append(Mount(skeleton, runtime))
+        mounts.append(Mount(worktree.objects, worktree.objects))
+        targets[runtime.relative_to(checkout).as_posix()] = True
+    return mounts, targets
+
+
+def _make_points(root: Path, targets: Mapping[str, bool]) -> list[tuple[str, bool]]:
+    """Make each path that is missing, and return what was made, the outermost first."""
+    made: list[tuple[str, bool]] = []
+    for target, directory in targets.items():
+        parts = target.split("/")
+        for count in range(1, len(parts) + 1):
+            path = "/".join(parts[:count])
+            as_directory = directory or count < len(parts)
+            with _parent(root, path) as (folder, name):
+                try:
+                    if as_directory:
+                        os.mkdir(name, dir_fd=folder)
+                    else:
+                        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+                        os.close(os.open(name, flags, 0o644, dir_fd=folder))
+                except FileExistsError:
+                    continue
+            made.append((path, as_directory))
+    return made
+
+
+def _remove_points(root: Path, made: Sequence[tuple[str, bool]]) -> None:
+    """Remove what was made; what is no longer empty is an agent's work, and judged like it."""
+    for path, directory in reversed(made):
+        with suppress(OSError), _parent(root, path) as (folder, name):
+            if directory:
+                os.rmdir(name, dir_fd=folder)
+            elif os.stat(name, dir_fd=folder, follow_symlinks=False).st_size == 0:
+                os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _parent(root: Path, path: str) -> Iterator[tuple[int, str]]:
+    """Open the directory that a path stands in; a link on the way is an error."""
+    *folders, name = path.split("/")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with ExitStack() as stack:
+        at = os.open(root, flags)
+        stack.callback(os.close, at)
+        for folder in folders:
+            at = os.open(folder, flags, dir_fd=at)
+            stack.callback(os.close, at)
+        yield at, name
