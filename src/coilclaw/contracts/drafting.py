@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from coilclaw.contracts.registry import RegisteredAgent
     from coilclaw.contracts.roles import Role
     from coilclaw.contracts.taskcontract import (
+        ExpectedBaseline,
         Filesystem,
         InputArtifact,
         PackName,
         RuntimeOptions,
+        SetupCommand,
         TaskType,
     )
 
@@ -74,6 +76,8 @@ def draft(
     max_retries: int = MAX_RETRIES,
     baseline_ref: str = "HEAD",
     runtime_options: RuntimeOptions | None = None,
+    setup: Sequence[SetupCommand] | None = None,
+    expected_baseline: ExpectedBaseline | None = None,
 ) -> TaskContract:
     """Return a contract that its schema accepts; whether the rules hold is asked of ``rules``.
 
@@ -106,6 +110,8 @@ def draft(
         mcp_tool_set=_tools(policies, assigned) or (OWN_TOOLS,),
         audit_only=True if reading else None,
         runtime_options=runtime_options,
+        setup=None if setup is None else tuple(setup),
+        expected_baseline=expected_baseline,
     )
     return TaskContract.of(completed(contract, policies).json())
 

@@ -5,7 +5,14 @@ from typing import ClassVar, Literal, TypeAlias
 
 from coilclaw.contracts.record import Record
 from coilclaw.contracts.roles import Role
-from coilclaw.contracts.taskcontract import Filesystem, Network, PackName, Shell, TestPolicy
+from coilclaw.contracts.taskcontract import (
+    Filesystem,
+    Network,
+    PackName,
+    SetupCommand,
+    Shell,
+    TestPolicy,
+)
 
 CommandKind: TypeAlias = Literal["test", "check", "build", "script", "read"]
 """What a command is for; a pack says which kinds may be run. ``script``: whatever the project's
@@ -36,6 +43,8 @@ class CommandAllowlist(Record):
     version: Literal["v1"]
     allow: tuple[CommandRule, ...]
     comment: str | None = None
+    setup: tuple[SetupCommand, ...] | None = None
+    """What prepares a worktree where a contract names no set-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

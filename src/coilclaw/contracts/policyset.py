@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coilclaw.contracts.policyfiles import CommandRule
     from coilclaw.contracts.record import Record
     from coilclaw.contracts.roles import Role
-    from coilclaw.contracts.taskcontract import TaskContract
+    from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
 
     _R = TypeVar("_R", bound=Record)
 
@@ -117,6 +117,15 @@ class PolicySet:
         """The rules of the allowlist that the pack leaves."""
         kinds = self.pack.command_kinds
         return tuple(rule for rule in self.allowlist.allow if rule.kind in kinds)
+
+    @property
+    def setup(self) -> tuple[SetupCommand, ...]:
+        """What prepares a worktree where a contract names no set-up of its own."""
+        return self.allowlist.setup or ()
+
+    def setup_for(self, contract: TaskContract) -> tuple[SetupCommand, ...]:
+        """Return the set-up of a contract: its own, and that of the policies if it names none."""
+        return self.setup if contract.setup is None else contract.setup
 
     @property
     def forbidden_actions(self) -> tuple[str, ...]:

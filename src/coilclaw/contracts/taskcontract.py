@@ -18,6 +18,7 @@ Network: TypeAlias = Literal["deny", "on-request", "allow"]
 PackName: TypeAlias = Literal["low", "medium", "high"]
 TaskType: TypeAlias = Literal["PLAN", "IMPLEMENT", "REVIEW", "TEST", "SEARCH"]
 TestPolicy: TypeAlias = Literal["protect", "allow"]
+ExpectedBaseline: TypeAlias = Literal["red", "green"]
 RunnerKind: TypeAlias = Literal[
     "builtin", "code-commit", "scripted", "process", "codex", "opencode", "acp"
 ]
@@ -66,6 +67,23 @@ class AcceptanceTest(Record):
     cmd: str
     must_pass: bool
     timeout_sec: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupCommand(Record):
+    """A command that prepares a worktree, with a network permission of its own."""
+
+    SCHEMA: ClassVar[str] = "task_contract.v1#SetupCommand"
+
+    name: str
+    cmd: str
+    network: Literal["deny", "allow"] | None = None
+    timeout_sec: int | None = None
+
+    @property
+    def may_use_network(self) -> bool:
+        """Whether it asks for the network; it does not, unless said."""
+        return self.network == "allow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +285,10 @@ class TaskContract(Record):
     test_policy: TestPolicy | None = None
     binary_paths: tuple[str, ...] | None = None
     locks: tuple[str, ...] | None = None
+    setup: tuple[SetupCommand, ...] | None = None
+    """``None``: what the policies name; empty: nothing."""
+    expected_baseline: ExpectedBaseline | None = None
+    """``None``: red or green."""
 
     @property
     def sha256(self) -> str:

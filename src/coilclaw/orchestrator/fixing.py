@@ -100,6 +100,8 @@ class Fixing:
             allowed_paths=paths,
             acceptance_tests=tests,
             evidence_links=tuple(dict.fromkeys((*first.evidence_links, reason[:500]))),
+            # The baseline was tried once, for the contract that this one repairs.
+            expected_baseline=None,
         )
         bound = binding.bound(child)
         if bound.role_contract is None:

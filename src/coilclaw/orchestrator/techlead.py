@@ -150,6 +150,8 @@ def _child(task: Mapping[str, Json], parent: TaskContract, policies: PolicySet) 
         binary_paths=tuple(each for each in parent.binary_paths or () if paths.within(each, scope))
         or None,
         locks=tuple(cast("list[str]", task["locks"])) or None,
+        # It is said of the tests of the whole, and a part has others or needs only some.
+        expected_baseline=None,
     )
     return TaskContract.of(completed(child, policies).json())
 

@@ -17,6 +17,7 @@ from coilclaw.contracts.taskcontract import (
     HandoffChain,
     InputArtifact,
     RuntimeOptions,
+    SetupCommand,
     TaskContract,
 )
 from coilclaw.domain import freeform
@@ -173,3 +174,41 @@ def test_the_binding_summary_is_a_read_model(options: RuntimeOptions | None, sta
     assert found.skills_bundle_ref.status == "unresolved"
     expected = "runtime_options.runner" if options else None
     assert found.runtime_binding.source.runner == expected
+
+
+def test_a_draft_says_nothing_of_a_setup_that_was_not_given() -> None:
+    assert not {"setup", "expected_baseline"} & _draft().json().keys()
+    setup = (SetupCommand(name="install", cmd="npm ci", network="allow", timeout_sec=60),)
+    made = _draft(setup=setup, expected_baseline="red")
+    assert (made.setup, made.expected_baseline) == (setup, "red")
+    assert _draft(setup=()).json()["setup"] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"network": "on-request"},
+        {"timeout_sec": 0},
+        {"cmd": ""},
+        {"name": ""},
+        {"must_pass": True},
+    ],
+)
+def test_a_setup_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    value = _draft().json()
+    good: dict[str, Any] = {"name": "install", "cmd": "npm ci", "network": "deny"}
+    assert schemas.problems("task_contract.v1", {**value, "setup": [good]}) == ()
+    assert schemas.problems("task_contract.v1", {**value, "setup": [{**good, **change}]})
+    assert schemas.problems("task_contract.v1", {**value, "expected_baseline": "unknown"})
+
+
+def test_the_setup_of_the_policies_holds_where_a_contract_names_none() -> None:
+    own = (SetupCommand(name="own", cmd="make generate"),)
+    shared = (SetupCommand(name="shared", cmd="npm ci", network="allow"),)
+    policies = replace(POLICIES, allowlist=replace(POLICIES.allowlist, setup=shared))
+    assert POLICIES.setup == ()
+    assert policies.setup == policies.setup_for(_draft()) == shared
+    assert policies.setup_for(_draft(setup=own)) == own
+    assert policies.setup_for(_draft(setup=())) == ()
+    assert not own[0].may_use_network
+    assert shared[0].may_use_network

@@ -12,7 +12,7 @@ from coilclaw.contracts import rules
 from coilclaw.contracts.drafting import draft
 from coilclaw.contracts.handoff import Handoff
 from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import TaskContract
+from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
 from coilclaw.domain.messages import Json
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.orchestrator.techlead import Divided, needs_split, split
@@ -246,6 +246,13 @@ def test_each_task_becomes_a_contract_that_rules_accept() -> None:
     for child in (app, lib):
         assert rules.problems(child, POLICIES, known_files=FILES.get) == ()
         assert TaskContract.of(child.json()) == child
+
+
+def test_a_part_inherits_the_setup_and_not_what_the_baseline_is_expected_to_say() -> None:
+    setup = (SetupCommand(name="install", cmd="make generate"),)
+    whole = parent(setup=setup, expected_baseline="red")
+    for child in contracts(task("app", "src/app"), LIB, of=whole):
+        assert (child.setup, child.expected_baseline) == (setup, None)
 
 
 def test_two_tasks_may_share_what_both_lock() -> None:
