@@ -72,7 +72,7 @@ class Permissions:
 
     def _command(self, call: ToolCall) -> bool:
         given = call.fields.get("rawInput")
-        detail = [f"directory: {freeform.text(str(self.assignment.directory))}"]
+        detail = [f"directory: {freeform.text(str(self.assignment.workspace))}"]
         if isinstance(given, dict):
             rest = {name: given[name] for name in given if name not in ("command", "cmd")}
             detail += [f"with: {freeform.text(rest)}"] if rest else []
@@ -93,7 +93,7 @@ class Permissions:
             return self._denied("change", "acp.unknown", call)
         if self.assignment.filesystem != "workspace-write":
             return self._denied("change", "acp.read_only", call)
-        if not all(inside(path, self.assignment.directory) for path in paths):
+        if not all(inside(path, self.assignment.workspace) for path in paths):
             return self._denied("change", "acp.outside", call)
         shell = self.assignment.shell
         contained = shellpolicy.is_contained(self.assignment, self.means)

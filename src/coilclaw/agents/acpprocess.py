@@ -55,7 +55,7 @@ def perform(
         argv, env, box, route = start.argv, dict(start.env), start.sandbox, None
         if is_routed(assignment):
             route = _routed(start, means, stack)
-            argv, env = route.argv(argv), route.environment(env, assignment.directory)
+            argv, env = route.argv(argv), route.environment(env, assignment.workspace)
             box = replace(box, network=False)
         tests = stack.enter_context(testtool.offered(means.run_tests, start.place))
         child = stack.enter_context(
@@ -72,7 +72,7 @@ def perform(
         server = None
         if tests is not None and not start.tools_in_settings:
             server = (tests.name, tuple(tests.argv))
-        opening = Opening(str(assignment.directory), assignment.thread_id, start.model, server)
+        opening = Opening(str(assignment.workspace), assignment.thread_id, start.model, server)
         talk = stack.enter_context(Talk(child, opening, instruction_of(assignment)))
         turn = Turn(start.title, talk, assignment, means, deadline, tests)
         turns.append(turn)

@@ -67,7 +67,7 @@ class Turn:
 
     def __post_init__(self) -> None:
         denied = self.assignment.shell == "deny"
-        self.updates = Updates(self.assignment.directory, shell_denied=denied)
+        self.updates = Updates(self.assignment.workspace, shell_denied=denied)
         self.permissions = Permissions(self.assignment, self.means, self.updates, self.tests)
         self._until = min(time.monotonic() + START_S, self.deadline.at)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from coilclaw.security.commandrules import CommandRules
     from coilclaw.tools.contract import Tool, ToolContext
     from coilclaw.workspace.resolve import Root
+    from coilclaw.workspace.sandbox import Mount
     from coilclaw.workspace.state import TreeState
 
 DEFAULT_ROUNDS: Final = 50
@@ -237,6 +238,12 @@ class _Session:
         )
         return Reply.YES if self.means.approve(request) else Reply.NO
 
+    def _mounts(self) -> tuple[Mount, ...]:
+        """What its commands find elsewhere: not its home, where our own state is."""
+        home = self.assignment.home
+        mounts = self.assignment.sandbox.mounts
+        return tuple(mount for mount in mounts if not mount.target.is_relative_to(home))
+
     def _context(
         self, policy: ContractPolicy, root: Root, tree: TreeState, conversation: str, turn: str
     ) -> ToolContext:
@@ -258,6 +265,7 @@ class _Session:
             recall=lambda *_: (),
             ask=lambda _: None,
             sandbox=self.assignment.sandbox.kind,
+            mounts=self._mounts(),
             support=lambda: self.means.support,
             limits=self.runner.limits.tools,
         )

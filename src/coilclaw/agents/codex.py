@@ -66,7 +66,7 @@ class CodexRunner:
             route = None
             if assignment.network == "deny" and assignment.sandbox.kind != "none":
                 route = stack.enter_context(codexroute.opened(home.settings, home.temporary))
-                argv, env = route.argv(argv), route.environment(env, assignment.directory)
+                argv, env = route.argv(argv), route.environment(env, assignment.workspace)
             child = stack.enter_context(
                 process.open(
                     argv,

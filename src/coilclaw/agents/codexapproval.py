@@ -80,7 +80,7 @@ class Approvals:
             return self._denied("change", "codex.unknown", title)
         if self.assignment.filesystem != "workspace-write":
             return self._denied("change", "codex.read_only", title)
-        if not all(inside(path, self.assignment.directory) for path in paths):
+        if not all(inside(path, self.assignment.workspace) for path in paths):
             return self._denied("change", "codex.outside", title)
         if self.assignment.shell in ("deny", "never"):
             # Asked only because each command shall ask; that it may write here is in the contract.

@@ -84,7 +84,7 @@ class CodexExecRunner:
             route = None
             if assignment.network == "deny" and assignment.sandbox.kind != "none":
                 route = stack.enter_context(codexroute.opened(home.settings, home.temporary))
-                argv, env = route.argv(argv), route.environment(env, assignment.directory)
+                argv, env = route.argv(argv), route.environment(env, assignment.workspace)
             box = outer(assignment.sandbox, program, network=route is None)
             child = stack.enter_context(
                 process.open(
@@ -156,7 +156,7 @@ class _Listening:
 
     def __post_init__(self) -> None:
         denied = self.assignment.shell == "deny"
-        self.items = ExecItems(self.assignment.directory, shell_denied=denied)
+        self.items = ExecItems(self.assignment.workspace, shell_denied=denied)
 
     def perform(self, home: CodexHome) -> Generator[Part, None, Ending]:
         try:

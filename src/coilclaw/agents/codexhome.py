@@ -166,7 +166,7 @@ def _settings(template: Mapping[str, bytes], assignment: Assignment) -> dict[str
         "history": {"persistence": "none"},
         # Codex would take a directory that it works in for trusted, and then the configuration in
         # there could start any program.
-        "projects": {str(assignment.directory): {"trust_level": "untrusted"}},
+        "projects": {str(assignment.workspace): {"trust_level": "untrusted"}},
         "shell_environment_policy": {
             "inherit": "all",
             "ignore_default_excludes": False,

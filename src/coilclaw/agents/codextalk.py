@@ -72,7 +72,7 @@ class Talk:
 
     def __post_init__(self) -> None:
         denied = self.assignment.shell == "deny"
-        self.items = Items(self.assignment.directory, shell_denied=denied)
+        self.items = Items(self.assignment.workspace, shell_denied=denied)
         self.approvals = Approvals(self.assignment, self.means, self.items)
         self._until = self.deadline.at
         schema = self.assignment.output_schema
@@ -118,7 +118,7 @@ class Talk:
         self.wire.notify("initialized")
         known = self.assignment.thread_id
         params: dict[str, Json] = {
-            "cwd": str(self.assignment.directory),
+            "cwd": str(self.assignment.workspace),
             "sandbox": self.assignment.filesystem,
             "approvalPolicy": approval_policy(self.assignment),
             "approvalsReviewer": "user",
@@ -152,7 +152,7 @@ class Talk:
         params: dict[str, Json] = {
             "threadId": self._thread,
             "input": [{"type": "text", "text": task.instruction}],
-            "cwd": str(task.directory),
+            "cwd": str(task.workspace),
             "approvalPolicy": approval_policy(task),
             "approvalsReviewer": "user",
             "sandboxPolicy": sandbox_policy(task),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from coilclaw.agents.runner import Filesystem, Network
-    from coilclaw.workspace.sandbox import Kind
+    from coilclaw.workspace.sandbox import Kind, Mount
 
 SECRET_PLACES: Final = (
     ".ssh",
@@ -78,6 +78,7 @@ def sandbox_of(
     kind: Kind = "auto",
     user_home: Path | None = None,
     shown: Sequence[Path] = (),
+    mounts: tuple[Mount, ...] = (),
 ) -> Sandbox:
     """Return what an agent is confined to.
 
@@ -99,19 +100,30 @@ def sandbox_of(
         shown=(*worktree, *shown),
         # Some of what an agent is given runs in our own interpreter.
         programs=(Path(os.path.realpath(sys.executable)),),
+        mounts=mounts,
     )
 
 
 def environ_of(
-    home: Path, ours: Mapping[str, str], *, kept_out: Iterable[Path] = ()
+    home: Path,
+    ours: Mapping[str, str],
+    *,
+    kept_out: Iterable[Path] = (),
+    trusted: Iterable[Path] = (),
 ) -> dict[str, str]:
     """Return the whole environment of an agent: made from nothing, and at home in ``home``.
 
-    Programs are not found below ``kept_out``, where somebody else may have put them.
+    Programs are not found below ``kept_out``, where an agent may have put them, but for the places
+    in it that are ``trusted``.
     """
     scratch = home / SCRATCH
     given = {**ours, "HOME": str(home)}
-    made = shellenv.environment(given, kept_out=map(str, (home, *kept_out)), only_reading=False)
+    made = shellenv.environment(
+        given,
+        kept_out=map(str, (home, *kept_out)),
+        trusted=map(str, trusted),
+        only_reading=False,
+    )
     return {**made, "TMPDIR": str(scratch)}
 
 

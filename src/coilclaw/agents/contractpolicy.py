@@ -51,7 +51,8 @@ class ContractPolicy:
 
     @cached_property
     def places(self) -> Places:
-        return Places(self.assignment.directory, home=str(self.assignment.home))
+        assignment = self.assignment
+        return Places(assignment.directory, home=str(assignment.home), seen_at=assignment.seen_at)
 
     @cached_property
     def settings(self) -> SecuritySettings:

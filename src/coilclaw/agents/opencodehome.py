@@ -122,7 +122,7 @@ def _settings(assignment: Assignment, tests: TestTool | None) -> dict[str, Json]
         "snapshot": False,
         # Nobody asked for a title, and it would be asked of the model.
         "agent": {"title": {"disable": True}},
-        "instructions": [f"{assignment.directory}/AGENTS.md"],
+        "instructions": [f"{assignment.workspace}/AGENTS.md"],
         # Each asks, so that each request comes to us; what opencode does by itself, the sandbox
         # holds. What would work on unseen, or wait for a person in a terminal, is not there.
         "permission": {

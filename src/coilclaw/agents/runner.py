@@ -37,7 +37,7 @@ class Assignment:
     contract: Mapping[str, Json]
     """The task contract as JSON; empty outside of orchestrated work."""
     directory: Path
-    """Where it works; real path."""
+    """Where it works, on this machine; real path."""
     home: Path
     """A home of its own, which exists and is writable in the sandbox; nothing else of ours is."""
     sandbox: Sandbox
@@ -53,6 +53,13 @@ class Assignment:
     thread_id: str = ""
     """The agent's session to go on with, if it can."""
     model: str = ""
+    seen_at: Path | None = None
+    """Where its sandbox shows the directory, if at another path."""
+
+    @property
+    def workspace(self) -> Path:
+        """The directory by the path that an agent in its sandbox knows it by."""
+        return self.directory if self.seen_at is None else self.seen_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import EnvironmentFault
 from coilclaw.orchestrator import patchnames
 from coilclaw.orchestrator.places import segment
+from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.working import patch_path, snapshot_of
 from coilclaw.workspace import merging
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.orchestrator.ready_worktree import ReadyWorktree
     from coilclaw.orchestrator.run import Run
     from coilclaw.workspace.snapshot import Snapshot
-    from coilclaw.workspace.worktrees import Worktree
 
 NAME: Final = "candidate"
 """The task id that its worktree stands under; no contract may have it."""
@@ -32,7 +33,7 @@ class Candidate:
 
     commit: str
     tree: str
-    worktree: Worktree
+    worktree: ReadyWorktree
     snapshot: Snapshot
 
 
@@ -88,7 +89,8 @@ def opened(run: Run, equipment: Equipment, baseline: str) -> Iterator[Candidate]
                     "tasks": task_ids,
                 },
             )
-        yield Candidate(commit, tree, worktree, snapshot)
+        with ready(equipment, run.id, NAME, worktree, baseline=baseline) as made_ready:
+            yield Candidate(commit, tree, made_ready, snapshot)
     finally:
         equipment.worktrees.remove(worktree)
 

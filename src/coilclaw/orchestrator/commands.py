@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.containment import environ_of, make_home, sandbox_of
+from coilclaw.agents.containment import make_home
 from coilclaw.errors import ProcessFault
 from coilclaw.gates.commandline import parse
 from coilclaw.workspace import process
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from coilclaw.agents.runner import Network
     from coilclaw.contracts.taskcontract import AcceptanceTest
-    from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.orchestrator.ready_worktree import ReadyWorktree
     from coilclaw.workspace.sandbox import Sandbox
 
 LIMIT_BYTES: Final = 8 * 2**20
@@ -53,30 +53,31 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Runs commands in one directory."""
+    """Runs commands in one worktree."""
 
-    equipment: Equipment
-    directory: Path
+    worktree: ReadyWorktree
     home: Path
     network: Network
 
     def run(self, test: AcceptanceTest, timeout_sec: int) -> Finished:
         """Run one command to its end."""
         argv = parse(test.cmd).argv
+        equipment = self.worktree.equipment
         # Nothing that an earlier command left at home has a say in this one.
         remove_tree(self.home)
         make_home(self.home)
         try:
-            result = process.run(
-                argv,
-                cwd=self.directory,
-                timeout_s=timeout_sec,
-                env=self._environ(),
-                limit_bytes=LIMIT_BYTES,
-                sandbox=self.sandbox(),
-                support=self.equipment.support,
-                cancel=self.equipment.cancel,
-            )
+            with self.worktree.in_use():
+                result = process.run(
+                    argv,
+                    cwd=self.worktree.directory,
+                    timeout_s=timeout_sec,
+                    env=self._environ(),
+                    limit_bytes=LIMIT_BYTES,
+                    sandbox=self.sandbox(),
+                    support=equipment.support,
+                    cancel=equipment.cancel,
+                )
         except ProcessFault as problem:
             said = problem.message.encode("utf-8", "replace")
             return Finished(
@@ -87,6 +88,9 @@ class Commands:
             code = TIMED_OUT
         elif code is None:
             code = STOPPED if result.signal is None else 128 + result.signal
+        errors = result.stderr.data
+        if code != 0 and result.outcome == "exited":
+            errors += self.worktree.warning.encode()
         return Finished(
             test,
             argv,
@@ -95,33 +99,18 @@ class Commands:
             result.outcome,
             result.duration_s,
             result.stdout.data,
-            result.stderr.data,
+            errors,
         )
 
     def sandbox(self) -> Sandbox:
-        return sandbox_of(
-            (self.directory,),
-            self.home,
-            filesystem="workspace-write",
-            network=self.network,
-            hidden=hidden_places(self.equipment),
-            kind=self.equipment.sandbox,
-            shown=(self.equipment.repository.common_dir,),
-        )
+        return self.worktree.sandbox(self.home, filesystem="workspace-write", network=self.network)
 
     def _environ(self) -> dict[str, str]:
-        made = environ_of(self.home, self.equipment.environ, kept_out=(self.directory,))
+        made = self.worktree.environ(self.home)
         cache = str(self.home / "pycache")
         # Compiled code that stands in the tree may not be that of its source.
         python = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": cache}
         return {**made, "CI": "true", **python}
-
-
-def hidden_places(equipment: Equipment) -> tuple[Path, ...]:
-    """What no agent and no test of a run sees: our keys, and the evidence."""
-    places = equipment.places
-    owners = places.runtime / "owners"
-    return (equipment.home, places.runs, places.locks, places.snapshots, places.git, owners)
 
 
 def in_order(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.gates import merge as merge_gate
 from coilclaw.orchestrator.candidates import Candidate, printable
+from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.teststage import TestStage
 from coilclaw.workspace import merging
 from coilclaw.workspace.landing import Refused, land
@@ -143,8 +144,10 @@ class MergeStage:
         try:
             snapshot = equipment.snapshots.take(path)
             stage = TestStage(run, equipment, self._inspection)
-            opened = Candidate(merged.commit, merged.tree, worktree, snapshot)
-            return stage.test(opened, where=NAME).passed
+            baseline = self._inspection.baseline
+            with ready(equipment, run.id, NAME, worktree, baseline=baseline) as made_ready:
+                opened = Candidate(merged.commit, merged.tree, made_ready, snapshot)
+                return stage.test(opened, where=NAME).passed
         finally:
             equipment.worktrees.remove(worktree)
 

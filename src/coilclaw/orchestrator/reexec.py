@@ -24,6 +24,7 @@ from coilclaw.orchestrator.candidates import MAX_PATCH_BYTES
 from coilclaw.orchestrator.commands import Commands, in_order
 from coilclaw.orchestrator.inspection import Inspection
 from coilclaw.orchestrator.places import segment
+from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.sealedrun import sealed_run
 from coilclaw.orchestrator.starting import owned, unknown
 from coilclaw.orchestrator.teststage import outcome_of, planned, timed
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.commands import Finished
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.inspection import Inspected
+    from coilclaw.orchestrator.ready_worktree import ReadyWorktree
     from coilclaw.orchestrator.run import Run
 
 NAME: Final = "reexec"
@@ -136,7 +138,8 @@ class _Execution:
             self._policies()
             recorded = self._recorded()
             if recorded is not None:
-                self._tested(path, began.tree, recorded, seen)
+                with ready(equipment, run.id, NAME, worktree, baseline=self.baseline) as made:
+                    self._tested(made, began.tree, recorded, seen)
         finally:
             equipment.worktrees.remove(worktree)
 
@@ -171,7 +174,9 @@ class _Execution:
         ]
         self._hard("gates.tool_gate", [], list(refused))
 
-    def _tested(self, path: Path, tree: str, recorded: TestReport, seen: Inspected) -> None:
+    def _tested(
+        self, worktree: ReadyWorktree, tree: str, recorded: TestReport, seen: Inspected
+    ) -> None:
         """Run the tests, unless the command gate refuses them now."""
         if any(one.key == "gates.tool_gate" for one in self.hard):
             self.errors.append("the command gate refuses the acceptance tests")
@@ -179,8 +184,7 @@ class _Execution:
         run, todo = self.run, planned(self.run)
         network = run.root_contract.tool_permissions.network
         commands = Commands(
-            self.equipment,
-            path,
+            worktree,
             run.places.home(run.id, f"{NAME}.tests"),
             "allow" if network == "allow" else "deny",
         )

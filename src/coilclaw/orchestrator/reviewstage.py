@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.containment import environ_of, make_home, sandbox_of
+from coilclaw.agents.containment import make_home
 from coilclaw.agents.runner import Assignment, Means
 from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
@@ -15,7 +15,6 @@ from coilclaw.gates import outputschema
 from coilclaw.gates import reviewer as reviewer_gate
 from coilclaw.orchestrator import reviewing, rulesreviewer
 from coilclaw.orchestrator.candidates import MAX_PATCH_BYTES
-from coilclaw.orchestrator.commands import hidden_places
 from coilclaw.orchestrator.exchanges import plane_of
 from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.recording import played
@@ -71,10 +70,10 @@ class ReviewStage:
         Every file was read for the snapshot ``before``, and nobody worked in the tree since.
         """
         contract = self._run.contract(task.task_id)
-        store, path = self._equipment.snapshots, candidate.worktree.path
+        store, worktree = self._equipment.snapshots, candidate.worktree
         evidence = self._evidence(task, contract)
         outcome = self._outcome(evidence, candidate)
-        after = store.take(path, reread=True)
+        after = store.take(worktree.directory, reread=True)
         report = outcome if isinstance(outcome, ReviewReport) else None
         problems = () if isinstance(outcome, ReviewReport) else outcome
         answered = self._run.judged(
@@ -147,21 +146,11 @@ class ReviewStage:
             task_id=evidence.task_id,
             instruction=reviewing.instruction(evidence),
             contract=evidence.contract.json(),
-            directory=candidate.worktree.path,
+            directory=candidate.worktree.directory,
             home=home,
-            sandbox=sandbox_of(
-                (),
-                home,
-                filesystem="read-only",
-                network="deny",
-                hidden=hidden_places(equipment),
-                kind=equipment.sandbox,
-                shown=(*candidate.worktree.writable, equipment.repository.common_dir),
-            ),
-            environ={
-                **environ_of(home, equipment.environ, kept_out=(candidate.worktree.path,)),
-                **candidate.worktree.environ,
-            },
+            sandbox=candidate.worktree.sandbox(home, filesystem="read-only", network="deny"),
+            environ={**candidate.worktree.environ(home), **candidate.worktree.mount.environ},
+            seen_at=candidate.worktree.seen_at,
             budget=Budget(parts=MAX_PARTS, wall_s=TIMEOUT_S),
             filesystem="read-only",
             shell="never",
@@ -170,7 +159,8 @@ class ReviewStage:
         )
         means = Means(lambda _: False, equipment.cancel, equipment.support)
         runner = equipment.runner(name, evidence.contract)
-        ending = played(runner.perform(assignment, means), lambda _: None)
+        with candidate.worktree.in_use():
+            ending = played(runner.perform(assignment, means), lambda _: None)
         if equipment.cancel.cancelled:
             raise Stopped(f"the run was stopped: {equipment.cancel.reason}")
         return ending

@@ -104,8 +104,7 @@ class TestStage:
         todo = planned(self._run)
         contract = self._run.root_contract
         commands = Commands(
-            self._equipment,
-            candidate.worktree.path,
+            candidate.worktree,
             self._run.places.own_home(self._run.id, f"tests-{where}"),
             "allow" if contract.tool_permissions.network == "allow" else "deny",
         )
@@ -183,7 +182,7 @@ class TestStage:
         It may leave files of its own, but none that decides what tests are run.
         """
         store = self._equipment.snapshots
-        after = store.take(candidate.worktree.path)
+        after = store.take(candidate.worktree.directory)
         found = [change for change in store.diff(before.id, after.id) if _disturbs(change)]
         for change in found[:MAX_DISTURBED]:
             message = f"{shown(change.path)} was {change.kind} by the test {shown(name)}"

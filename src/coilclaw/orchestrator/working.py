@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.builtin import BuiltinRunner
-from coilclaw.agents.containment import environ_of, make_home, sandbox_of
+from coilclaw.agents.containment import make_home
 from coilclaw.agents.runner import Assignment, Ending, Means
 from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
@@ -20,10 +20,11 @@ from coilclaw.errors import EnvironmentFault, Stopped, UsageError
 from coilclaw.gates import outputschema
 from coilclaw.gates.result import GateResult, Violation
 from coilclaw.orchestrator import patchnames, roleprompts, taskreports
-from coilclaw.orchestrator.commands import Commands, hidden_places, in_order
+from coilclaw.orchestrator.commands import Commands, in_order
 from coilclaw.orchestrator.fixing import evidence_prefix
 from coilclaw.orchestrator.inspection import Inspected
 from coilclaw.orchestrator.places import segment
+from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.recording import Recorder, played
 from coilclaw.runtime.identity import stamp
 from coilclaw.workspace.rollback import roll_back
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.progress import TaskProgress
+    from coilclaw.orchestrator.ready_worktree import ReadyWorktree
     from coilclaw.orchestrator.run import Run
     from coilclaw.workspace.snapshot import Snapshot
     from coilclaw.workspace.worktrees import Worktree
@@ -188,18 +190,22 @@ class Working:
             return snapshot_of(self._run, self._equipment, ground).id
 
     def _performed(self, desk: Desk) -> Performed:
-        equipment, contract, run = self._equipment, desk.contract, self._run
-        assignment = self._assignment(desk)
-        runner = equipment.runner(str(run.option("runner")), contract)
-        means = Means(
-            approve=self._asking.live,
-            cancel=equipment.cancel,
-            support=equipment.support,
-            run_tests=lambda path: self._tested(desk, path),
-        )
+        equipment, run, task_id = self._equipment, self._run, desk.task.task_id
+        runner = equipment.runner(str(run.option("runner")), desk.contract)
         started = stamp(equipment.clock())
-        recorder = Recorder(run, desk.task.task_id, runner.name, equipment.clock)
-        ending = played(runner.perform(assignment, means), recorder.take)
+        recorder = Recorder(run, task_id, runner.name, equipment.clock)
+        with ready(
+            equipment, run.id, task_id, desk.worktree, baseline=self._inspection.baseline
+        ) as worktree:
+            assignment = self._assignment(desk, worktree)
+            means = Means(
+                approve=self._asking.live,
+                cancel=equipment.cancel,
+                support=equipment.support,
+                run_tests=lambda path: self._tested(desk, worktree, path),
+            )
+            with worktree.in_use():
+                ending = played(runner.perform(assignment, means), recorder.take)
         recorder.end(ending)
         self._keep_receipts(runner, assignment)
         return Performed(
@@ -216,8 +222,8 @@ class Working:
             if path.is_file() and not path.name.endswith(".lock"):
                 self._run.bundle.write_bytes(f"{folder}/{path.name}", path.read_bytes())
 
-    def _assignment(self, desk: Desk) -> Assignment:
-        equipment, contract = self._equipment, desk.contract
+    def _assignment(self, desk: Desk, worktree: ReadyWorktree) -> Assignment:
+        contract = desk.contract
         permissions = contract.tool_permissions
         home = self._run.places.home(self._run.id, desk.task.task_id)
         make_home(home)
@@ -229,19 +235,11 @@ class Working:
             contract=contract.json(),
             directory=desk.worktree.path,
             home=home,
-            sandbox=sandbox_of(
-                desk.worktree.writable,
-                home,
-                filesystem=permissions.filesystem,
-                network=network,
-                hidden=hidden_places(equipment),
-                kind=equipment.sandbox,
-                shown=(equipment.repository.common_dir,),
+            sandbox=worktree.sandbox(
+                home, filesystem=permissions.filesystem, network=network, commits=True
             ),
-            environ={
-                **environ_of(home, equipment.environ, kept_out=(desk.worktree.path,)),
-                **desk.worktree.environ,
-            },
+            environ={**worktree.environ(home), **worktree.mount.environ},
+            seen_at=worktree.seen_at,
             budget=Budget(parts=MAX_PARTS, wall_s=float(contract.timeout_retry.timeout_sec)),
             filesystem=permissions.filesystem,
             shell=permissions.effective_shell,
@@ -273,12 +271,11 @@ class Working:
                 found.append(roleprompts.Excerpt(artifact.name, artifact.sha256, text))
         return found
 
-    def _tested(self, desk: Desk, path: str) -> str:
+    def _tested(self, desk: Desk, worktree: ReadyWorktree, path: str) -> str:
         """Run the contract's own tests for an agent that asks, in its worktree."""
         contract = desk.contract
         commands = Commands(
-            self._equipment,
-            desk.worktree.path,
+            worktree,
             self._run.places.own_home(self._run.id, f"tests-{segment(desk.task.task_id)}"),
             "deny",
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from coilclaw.security.settings import SecuritySettings
     from coilclaw.workspace.process import Cancellation
     from coilclaw.workspace.resolve import Root
-    from coilclaw.workspace.sandbox import Kind, SandboxSupport
+    from coilclaw.workspace.sandbox import Kind, Mount, SandboxSupport
     from coilclaw.workspace.state import TreeState
 
 Arguments: TypeAlias = "Mapping[str, Json]"
@@ -61,6 +61,8 @@ class ToolContext:
     ask: Callable[[str], str | None]
     """Asks the user a question; ``None`` when nobody can be asked."""
     sandbox: Kind = "auto"
+    mounts: tuple[Mount, ...] = ()
+    """What commands find at another path than it has on this machine."""
     support: Callable[[], SandboxSupport] | None = None
     limits: ToolLimits = field(default_factory=ToolLimits)
 

@@ -36,6 +36,7 @@ def sandbox(terms: Terms, context: ToolContext, scratch: Path | None = None) -> 
             writable=(workspace, scratch) if scratch else (workspace,),
             hidden=hidden,
             network=terms.network,
+            mounts=context.mounts,
         )
     if context.sandbox == "none":
         raise DeniedError(
@@ -50,6 +51,7 @@ def sandbox(terms: Terms, context: ToolContext, scratch: Path | None = None) -> 
         hidden=tuple(path for path in hidden if _within(path, readable)),
         network=False,
         required=True,
+        mounts=context.mounts,
     )
 
 

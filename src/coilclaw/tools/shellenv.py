@@ -61,11 +61,23 @@ _ONLY_READING: Final = {
 
 
 def environment(
-    ours: Mapping[str, str], *, kept_out: Iterable[str], only_reading: bool
+    ours: Mapping[str, str],
+    *,
+    kept_out: Iterable[str],
+    only_reading: bool,
+    trusted: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return the environment of a command; programs are not found below ``kept_out``."""
+    """Return the environment of a command.
+
+    Programs are not found below ``kept_out``, unless below one of the ``trusted`` places in it.
+    """
     kept = {name: ours[name] for name in _KEPT if ours.get(name)}
-    path = search_path(ours.get("PATH", ""), kept_out=tuple(kept_out), system_only=only_reading)
+    path = search_path(
+        ours.get("PATH", ""),
+        kept_out=tuple(kept_out),
+        system_only=only_reading,
+        trusted=tuple(trusted),
+    )
     return {"PATH": path, **kept, **_QUIET, **(_ONLY_READING if only_reading else {})}
 
 
@@ -95,7 +107,9 @@ def external_diff(names: Iterable[str], argv: Iterable[str]) -> str | None:
     return None
 
 
-def search_path(path: str, *, kept_out: tuple[str, ...], system_only: bool) -> str:
+def search_path(
+    path: str, *, kept_out: tuple[str, ...], system_only: bool, trusted: tuple[str, ...] = ()
+) -> str:
     """Return the entries of a PATH in which nobody but their owner can put a program."""
     barred = tuple(os.path.realpath(place) for place in kept_out)
     entries = []
@@ -103,7 +117,8 @@ def search_path(path: str, *, kept_out: tuple[str, ...], system_only: bool) -> s
         if not entry.startswith("/"):
             continue
         real = os.path.realpath(entry)
-        if any(_below(real, place) or _below(entry, place) for place in barred):
+        inside = any(_below(real, place) or _below(entry, place) for place in barred)
+        if inside and not any(_below(real, place) for place in trusted):
             continue
         if system_only and not any(_below(real, str(place)) for place in SYSTEM_PATHS):
             continue

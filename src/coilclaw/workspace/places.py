@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING, Final, Literal
 
 from coilclaw.domain.effects import Place
+from coilclaw.workspace.toolchain import is_below
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +24,15 @@ _Kind = Literal["file", "directory", "other", "missing"]
 class Places:
     """Looks paths up, relative ones from the workspace."""
 
-    def __init__(self, workspace: Path, *, home: str | None = None) -> None:
-        """``home`` is what ``~`` means; without one it is ``$HOME``."""
+    def __init__(
+        self, workspace: Path, *, home: str | None = None, seen_at: Path | None = None
+    ) -> None:
+        """``home`` is what ``~`` means; without one it is ``$HOME``.
+
+        ``seen_at`` is the path that the workspace is known by to whoever gives the paths.
+        """
         self._workspace = os.path.abspath(workspace)
+        self._seen_at = None if seen_at is None else os.path.abspath(seen_at)
         self._home = os.environ.get("HOME") if home is None else home
 
     def locate(self, given: str) -> Place:
@@ -33,11 +40,17 @@ class Places:
         start, known = self._expanded(given)
         lexical = os.path.normpath(os.path.join(self._workspace, start))
         # POSIX gives two leading slashes a meaning of their own, which no system here uses.
-        lexical = "/" + lexical.lstrip("/")
+        lexical = self._on_this_machine("/" + lexical.lstrip("/"))
         if not known or not _can_be_told(given):
             return Place(given, lexical, None)
         real, kind = _follow(lexical)
         return Place(given, lexical, real, kind)
+
+    def _on_this_machine(self, lexical: str) -> str:
+        seen_at = self._seen_at
+        if seen_at is None or is_below(lexical, self._workspace) or not is_below(lexical, seen_at):
+            return lexical
+        return self._workspace + lexical[len(seen_at) :]
 
     def _expanded(self, given: str) -> tuple[str, bool]:
         """Return a path without its tilde, and whether it was known what that means."""

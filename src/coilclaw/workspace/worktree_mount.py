@@ -7,6 +7,7 @@ judges a worktree has to find the worktree there, and nothing of the checkout bu
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,69 @@ _REPOSITORY: Final = "repository.git"
 _COPIES: Final = "copies"
 
 
+class MountPoints:
+    """Empty paths of a worktree at which something is mounted, there only while they are needed."""
+
+    def __init__(self, root: Path, targets: Mapping[str, bool]) -> None:
+        """``targets`` are paths below ``root``, each with whether it is a directory."""
+        self._root = root
+        self._targets = targets
+        self._lock = threading.Lock()
+        self._users = 0
+        self._made: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have them there; the last user removes them."""
+        with self._lock:
+            if self._users == 0:
+                self._make()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._remove()
+
+    def _make(self) -> None:
+        self._made = []
+        try:
+            for target, directory in self._targets.items():
+                parts = target.split("/")
+                for count in range(1, len(parts) + 1):
+                    self._make_one("/".join(parts[:count]), directory or count < len(parts))
+        except OSError as problem:
+            self._remove()
+            raise EnvironmentFault(
+                f"cannot prepare {self._root} to be mounted: {problem.strerror}",
+                rule="worktree.mount",
+            ) from problem
+
+    def _make_one(self, path: str, directory: bool) -> None:
+        with _parent(self._root, path) as (folder, name):
+            try:
+                if directory:
+                    os.mkdir(name, dir_fd=folder)
+                else:
+                    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+                    os.close(os.open(name, flags, 0o644, dir_fd=folder))
+            except FileExistsError:
+                return
+        self._made.append((path, directory))
+
+    def _remove(self) -> None:
+        """Remove what was made; what is no longer empty is an agent's work, and judged like it."""
+        for path, directory in reversed(self._made):
+            with suppress(OSError), _parent(self._root, path) as (folder, name):
+                if directory:
+                    os.rmdir(name, dir_fd=folder)
+                elif os.stat(name, dir_fd=folder, follow_symlinks=False).st_size == 0:
+                    os.unlink(name, dir_fd=folder)
+        self._made = []
+
+
 @dataclass(frozen=True, slots=True)
 class WorktreeMount:
     """One worktree, ready to be mounted over the checkout for any number of commands."""
@@ -42,10 +106,11 @@ class WorktreeMount:
     scratch: Path
     """A directory of its own, with what is mounted beside the worktree."""
     mounts: tuple[Mount, ...]
-    points: tuple[str, ...]
-    """Paths of the worktree that stand empty for something to be mounted there."""
+    points: MountPoints
     mounting: bool
     """Whether the sandbox of this machine can mount; otherwise it hides the checkout."""
+    installed: tuple[Path, ...] = ()
+    """Paths of dependencies that no command can write: what is installed there is the user's."""
 
     @property
     def seen_at(self) -> Path:
@@ -87,38 +152,44 @@ def mounted(
     dependencies: Sequence[Dependency] = (),
     mounting: bool,
 ) -> Iterator[WorktreeMount]:
-    """Prepare a worktree to be mounted; what was made for it is gone afterwards.
-
-    ``scratch`` is made, and removed.
-    """
+    """Prepare a worktree to be mounted; ``scratch`` is made for it, and removed afterwards."""
     checkout = repository.top
     if scratch.exists():
         remove_tree(scratch)
     try:
         scratch.mkdir(mode=0o700, parents=True)
         mounts, targets = _mounts(worktree, repository, runtime, scratch)
+        installed: list[Path] = []
         for number, dependency in enumerate(dependencies if mounting else ()):
             copy = scratch / _COPIES / str(number)
             private = dependency.copied and copy_dependency(dependency, copy)
             source = copy if private else dependency.source
             mounts.append(Mount(source, checkout / dependency.path, private=private))
             targets[dependency.path] = source.is_dir()
+            if not private:
+                installed.append(checkout / dependency.path)
         if not mounting:
             mounts = [Mount(worktree.path, checkout)]
             own = [one.source for one in dependencies if one.source == checkout / one.path]
             mounts += [Mount(path, path) for path in own]
             targets = {}
-        made = _make_points(worktree.path, targets)
     except OSError as problem:
         raise EnvironmentFault(
             f"cannot prepare {worktree.path} to be mounted: {problem.strerror}",
             rule="worktree.mount",
         ) from problem
     try:
-        points = tuple(path for path, _ in made)
-        yield WorktreeMount(worktree, checkout, runtime, scratch, tuple(mounts), points, mounting)
+        yield WorktreeMount(
+            worktree,
+            checkout,
+            runtime,
+            scratch,
+            tuple(mounts),
+            MountPoints(worktree.path, targets),
+            mounting,
+            tuple(installed),
+        )
     finally:
-        _remove_points(worktree.path, made)
         remove_tree(scratch)
 
 
@@ -149,37 +220,6 @@ def _mounts(
         mounts.append(Mount(worktree.objects, worktree.objects))
         targets[runtime.relative_to(checkout).as_posix()] = True
     return mounts, targets
-
-
-def _make_points(root: Path, targets: Mapping[str, bool]) -> list[tuple[str, bool]]:
-    """Make each path that is missing, and return what was made, the outermost first."""
-    made: list[tuple[str, bool]] = []
-    for target, directory in targets.items():
-        parts = target.split("/")
-        for count in range(1, len(parts) + 1):
-            path = "/".join(parts[:count])
-            as_directory = directory or count < len(parts)
-            with _parent(root, path) as (folder, name):
-                try:
-                    if as_directory:
-                        os.mkdir(name, dir_fd=folder)
-                    else:
-                        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
-                        os.close(os.open(name, flags, 0o644, dir_fd=folder))
-                except FileExistsError:
-                    continue
-            made.append((path, as_directory))
-    return made
-
-
-def _remove_points(root: Path, made: Sequence[tuple[str, bool]]) -> None:
-    """Remove what was made; what is no longer empty is an agent's work, and judged like it."""
-    for path, directory in reversed(made):
-        with suppress(OSError), _parent(root, path) as (folder, name):
-            if directory:
-                os.rmdir(name, dir_fd=folder)
-            elif os.stat(name, dir_fd=folder, follow_symlinks=False).st_size == 0:
-                os.unlink(name, dir_fd=folder)
 
 
 @contextmanager

@@ -62,14 +62,17 @@ class Checkout:
 
     def open(self) -> Iterator[WorktreeMount]:
         files = self.repository.files(self.repository.resolve("HEAD"))
-        with mounted(
-            self.worktree,
-            self.repository,
-            runtime=self.runtime,
-            scratch=self.runtime / "mounts/run-0001/task",
-            dependencies=find_dependencies(self.top, files),
-            mounting=can_mount(self.kind, self.support),
-        ) as mount:
+        with (
+            mounted(
+                self.worktree,
+                self.repository,
+                runtime=self.runtime,
+                scratch=self.runtime / "mounts/run-0001/task",
+                dependencies=find_dependencies(self.top, files),
+                mounting=can_mount(self.kind, self.support),
+            ) as mount,
+            mount.points.held(),
+        ):
             yield mount
 
     def run(self, mount: WorktreeMount, *argv: str, writes: bool = True) -> ProcessResult:
