@@ -47,7 +47,8 @@ MAX_LISTED: Final = 2000
 """Most paths in one list of facts."""
 _EMPTY_BLOB: Final = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _SPECIAL_BITS: Final = 0o7000
-_NEW: Final = frozenset({ChangeKind.ADDED, ChangeKind.RENAMED, ChangeKind.COPIED})
+NEW: Final = frozenset({ChangeKind.ADDED, ChangeKind.RENAMED, ChangeKind.COPIED})
+"""Kinds of change after which a path is there that was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Observed:
     secrets: frozenset[str]
     """Paths whose contents hold a known secret."""
     ignored: frozenset[str]
-    """New paths that the ignore rules of the baseline name."""
+    """New paths that the ignore rules of the baseline name, or that lie in well-known caches."""
     modes: Mapping[str, int]
     """Unusual permission bits after the work: ``SnapshotStore.modes``."""
     tree: Collection[str]
@@ -96,23 +97,23 @@ def judge(diff: TreeDiff, *, scope: Scope, observed: Observed) -> GateResult:
 
 
 def leavings(diff: TreeDiff, scope: Scope, ignored: Collection[str]) -> tuple[str, ...]:
-    """Return what tools left in their own directories, to be removed from the tree.
+    """Return what work left behind that the repository does not keep, to be left out of the tree.
 
-    Only what is new, is no link, and is ignored by the baseline: then it cannot stand for anything
-    that the repository keeps. The caller removes it before the patch is made, so that compiled code
-    which belongs to no source never comes along.
+    Only what is new: then it cannot stand for anything that the repository keeps. The caller leaves
+    it out before the patch is made, so that nothing of it is tested or merged, whatever it is. Of a
+    rename the old path is judged then, as what was removed.
     """
-    names = frozenset(scope.leavings)
     return tuple(
         change.path
         for change in diff
-        if change.kind in {ChangeKind.ADDED, ChangeKind.COPIED}
-        and change.new_type not in {EntryType.SYMLINK, EntryType.OPAQUE}
-        and change.path in ignored
-        and names.intersection(_directories(change))
-        and _name_problem(change.path) is None
-        and _forbidden(change.path, scope) is None
+        if change.kind in NEW and change.path in ignored and droppable(change.path, scope)
     )
+
+
+def droppable(path: str, scope: Scope) -> bool:
+    """Whether a path may be left out unjudged: not what the runtime, git or the policies keep."""
+    reason = _forbidden(path, scope)
+    return reason is None or reason == guarded.ENVIRONMENT_FILE
 
 
 def _ends(change: TreeChange) -> tuple[str, ...]:
@@ -120,12 +121,6 @@ def _ends(change: TreeChange) -> tuple[str, ...]:
     if change.kind is ChangeKind.COPIED and change.new_id == _EMPTY_BLOB:
         return (change.path,)
     return change.paths
-
-
-def _directories(change: TreeChange) -> list[str]:
-    """The directories of a path, itself included where it is one."""
-    names = change.path.split("/")
-    return names if change.new_type is EntryType.DIRECTORY else names[:-1]
 
 
 def _scope_problems(scope: Scope) -> Iterator[Violation]:
@@ -220,7 +215,7 @@ def _collisions(changes: list[TreeChange], tree: Collection[str]) -> Iterator[Vi
 
     What was removed counts as well: a rename in nothing but case is lost there.
     """
-    new = {change.path for change in changes if change.kind in _NEW}
+    new = {change.path for change in changes if change.kind in NEW}
     if not new:
         return
     gone = {path for change in changes for path in change.paths}

@@ -29,6 +29,8 @@ _NAMED: Final = frozenset(
 )
 """May change where the contract names the very file; a directory above it is not enough."""
 _NAMED_SUFFIX: Final = ".pth"
+ENVIRONMENT_FILE: Final = "may hold secrets"
+"""Why no contract can allow a file of variables."""
 
 
 def never(path: str) -> str | None:
@@ -42,7 +44,7 @@ def never(path: str) -> str | None:
         if folded.startswith(_STATE_PREFIX):
             return "is state of CoilClaw"
         if folded.startswith(".env") and name != ENV_EXAMPLE:
-            return "may hold secrets"
+            return ENVIRONMENT_FILE
     return None
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 RUNTIME_ROOT: Final = ".runtime-cache/cortexpilot"
 CONTROL_PATHS: Final = ("policies", "schemas")
 """Where a control root keeps what judges the work."""
-LEAVINGS: Final = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache")
-"""Directories that tools fill by themselves."""
 _STRAY: Final = frozenset({"", ".", ".."})
 
 
@@ -33,8 +31,6 @@ class Scope:
     """What judges the work; no contract can allow it."""
     runtime_root: str = RUNTIME_ROOT
     """Relative to the tree; the usual place is guarded as well."""
-    leavings: tuple[str, ...] = LEAVINGS
-    """Names of directories whose new, git-ignored files are dropped instead of judged."""
     read_only: bool = False
     """Whether nothing at all may change."""
     max_changes: int | None = None

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.files import RegularFile, Symlink
 from coilclaw.domain.treediff import EntryType, TreeDiff
 from coilclaw.gates import diff as diff_gate
-from coilclaw.gates import testweakening
+from coilclaw.gates import leavings, testweakening
 from coilclaw.gates.binary import binary_among
 from coilclaw.gates.result import Violation
-from coilclaw.gates.scope import RUNTIME_ROOT, Scope
+from coilclaw.gates.scope import RUNTIME_ROOT, Scope, legible
 from coilclaw.workspace.git import ignored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from coilclaw.contracts.policyset import PolicySet
     from coilclaw.contracts.taskcontract import TaskContract
+    from coilclaw.domain.messages import Json
     from coilclaw.gates.result import GateResult
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.workspace.snapshot import Snapshot
 
+MAX_RULES: Final = 2000
+MAX_RULES_BYTES: Final = 2**20
+"""Of an ignore file of the baseline."""
+_ANYTHING: Final = "anything"
+"""Stands for whatever a directory holds, where it is asked whether the directory is ignored."""
 MAX_READ_PATHS: Final = 20_000
 """Changed files whose contents are looked at; more than that is refused by number."""
 _TEXTS: Final = frozenset({EntryType.FILE, EntryType.EXECUTABLE})
@@ -56,6 +64,8 @@ class Inspection:
         default_factory=dict, compare=False, repr=False
     )
     """What was found out about two snapshots, which never change."""
+    _paths: set[str] = field(default_factory=set, compare=False, repr=False)
+    """What the baseline holds."""
 
     def scope(self, contract: TaskContract) -> Scope:
         """What a contract lets its agent change, under the policies of the run."""
@@ -84,20 +94,20 @@ class Inspection:
         this very directory before anybody worked in it.
         """
         store = self.equipment.snapshots
-        after = store.take(directory, reread=reread)
+        dropped = self._dropped_directories(directory, scope)
+        after = store.take(directory, exclude=dropped, reread=reread)
         diff = self._diff(origin, start, after.id)
-        ignored_paths = self._ignored(directory, diff)
-        leavings = diff_gate.leavings(diff, scope, ignored_paths)
-        result: GateResult | None = None
-        if leavings:
-            result = self._judge(diff, scope, after, ignored_paths)
-            after = store.take(directory, exclude=tuple(leavings))
+        left = diff_gate.leavings(diff, scope, self._dropped_paths(diff, scope))
+        if left:
+            dropped = (*dropped, *left)
+            after = store.take(directory, exclude=dropped)
             diff = self._diff(origin, start, after.id)
         old, new = self.contents(origin, after.id, diff)
-        judged = self._judge(diff, scope, after, ignored_paths, old, new)
-        if result is not None:
-            # What was set aside shows in the facts, and whatever was against it counts.
-            judged = _joined(judged, result)
+        judged = self._judge(diff, scope, after, old, new)
+        if dropped:
+            listed: list[Json] = [legible(path) for path in sorted(dropped)[: diff_gate.MAX_LISTED]]
+            facts = {**judged.facts, "leavings": listed, "leavings_count": len(dropped)}
+            judged = replace(judged, facts=facts)
         return Inspected(
             self._with_unseen(judged, directory),
             after,
@@ -118,11 +128,9 @@ class Inspection:
         diff: TreeDiff,
         scope: Scope,
         after: Snapshot,
-        ignored_paths: frozenset[str],
-        old: Mapping[str, bytes | None] | None = None,
-        new: Mapping[str, bytes | None] | None = None,
+        old: Mapping[str, bytes | None],
+        new: Mapping[str, bytes | None],
     ) -> GateResult:
-        old, new = old or {}, new or {}
         store, secrets = self.equipment.snapshots, self.equipment.secrets
         observed = diff_gate.Observed(
             binary=binary_among({*old, *new}, old, new),
@@ -131,7 +139,7 @@ class Inspection:
                 for path, data in new.items()
                 if data and _holds(secrets.redact, data, old.get(path))
             ),
-            ignored=ignored_paths,
+            ignored=frozenset(),
             modes=store.modes(after.id),
             tree=[path for path, _, _ in store.files(after.id)] if _has_new(diff) else (),
             submodules=self.equipment.repository.gitlinks(self.baseline),
@@ -149,14 +157,59 @@ class Inspection:
         unseen = Violation("diff.protected", message, RUNTIME_ROOT)
         return replace(judged, violations=(*judged.violations, unseen))
 
-    def _ignored(self, directory: Path, diff: TreeDiff) -> frozenset[str]:
-        """Which new paths the rules of the baseline ignore; the work's own rules do not count."""
-        added = [change.path for change in diff if change.old_type is None]
-        rules = any(path.rpartition("/")[2] == ".gitignore" for c in diff for path in c.paths)
-        if not added or rules:
+    def _dropped_directories(self, directory: Path, scope: Scope) -> tuple[str, ...]:
+        """The directories that are left out whole: they may be large, and none of it counts."""
+        found = [path for path in new_directories(directory, self._kept()) if _askable(path)]
+        asked = [f"{path}/{_ANYTHING}" for path in found][:MAX_READ_PATHS]
+        ignored = self._ignored(asked)
+        return tuple(
+            path
+            for path in found
+            if diff_gate.droppable(path, scope)
+            and (f"{path}/{_ANYTHING}" in ignored or self._in_cache(path, scope, directory=True))
+        )
+
+    def _dropped_paths(self, diff: TreeDiff, scope: Scope) -> frozenset[str]:
+        """The new paths that the baseline ignores, or that are caches."""
+        added = {change.path: change for change in diff if change.kind in diff_gate.NEW}
+        asked = [path for path in added if _askable(path)][:MAX_READ_PATHS]
+        caches = [
+            path
+            for path, change in added.items()
+            if self._in_cache(path, scope, directory=change.new_type is EntryType.DIRECTORY)
+        ]
+        return self._ignored(asked) | frozenset(caches)
+
+    def _in_cache(self, path: str, scope: Scope, *, directory: bool) -> bool:
+        """Whether a path lies in a well-known cache that neither git nor the contract knows of."""
+        cache = leavings.cache_above(path, directory=directory)
+        if not cache or leavings.is_named(cache, scope.allowed_paths):
+            return False
+        return cache not in self._kept()
+
+    def _ignored(self, paths: Sequence[str]) -> frozenset[str]:
+        """Which paths the rules of the baseline ignore; the work's own rules do not count."""
+        if not paths:
             return frozenset()
-        plain = [path for path in added if _askable(path)][:MAX_READ_PATHS]
-        return ignored(directory, plain, git_dir=self.equipment.places.git)
+        repository, places = self.equipment.repository, self.equipment.places
+        rules = [name for name in self._kept() if name.rpartition("/")[2] == ".gitignore"]
+        with TemporaryDirectory(dir=places.git, prefix=".coilclaw-rules-") as made:
+            root = Path(made)
+            for name in rules[:MAX_RULES]:
+                text = repository.read(self.baseline, name, MAX_RULES_BYTES)
+                if text is not None:
+                    (root / name).parent.mkdir(parents=True, exist_ok=True)
+                    (root / name).write_bytes(text)
+            return ignored(root, paths, git_dir=places.git)
+
+    def _kept(self) -> AbstractSet[str]:
+        """The files of the baseline, and every directory that holds one."""
+        if not self._paths:
+            for path in self.equipment.repository.files(self.baseline):
+                self._paths.add(path)
+                while (path := path.rpartition("/")[0]) and path not in self._paths:
+                    self._paths.add(path)
+        return self._paths
 
     def weakened(
         self,
@@ -228,9 +281,19 @@ def _askable(path: str) -> bool:
     return {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
 
 
-def _joined(judged: GateResult, first: GateResult) -> GateResult:
-    facts = {**judged.facts}
-    for key in ("leavings", "leavings_count"):
-        if key in first.facts:
-            facts[key] = first.facts[key]
-    return replace(judged, facts=facts)
+def new_directories(root: Path, kept: Collection[str]) -> Iterator[str]:
+    """Yield the outermost directories below ``root`` that hold nothing of the baseline."""
+    ahead = [""]
+    while ahead:
+        prefix = ahead.pop()
+        try:
+            with os.scandir(root / prefix) as entries:
+                folders = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue  # the snapshot says what is wrong with it
+        for name in sorted(folders):
+            path = f"{prefix}{name}"
+            if path in kept:
+                ahead.append(f"{path}/")
+            elif path != ".git":
+                yield path

@@ -40,7 +40,7 @@ class World:
         diff = self.store.diff(self.before, after, copies=True)
         new = [change.path for change in diff if change.old_type is None]
         hidden = ignored(
-            self.tree,
+            self.repository,
             [path for path in new if path.isprintable()],
             git_dir=self.store.directory,
         )
@@ -168,13 +168,12 @@ def test_work_on_another_branch_is_judged_by_what_stands_there(world: World) -> 
     assert rules(world.judged())[:1] == [("diff.out_of_scope", "lib/c.py")]
 
 
-def test_defect_4_ignored_files_are_seen(world: World) -> None:
+def test_defect_4_ignored_files_are_left_out_and_listed(world: World) -> None:
     write(world, "lib/secret.log", b"x\n")
     write(world, "build/out", b"x\n")
-    assert rules(world.judged()) == [
-        ("diff.out_of_scope", "build/out"),
-        ("diff.out_of_scope", "lib/secret.log"),
-    ]
+    result = world.judged()
+    assert rules(result) == []
+    assert result.facts["leavings"] == ["build/out", "lib/secret.log"]
 
 
 def test_ignore_rules_of_the_worker_hide_nothing(world: World) -> None:
@@ -188,9 +187,9 @@ def test_ignore_rules_of_the_worker_hide_nothing(world: World) -> None:
 
 def test_leavings_are_set_aside_only_where_the_baseline_ignores_them(world: World) -> None:
     write(world, "src/__pycache__/a.cpython-311.pyc", b"\0\0")
-    write(world, "lib/.mypy_cache/x.json", b"{}\n")
+    write(world, "lib/.other_cache/x.json", b"{}\n")
     result = world.judged()
-    assert rules(result) == [("diff.out_of_scope", "lib/.mypy_cache/x.json")]
+    assert rules(result) == [("diff.out_of_scope", "lib/.other_cache/x.json")]
     assert result.facts["leavings"] == ["src/__pycache__/a.cpython-311.pyc"]
 
 
