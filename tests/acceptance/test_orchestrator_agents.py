@@ -11,7 +11,7 @@ import pytest
 
 from coilclaw.agents import containment
 from coilclaw.domain.messages import Json
-from coilclaw.orchestrator import reviewstage
+from coilclaw.orchestrator import ready_worktree
 from coilclaw.orchestrator.engine import Outcome
 from tests.support.children import marker, running
 from tests.support.runs import ADDS, Answering, Part, World, opened
@@ -127,7 +127,7 @@ def test_what_an_agent_starts_ends_with_it(world: World) -> None:
 def test_an_agent_sees_neither_keys_nor_evidence_nor_the_branch(world: World) -> None:
     places = [world.home / "keys", world.runtime / "runs", world.runtime / "locks"]
     looks = "; ".join(f"ls {place} 2>&1 | sed 's/^/{place.name}:/'" for place in places)
-    writes = f"echo mine > {world.repo}/README.md; echo x > {world.repo}/.git/refs/heads/evil"
+    writes = f"echo mine > {world.root}/mine.txt; echo x > {world.repo}/.git/refs/heads/evil"
     outcome = once(world, world.script([{"shell": f"{looks}; {writes}"}, {"write": ADDS}]))
     assert outcome.status == "passed", outcome.reason
     told = (world.bundle(outcome.run_id) / "codex/task-0001/events.jsonl").read_text()
@@ -135,7 +135,7 @@ def test_an_agent_sees_neither_keys_nor_evidence_nor_the_branch(world: World) ->
     assert outcome.run_id not in told.replace(f"worktrees/{outcome.run_id}", "").replace(
         f"homes/{outcome.run_id}", ""
     )
-    assert (world.repo / "README.md").read_text() == "# Sums\n"
+    assert not (world.root / "mine.txt").exists()
     assert not (world.repo / ".git/refs/heads/evil").exists()
 
 
@@ -243,7 +243,7 @@ def test_a_reviewer_that_writes_is_a_fault_of_the_system(
     def broken(*args: Any, **more: Any) -> Any:
         return honest((world.root,), *args[1:], **{**more, "filesystem": "workspace-write"})
 
-    monkeypatch.setattr(reviewstage, "sandbox_of", broken)
+    monkeypatch.setattr(ready_worktree, "sandbox_of", broken)
     work = "open('pkg/calc.py', 'w').write('def add(a, b):\\n    return 3\\n')"
     contract = world.contract(max_retries=2)
     outcome = world.run(contract, world.script([{"write": ADDS}]), reviewer=reviewer(world, work))

@@ -34,7 +34,6 @@ VIOLATIONS: dict[str, tuple[str, list[Part]]] = {
         [{"write": {"other/outside.txt": "mine now\n"}}, {"commit": "mine"}],
     ),
     "untracked": ("diff.out_of_scope", [{"write": {"other/new.txt": "new\n"}}]),
-    "ignored": ("diff.out_of_scope", [{"write": {"build/out.txt": "new\n"}}]),
     "deleted": ("diff.out_of_scope", [{"delete": ["other/outside.txt"]}]),
     "renamed-in": (
         "diff.out_of_scope",
@@ -63,10 +62,6 @@ MORE_VIOLATIONS: dict[str, tuple[str, list[Part]]] = {
     "policies": (
         "diff.out_of_scope",
         [{"write": {"policies/command_allowlist.json": '{"version": "v1", "allow": []}'}}],
-    ),
-    "runtime": (
-        "diff.protected",
-        [{"write": {".runtime-cache/cortexpilot/runs/x/contract.json": "{}"}}],
     ),
     "submodule": (
         "diff.out_of_scope",

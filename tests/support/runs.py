@@ -149,12 +149,14 @@ class World:
         sentence: str = "",
         reviewer: str = "rules",
         merge: bool = False,
+        baseline: bool = False,
     ) -> Outcome:
         """Carry out a run; without a contract it is the usual one, unless there is a sentence."""
         if contract is None and not sentence:
             contract = self.contract()
         self.events = []
-        options = Options(runner or self.script([{"write": ADDS}]), reviewer, merge)
+        agent = runner or self.script([{"write": ADDS}])
+        options = Options(agent, reviewer, merge, baseline=baseline)
         return self.orchestrator().start(Request(contract, sentence), options, self.events.append)
 
     def resume(self, run_id: str) -> Outcome:

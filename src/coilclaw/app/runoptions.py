@@ -22,6 +22,7 @@ def options_of(
     reviewer: str | None,
     merge: bool,
     diagnostic: bool,
+    baseline: bool,
     hint: str,
 ) -> Options:
     """Return the options of a run; ``hint`` says how a runner is named with its argument."""
@@ -37,6 +38,7 @@ def options_of(
         reviewer=reviewer or _said(request, "reviewer") or "rules",
         merge=merge,
         diagnostic=diagnostic,
+        baseline=baseline,
     )
 
 

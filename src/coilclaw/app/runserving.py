@@ -324,6 +324,7 @@ def _options(wanted: Wanted, request: Request) -> Options:
         reviewer=wanted.reviewer,
         merge=wanted.merge,
         diagnostic=wanted.diagnostic,
+        baseline=not wanted.no_baseline,
         hint='say which: "runner": "scripted:…" or "process:…"',
     )
 

@@ -42,6 +42,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diagnostic", action="store_true", help="mark the run as one for diagnosis"
     )
+    parser.add_argument(
+        "--no-baseline",
+        action="store_true",
+        help="start without trying set-up and tests on the baseline first",
+    )
     add_watching(parser)
     add_repo(parser)
     add_json(parser)
@@ -72,7 +77,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
             hint="'coilclaw contract init' writes a contract",
         )
     if args.resume is not None:
-        refused = [n for n in ("runner", "reviewer", "merge", "diagnostic") if getattr(args, n)]
+        settled = ("runner", "reviewer", "merge", "diagnostic", "no_baseline")
+        refused = [name.replace("_", "-") for name in settled if getattr(args, name)]
         if refused:
             raise UsageError(f"--{refused[0]} was settled when the run began", rule="usage.resume")
         from coilclaw.app.runlisting import RunStore
@@ -131,5 +137,6 @@ def _options(args: argparse.Namespace, request: Request) -> Options:
         reviewer=args.reviewer,
         merge=args.merge,
         diagnostic=args.diagnostic,
+        baseline=not args.no_baseline,
         hint=f"say which: --runner, one of {naming.listed()}",
     )

@@ -37,6 +37,8 @@ class EventType(StrEnum):
     COMMAND_STARTED = "COMMAND_STARTED"
     COMMAND_FINISHED = "COMMAND_FINISHED"
     CANDIDATE_PREPARED = "CANDIDATE_PREPARED"
+    SETUP_RESULT = "SETUP_RESULT"
+    BASELINE_RESULT = "BASELINE_RESULT"
     TEST_RESULT = "TEST_RESULT"
     REVIEW_RESULT = "REVIEW_RESULT"
     FIX_LOOP_TRIGGERED = "FIX_LOOP_TRIGGERED"
@@ -107,6 +109,8 @@ REQUIRED_KEYS: Final[Mapping[EventType, tuple[str, ...]]] = {
     EventType.COMMAND_STARTED: ("name", "argv"),
     EventType.COMMAND_FINISHED: ("name", "exit_code", "outcome"),
     EventType.CANDIDATE_PREPARED: ("commit", "tree", "snapshot", "tasks"),
+    EventType.SETUP_RESULT: ("status", "path", "sha256", "commit", "key"),
+    EventType.BASELINE_RESULT: ("status", "path", "sha256", "commit"),
     EventType.TEST_RESULT: ("status", "path", "sha256", "tree"),
     EventType.REVIEW_RESULT: ("verdict", "path", "sha256"),
     EventType.FIX_LOOP_TRIGGERED: ("child_task_id", "reason", "retries_left"),

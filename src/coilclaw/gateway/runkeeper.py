@@ -21,6 +21,7 @@ class Wanted:
     reviewer: str | None = None
     merge: bool = False
     diagnostic: bool = False
+    no_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class RunEndpoints:
             reviewer=_text(call, "reviewer"),
             merge=body.get("merge") is True,
             diagnostic=body.get("diagnostic") is True,
+            no_baseline=body.get("no_baseline") is True,
         )
         return _begun(await asyncio.to_thread(runs.start, wanted))
 

@@ -41,6 +41,7 @@ RUN_REQUEST: Final[Schema] = {
             },
             "merge": FLAG,
             "diagnostic": FLAG,
+            "no_baseline": FLAG,
         }
     ),
     "oneOf": [{"required": ["contract"]}, {"required": ["request"]}],

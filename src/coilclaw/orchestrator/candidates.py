@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.ready_worktree import ReadyWorktree
     from coilclaw.orchestrator.run import Run
     from coilclaw.workspace.snapshot import Snapshot
@@ -66,8 +67,9 @@ def built(
 
 
 @contextmanager
-def opened(run: Run, equipment: Equipment, baseline: str) -> Iterator[Candidate]:
+def opened(run: Run, inspection: Inspection) -> Iterator[Candidate]:
     """Open the candidate of the tasks as they are; its worktree goes when it is closed."""
+    equipment, baseline = inspection.equipment, inspection.baseline
     task_ids = [task.task_id for task in run.progress.active]
     commit, tree = built(run, equipment, baseline, task_ids, NAME)
     path = run.places.own_worktree(run.id, NAME)
@@ -89,7 +91,7 @@ def opened(run: Run, equipment: Equipment, baseline: str) -> Iterator[Candidate]
                     "tasks": task_ids,
                 },
             )
-        with ready(equipment, run.id, NAME, worktree, baseline=baseline) as made_ready:
+        with ready(run, inspection, NAME, worktree, commit) as made_ready:
             yield Candidate(commit, tree, made_ready, snapshot)
     finally:
         equipment.worktrees.remove(worktree)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.containment import make_home
+from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import ProcessFault
 from coilclaw.gates.commandline import parse
 from coilclaw.workspace import process
 from coilclaw.workspace.removal import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from coilclaw.agents.runner import Network
     from coilclaw.contracts.taskcontract import AcceptanceTest
     from coilclaw.orchestrator.ready_worktree import ReadyWorktree
+    from coilclaw.orchestrator.run import Run
     from coilclaw.workspace.sandbox import Sandbox
 
 LIMIT_BYTES: Final = 8 * 2**20
@@ -58,14 +59,21 @@ class Commands:
     worktree: ReadyWorktree
     home: Path
     network: Network
+    where: str = ""
+    """What they are run for, where it is not the acceptance of the work."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables beside those that every command has."""
+    fresh: bool = True
+    """Whether each of them gets a home in which nothing is left of the one before."""
 
     def run(self, test: AcceptanceTest, timeout_sec: int) -> Finished:
         """Run one command to its end."""
         argv = parse(test.cmd).argv
         equipment = self.worktree.equipment
-        # Nothing that an earlier command left at home has a say in this one.
-        remove_tree(self.home)
-        make_home(self.home)
+        if self.fresh:
+            # Nothing that an earlier command left at home has a say in this one.
+            remove_tree(self.home)
+        self.worktree.make_home(self.home)
         try:
             with self.worktree.in_use():
                 result = process.run(
@@ -110,7 +118,21 @@ class Commands:
         cache = str(self.home / "pycache")
         # Compiled code that stands in the tree may not be that of its source.
         python = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": cache}
-        return {**made, "CI": "true", **python}
+        return {**made, "CI": "true", **python, **self.environ}
+
+
+def announce(run: Run, commands: Commands, test: AcceptanceTest, timeout_sec: int) -> Finished:
+    """Run one command, with an event before and one after it."""
+    about = {"where": commands.where} if commands.where else {}
+    words = list(parse(test.cmd).argv)
+    run.emit(EventType.COMMAND_STARTED, {"name": test.name, "argv": words, **about})
+    done = commands.run(test, timeout_sec)
+    run.emit(
+        EventType.COMMAND_FINISHED,
+        {"name": test.name, "exit_code": done.exit_code, "outcome": done.outcome, **about},
+        level="INFO" if done.green else "WARN",
+    )
+    return done
 
 
 def in_order(

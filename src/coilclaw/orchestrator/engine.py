@@ -15,6 +15,7 @@ from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import CoilClawError, DeniedError, PlanRefused, ProviderError, Stopped
 from coilclaw.orchestrator import candidates, interrupted
 from coilclaw.orchestrator.asking import Asking
+from coilclaw.orchestrator.baseline_stage import try_baseline
 from coilclaw.orchestrator.finishing import finish
 from coilclaw.orchestrator.fixing import Fixing
 from coilclaw.orchestrator.inspection import Inspection
@@ -126,6 +127,7 @@ class Engine:
         )
 
     def _work(self) -> Trigger:
+        try_baseline(self._run, self._inspection)
         working = Working(self._run, self._equipment, self._inspection, self._asking())
         if working.perform():
             return Trigger.WORK_ACCEPTED
@@ -136,7 +138,7 @@ class Engine:
 
     def _review(self) -> Trigger:
         """Review and, in the same worktree, test: what is reviewed is what is tested."""
-        with candidates.opened(self._run, self._equipment, self._inspection.baseline) as candidate:
+        with candidates.opened(self._run, self._inspection) as candidate:
             stage = ReviewStage(self._run, self._equipment, self._inspection)
             if not stage.review(candidate):
                 blocked = [task for task in self._run.progress.active if task.reviewed != "PASS"]
@@ -150,7 +152,7 @@ class Engine:
             return self._tested(candidate, stage.seen)
 
     def _test(self) -> Trigger:
-        with candidates.opened(self._run, self._equipment, self._inspection.baseline) as candidate:
+        with candidates.opened(self._run, self._inspection) as candidate:
             return self._tested(candidate)
 
     def _tested(self, candidate: candidates.Candidate, seen: Snapshot | None = None) -> Trigger:
@@ -201,7 +203,7 @@ class Engine:
         """An error ends the run, but for those after which it can be resumed."""
         if isinstance(problem, Stopped) and self._equipment.cancel.cancelled:
             raise problem
-        self._reason = problem.message
+        self._reason = problem.message if not problem.hint else f"{problem.message}; {problem.hint}"
         if isinstance(problem, DeniedError) and problem.rule == "review.produced_diff":
             return Trigger.FAULT
         if isinstance(problem, PlanRefused):

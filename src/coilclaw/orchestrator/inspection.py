@@ -15,10 +15,11 @@ from coilclaw.gates import leavings, testweakening
 from coilclaw.gates.binary import binary_among
 from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import RUNTIME_ROOT, Scope, legible
+from coilclaw.workspace.dependencies import untracked_paths
 from coilclaw.workspace.git import ignored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from coilclaw.contracts.policyset import PolicySet
@@ -69,7 +70,7 @@ class Inspection:
 
     def scope(self, contract: TaskContract) -> Scope:
         """What a contract lets its agent change, under the policies of the run."""
-        policies = self._policies()
+        policies = self.current_policies()
         pack = policies.under(policies.pack_for(contract)).pack
         return Scope(
             allowed_paths=contract.allowed_paths,
@@ -82,7 +83,8 @@ class Inspection:
             read_only=contract.tool_permissions.filesystem == "read-only",
         )
 
-    def _policies(self) -> PolicySet:
+    def current_policies(self) -> PolicySet:
+        """Return the policies of the run."""
         return self.equipment.policies(self.baseline) if self.policies is None else self.policies()
 
     def look(
@@ -159,7 +161,8 @@ class Inspection:
 
     def _dropped_directories(self, directory: Path, scope: Scope) -> tuple[str, ...]:
         """The directories that are left out whole: they may be large, and none of it counts."""
-        found = [path for path in new_directories(directory, self._kept()) if _askable(path)]
+        new = untracked_paths(directory, self._kept())
+        found = [path for path, is_directory in new if is_directory and _askable(path)]
         asked = [f"{path}/{_ANYTHING}" for path in found][:MAX_READ_PATHS]
         ignored = self._ignored(asked)
         return tuple(
@@ -203,13 +206,19 @@ class Inspection:
             return ignored(root, paths, git_dir=places.git)
 
     def _kept(self) -> AbstractSet[str]:
-        """The files of the baseline, and every directory that holds one."""
         if not self._paths:
-            for path in self.equipment.repository.files(self.baseline):
-                self._paths.add(path)
-                while (path := path.rpartition("/")[0]) and path not in self._paths:
-                    self._paths.add(path)
+            self._paths.update(self.kept_of(self.baseline))
         return self._paths
+
+    def kept_of(self, commit: str) -> AbstractSet[str]:
+        """Return the files of a commit, and every directory that holds one."""
+        found = set[str]()
+        for file in self.equipment.repository.files(commit):
+            path = file
+            while path and path not in found:
+                found.add(path)
+                path = path.rpartition("/")[0]
+        return found
 
     def weakened(
         self,
@@ -279,21 +288,3 @@ def _has_new(diff: TreeDiff) -> bool:
 
 def _askable(path: str) -> bool:
     return {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
-
-
-def new_directories(root: Path, kept: Collection[str]) -> Iterator[str]:
-    """Yield the outermost directories below ``root`` that hold nothing of the baseline."""
-    ahead = [""]
-    while ahead:
-        prefix = ahead.pop()
-        try:
-            with os.scandir(root / prefix) as entries:
-                folders = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
-        except OSError:
-            continue  # the snapshot says what is wrong with it
-        for name in sorted(folders):
-            path = f"{prefix}{name}"
-            if path in kept:
-                ahead.append(f"{path}/")
-            elif path != ".git":
-                yield path

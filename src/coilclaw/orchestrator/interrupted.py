@@ -40,6 +40,12 @@ def set_aside(run: Run) -> None:
         ) from problem
 
 
+_TELLING: Final = frozenset(
+    {EventType.SETUP_RESULT, EventType.BASELINE_RESULT, EventType.TEST_RESULT}
+)
+"""What tells the result of commands, with the report in their folder."""
+
+
 def _unrecorded(run: Run) -> Iterator[str]:
     for task in run.progress.tasks.values():
         name = segment(task.task_id)
@@ -59,7 +65,7 @@ def _untold_tests(run: Run) -> Iterator[str]:
     told = set()
     for event in run.log.read():
         payload = event["payload"]
-        if event["event_type"] == EventType.TEST_RESULT and isinstance(payload, dict):
+        if event["event_type"] in _TELLING and isinstance(payload, dict):
             told.add(str(payload["path"]).rpartition("/")[0])
     for entry in sorted((run.bundle.directory / "ci").iterdir()):
         if f"ci/{entry.name}" not in told:

@@ -144,8 +144,7 @@ class MergeStage:
         try:
             snapshot = equipment.snapshots.take(path)
             stage = TestStage(run, equipment, self._inspection)
-            baseline = self._inspection.baseline
-            with ready(equipment, run.id, NAME, worktree, baseline=baseline) as made_ready:
+            with ready(run, self._inspection, NAME, worktree, merged.commit) as made_ready:
                 opened = Candidate(merged.commit, merged.tree, made_ready, snapshot)
                 return stage.test(opened, where=NAME).passed
         finally:

@@ -53,6 +53,11 @@ class Places:
         """Private homes of agents, one a task: ``homes/<run_id>/<task_id>``."""
         return self.runtime / "homes"
 
+    @property
+    def setups(self) -> Path:
+        """What set-up commands made, each by its key; shared by all runs."""
+        return self.runtime / "setups"
+
     def bundle(self, run_id: str) -> Path:
         return self.runs / checked(run_id)
 

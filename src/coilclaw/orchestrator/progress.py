@@ -66,6 +66,8 @@ class Progress:
     """The tasks that have to be repaired; empty: all of them together."""
     outcome: str = ""
     """How a run that failed ended."""
+    baseline: Mapping[str, object] = field(default_factory=dict)
+    """What the tests said before anybody worked."""
     candidate: Mapping[str, object] = field(default_factory=dict)
     tested: Mapping[str, object] = field(default_factory=dict)
     approvals: Mapping[str, bool] = field(default_factory=dict)
@@ -153,6 +155,8 @@ def _run_event(progress: Progress, kind: EventType, payload: dict[str, object]) 
             return _moved(progress, State(str(payload["to"])), payload)
         case EventType.LOCKS_ACQUIRED:
             return replace(progress, locked=True)
+        case EventType.BASELINE_RESULT:
+            return replace(progress, baseline=payload)
         case EventType.CANDIDATE_PREPARED:
             return replace(progress, candidate=payload, tested={})
         case EventType.TEST_RESULT:

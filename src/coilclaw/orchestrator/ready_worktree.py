@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.containment import environ_of, sandbox_of
+from coilclaw.agents.containment import environ_of, make_home, sandbox_of
 from coilclaw.orchestrator.places import segment
+from coilclaw.orchestrator.worktree_setup import set_up
 from coilclaw.workspace.dependencies import Dependency, find_dependencies
 from coilclaw.workspace.worktree_mount import can_mount, mounted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from coilclaw.agents.runner import Filesystem, Network
     from coilclaw.orchestrator.equipment import Equipment
-    from coilclaw.workspace.sandbox import Sandbox
+    from coilclaw.orchestrator.inspection import Inspection
+    from coilclaw.orchestrator.run import Run
+    from coilclaw.orchestrator.worktree_setup import WorktreeSetup
+    from coilclaw.workspace.sandbox import Mount, Sandbox
     from coilclaw.workspace.worktree_mount import WorktreeMount
     from coilclaw.workspace.worktrees import Worktree
 
@@ -35,6 +39,7 @@ class ReadyWorktree:
 
     equipment: Equipment
     mount: WorktreeMount
+    setup: WorktreeSetup | None = None
 
     @property
     def directory(self) -> Path:
@@ -55,6 +60,12 @@ class ReadyWorktree:
         """What a command that failed should be told of the sandbox; empty: nothing."""
         hiding = not self.mount.mounting and self.equipment.sandbox != "none"
         return UNREADABLE.format(checkout=self.mount.checkout) if hiding else ""
+
+    def make_home(self, home: Path) -> None:
+        """Make a home for something that works in it, with what the set-up installed at home."""
+        make_home(home)
+        if self.setup is not None:
+            self.setup.fill_home(home)
 
     def sandbox(
         self,
@@ -78,8 +89,11 @@ class ReadyWorktree:
             hidden=hidden_places(equipment),
             kind=equipment.sandbox,
             shown=(*worktree.writable, equipment.repository.common_dir),
-            mounts=self.mount.with_home(home) if equipment.sandbox != "none" else (),
+            mounts=self._mounts(home) if equipment.sandbox != "none" else (),
         )
+
+    def _mounts(self, home: Path) -> tuple[Mount, ...]:
+        return self.mount.with_home(home, *(() if self.setup is None else (self.setup.home,)))
 
     def environ(self, home: Path) -> dict[str, str]:
         """Return the environment of something that works in it, without what git needs."""
@@ -91,31 +105,59 @@ class ReadyWorktree:
 
 @contextmanager
 def ready(
+    run: Run, inspection: Inspection, name: str, worktree: Worktree, commit: str
+) -> Iterator[ReadyWorktree]:
+    """Make a worktree ready, with the set-up of a commit; what was made for it goes afterwards."""
+    equipment = inspection.equipment
+    with set_up(run, inspection, commit) as setup:
+        found = find_dependencies(equipment.repository.top, inspection.kept_of(inspection.baseline))
+        every = {one.path: one for one in (*found, *(setup.dependencies if setup else ()))}
+        with bare(
+            equipment,
+            run.id,
+            name,
+            worktree,
+            dependencies=[every[path] for path in sorted(every)],
+            setup=setup,
+        ) as made:
+            yield made
+
+
+@contextmanager
+def bare(
     equipment: Equipment,
     run_id: str,
     name: str,
     worktree: Worktree,
     *,
-    baseline: str,
-    more: Sequence[Dependency] = (),
+    dependencies: Sequence[Dependency] = (),
+    setup: WorktreeSetup | None = None,
 ) -> Iterator[ReadyWorktree]:
-    """Make a worktree ready; what was made for it goes when it is closed.
-
-    ``more`` are dependencies beside those of the checkout, and instead of those at the same paths.
-    """
-    repository, places = equipment.repository, equipment.places
-    tracked = repository.files(baseline)
-    found = {one.path: one for one in find_dependencies(repository.top, tracked)}
-    found |= {one.path: one for one in more}
+    """Make a worktree ready with these dependencies and no others."""
+    places = equipment.places
     with mounted(
         worktree,
-        repository,
+        equipment.repository,
         runtime=places.runtime,
         scratch=places.own_home(run_id, f"mount-{segment(name)}"),
-        dependencies=[found[path] for path in sorted(found)],
+        dependencies=dependencies,
         mounting=can_mount(equipment.sandbox, equipment.support),
     ) as mount:
-        yield ReadyWorktree(equipment, mount)
+        yield ReadyWorktree(equipment, mount, setup)
+
+
+def environments_on_path(equipment: Equipment, kept: Collection[str]) -> list[Dependency]:
+    """Return the virtual environments of the checkout that the user works in, to be copied.
+
+    A set-up may install into them.
+    """
+    top = equipment.repository.top
+    entries = [Path(entry) for entry in equipment.environ.get("PATH", "").split(":")]
+    return [
+        replace(one, copied=True)
+        for one in find_dependencies(top, kept)
+        if any(entry.is_relative_to(top / one.path) for entry in entries)
+    ]
 
 
 def hidden_places(equipment: Equipment) -> tuple[Path, ...]:

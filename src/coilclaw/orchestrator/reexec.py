@@ -138,7 +138,7 @@ class _Execution:
             self._policies()
             recorded = self._recorded()
             if recorded is not None:
-                with ready(equipment, run.id, NAME, worktree, baseline=self.baseline) as made:
+                with ready(run, inspection, NAME, worktree, commit) as made:
                     self._tested(made, began.tree, recorded, seen)
         finally:
             equipment.worktrees.remove(worktree)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.containment import make_home
 from coilclaw.agents.runner import Assignment, Means
 from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
@@ -140,7 +139,7 @@ class ReviewStage:
         """Let an agent review in a sandbox in which it cannot write anything but its own home."""
         equipment, run = self._equipment, self._run
         home = run.places.own_home(run.id, f"review-{segment(evidence.task_id)}")
-        make_home(home)
+        candidate.worktree.make_home(home)
         schema = schemas.document(reviewing.ANSWER)
         assignment = Assignment(  # noqa: S604 - a permission, not a shell
             task_id=evidence.task_id,

@@ -43,6 +43,8 @@ class Options:
     reviewer: str = "rules"
     merge: bool = False
     diagnostic: bool = False
+    baseline: bool = True
+    """Whether set-up and tests are tried on the baseline before an agent starts."""
 
 
 def new_id(equipment: Equipment) -> str:
@@ -89,6 +91,7 @@ def created(
                     "reviewer": options.reviewer,
                     "merge": options.merge,
                     "diagnostic": options.diagnostic,
+                    **({} if options.baseline else {"no_baseline": True}),
                     "policy_sha256": policies.sha256,
                     "created_at": stamp(equipment.clock()),
                     "process": this_process(),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts.eventtypes import EventType
-from coilclaw.contracts.reports import TestCommand, TestCounts, TestReport, TestRunner
 from coilclaw.contracts.results import Failure
 from coilclaw.domain.treediff import ChangeKind
 from coilclaw.domain.treepath import shown
@@ -16,14 +15,14 @@ from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import legible
 from coilclaw.gates.testfiles import is_test, is_test_configuration
 from coilclaw.gates.testoutput import ran
-from coilclaw.orchestrator.commands import Commands, in_order
-from coilclaw.orchestrator.places import segment
+from coilclaw.orchestrator.command_report import write_report
+from coilclaw.orchestrator.commands import Commands, announce, in_order
 from coilclaw.runtime.identity import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from coilclaw.contracts.artifact import ArtifactRef
+    from coilclaw.contracts.reports import TestReport
     from coilclaw.contracts.taskcontract import AcceptanceTest, TaskContract
     from coilclaw.domain.treediff import TreeChange
     from coilclaw.orchestrator.candidates import Candidate
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.run import Run
     from coilclaw.workspace.snapshot import Snapshot
 
-AGENT: Final = "orchestrator"
 MAX_DISTURBED: Final = 50
 CANDIDATE: Final = "candidate"
 
@@ -120,7 +118,15 @@ class TestStage:
 
         done = in_order((each.test for each in todo), one_after_the_other)
         folder = folder_of(where, self._run.progress.attempt, candidate.commit)
-        report = self._report(contract, done, started, folder)
+        self._logs(done)
+        report = write_report(
+            self._run,
+            self._equipment,
+            done,
+            started=started,
+            folder=f"ci/{folder}",
+            skipped=len(todo) - len(done),
+        )
         gate = tests_gate.judge(
             [(each.test.name, each.test.cmd, each.test.must_pass) for each in todo],
             [outcome_of(one) for one in done],
@@ -161,16 +167,7 @@ class TestStage:
     def _run_one(
         self, commands: Commands, test: AcceptanceTest, limits: dict[int, int]
     ) -> Finished:
-        from coilclaw.gates.commandline import parse
-
-        words = list(parse(test.cmd).argv)
-        self._run.emit(EventType.COMMAND_STARTED, {"name": test.name, "argv": words})
-        done = commands.run(test, limits[id(test)])
-        self._run.emit(
-            EventType.COMMAND_FINISHED,
-            {"name": test.name, "exit_code": done.exit_code, "outcome": done.outcome},
-            level="INFO" if done.green else "WARN",
-        )
+        done = announce(self._run, commands, test, limits[id(test)])
         if done.outcome == "cancelled":
             # It says nothing about the work: who resumes the run tests it again.
             raise Stopped(f"the run was stopped: {self._equipment.cancel.reason}")
@@ -206,50 +203,6 @@ class TestStage:
             if name in active
         ]
         return tuple(dict.fromkeys(named))
-
-    def _report(
-        self, contract: TaskContract, done: tuple[Finished, ...], started: str, folder: str
-    ) -> TestReport:
-        rows = [self._row(number, one, folder) for number, one in enumerate(done, 1)]
-        self._logs(done)
-        red = [one for one in done if one.red]
-        broken = any(one.outcome != "exited" for one in done)
-        status = "ERROR" if broken else "FAIL" if red else "PASS"
-        skipped = len(planned(self._run)) - len(done)
-        return TestReport(
-            run_id=self._run.id,
-            task_id=contract.task_id,
-            runner=TestRunner(role="ORCHESTRATOR", agent_id=AGENT),
-            started_at=started,
-            finished_at=stamp(self._equipment.clock()),
-            status=status,  # type: ignore[arg-type]  # one of its values
-            commands=tuple(rows),
-            artifacts=tuple(ref for row in rows for ref in (row.stdout, row.stderr)),
-            attempt=self._run.progress.attempt,
-            summary=TestCounts(
-                passed=sum(one.green for one in done),
-                failed=sum(not one.green for one in done),
-                skipped=skipped,
-            ),
-            failure=Failure(message=_said(red[0])) if red else None,
-        )
-
-    def _row(self, number: int, one: Finished, folder: str) -> TestCommand:
-        name = segment(f"{number:03}-{one.test.name}")
-        return TestCommand(
-            name=one.test.name,
-            cmd_argv=one.argv,
-            must_pass=one.test.must_pass,
-            timeout_sec=one.timeout_sec,
-            exit_code=one.exit_code,
-            duration_sec=round(one.duration_sec, 3),
-            stdout=self._log(f"ci/{folder}/{name}.stdout.log", one.stdout),
-            stderr=self._log(f"ci/{folder}/{name}.stderr.log", one.stderr),
-            cwd=".",
-        )
-
-    def _log(self, path: str, data: bytes) -> ArtifactRef:
-        return self._run.bundle.write_bytes(path, data)
 
     def _logs(self, done: tuple[Finished, ...]) -> None:
         """The files that the specification names: everything, one command after the other."""
@@ -289,14 +242,6 @@ def _recorded(known: Mapping[str, object]) -> Tested:
 def _disturbs(change: TreeChange) -> bool:
     new = change.kind in {ChangeKind.ADDED, ChangeKind.COPIED}
     return not new or is_test(change.path) or is_test_configuration(change.path)
-
-
-def _said(one: Finished) -> str:
-    if one.outcome == "timed_out":
-        return f"{one.test.name} took longer than {one.timeout_sec} s"
-    if one.outcome != "exited":
-        return f"{one.test.name} {one.outcome.replace('_', ' ')}"
-    return f"{one.test.name} ended with exit code {one.exit_code}"
 
 
 def _reason(violations: tuple[Violation, ...]) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _STATUS_KEYS: Final[Mapping[str, str]] = {
     EventType.TASK_RESULT_RECORDED: "status",
+    EventType.SETUP_RESULT: "status",
+    EventType.BASELINE_RESULT: "status",
     EventType.TEST_RESULT: "status",
     EventType.REVIEW_RESULT: "verdict",
 }
@@ -138,17 +140,21 @@ def _check_summed(examination: Examination, path: str, gates: Mapping[str, Json]
 
 
 def check_tests(examination: Examination, path: str, report: Mapping[str, Json]) -> None:
-    """The commands that ran are the acceptance tests: these, in this order, and no others."""
+    """The commands that ran are those of the contract: these, in this order, and no others."""
     commands = report["commands"]
     assert isinstance(commands, list)
     contract = examination.contracts.get(str(report["task_id"]))
-    wanted = _acceptance(contract)
+    is_setup = path.startswith(layout.SETUPS)
+    wanted = _commands(contract, "setup" if is_setup else "acceptance_tests")
+    if is_setup and part(contract, "setup") is None:
+        # The policies named them, and stand outside of the bundle.
+        contract = None
     ran = [tuple(part(item, key) for key in ("name", "cmd_argv", "must_pass")) for item in commands]
     whole = report["status"] == "PASS"
     if contract is not None and (ran != wanted[: len(ran)] or (whole and len(ran) < len(wanted))):
         examination.say(
             Code.TEST_COMMAND_OUTSIDE_ACCEPTANCE,
-            f"{path} has other commands than the acceptance tests",
+            f"{path} has other commands than the contract",
             path,
         )
     failed = [item for item in commands if part(item, "must_pass") and part(item, "exit_code") != 0]
@@ -158,15 +164,16 @@ def check_tests(examination: Examination, path: str, report: Mapping[str, Json])
         )
 
 
-def _acceptance(contract: Mapping[str, Json] | None) -> list[tuple[Json, ...]]:
-    tests = part(contract, "acceptance_tests")
+def _commands(contract: Mapping[str, Json] | None, key: str) -> list[tuple[Json, ...]]:
+    tests = part(contract, key)
     found: list[tuple[Json, ...]] = []
     for item in tests if isinstance(tests, list) else ():
         try:
             argv: list[Json] = list(shlex.split(str(part(item, "cmd"))))
         except ValueError:
             argv = []
-        found.append((part(item, "name"), argv, part(item, "must_pass")))
+        must_pass = True if key == "setup" else part(item, "must_pass")
+        found.append((part(item, "name"), argv, must_pass))
     return found
 
 

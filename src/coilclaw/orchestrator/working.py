@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.builtin import BuiltinRunner
-from coilclaw.agents.containment import make_home
 from coilclaw.agents.runner import Assignment, Ending, Means
 from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
@@ -194,9 +193,8 @@ class Working:
         runner = equipment.runner(str(run.option("runner")), desk.contract)
         started = stamp(equipment.clock())
         recorder = Recorder(run, task_id, runner.name, equipment.clock)
-        with ready(
-            equipment, run.id, task_id, desk.worktree, baseline=self._inspection.baseline
-        ) as worktree:
+        inspection = self._inspection
+        with ready(run, inspection, task_id, desk.worktree, inspection.baseline) as worktree:
             assignment = self._assignment(desk, worktree)
             means = Means(
                 approve=self._asking.live,
@@ -226,7 +224,7 @@ class Working:
         contract = desk.contract
         permissions = contract.tool_permissions
         home = self._run.places.home(self._run.id, desk.task.task_id)
-        make_home(home)
+        worktree.make_home(home)
         network = self._network(contract)
         options = contract.runtime_options
         return Assignment(

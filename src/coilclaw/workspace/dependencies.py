@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
 MAX_DIRECTORIES: Final = 5000
@@ -24,6 +24,7 @@ MAX_COPY_BYTES: Final = 2 * 2**30
 _ENVIRONMENT_MARK: Final = "pyvenv.cfg"
 _COPIED: Final = {"node_modules": "package.json", "target": "Cargo.toml"}
 """Directories that tools write in, each with what has to stand beside it."""
+_METADATA: Final = ".egg-info"
 _GENERATED: Final = "_version.py"
 """What build backends write into the sources, and packages import."""
 
@@ -73,10 +74,38 @@ def _names_in(top: Path, directory: str, files: frozenset[str]) -> Iterator[tupl
         elif name in _COPIED:
             if prefix + _COPIED[name] in files:
                 yield name, True
-        elif name.endswith(".egg-info") or os.path.isfile(
-            os.path.join(entry.path, _ENVIRONMENT_MARK)
-        ):
+        elif is_installation(top / directory / name, name):
             yield name, False
+
+
+def is_installation(directory: Path, path: str) -> bool:
+    """Whether a directory is a virtual environment or what an install says of itself.
+
+    Nothing writes in it but an installer.
+    """
+    return path.endswith(_METADATA) or (directory / _ENVIRONMENT_MARK).is_file()
+
+
+def untracked_paths(root: Path, kept: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """Yield what stands below ``root`` beside the paths that are kept, the outermost of it.
+
+    Each path comes with whether it is a directory. ``kept`` are files and their directories.
+    """
+    ahead = [""]
+    while ahead:
+        prefix = ahead.pop()
+        try:
+            with os.scandir(root / prefix) as entries:
+                found = sorted((e.name, e.is_dir(follow_symlinks=False)) for e in entries)
+        except OSError:
+            continue  # who needs to know what is in it finds out what is wrong with it
+        for name, directory in found:
+            path = f"{prefix}{name}"
+            if path in kept:
+                if directory:
+                    ahead.append(f"{path}/")
+            elif path != ".git":
+                yield path, directory
 
 
 def copy_dependency(dependency: Dependency, target: Path) -> bool:

@@ -1,0 +1,111 @@
+"""The baseline is tried before an agent starts: what its tests say, and whether they can run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.contracts.eventtypes import EventType
+from coilclaw.errors import PlanRefused, Stopped
+from coilclaw.orchestrator.command_fault import describe_fault
+from coilclaw.orchestrator.command_report import write_report
+from coilclaw.orchestrator.commands import Commands, announce
+from coilclaw.orchestrator.ready_worktree import ready
+from coilclaw.orchestrator.teststage import planned
+from coilclaw.runtime.identity import stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coilclaw.orchestrator.commands import Finished
+    from coilclaw.orchestrator.inspection import Inspection
+    from coilclaw.orchestrator.run import Run
+
+NAME: Final = "baseline"
+
+
+def try_baseline(run: Run, inspection: Inspection) -> None:
+    """Run set-up and acceptance tests on the baseline, and record what they say, once a run.
+
+    ``PlanRefused`` ends the run: the environment keeps a command from doing its job, or the tests
+    say something else than the contract expects. Neither is an agent's to repair.
+    """
+    if run.progress.baseline or run.option("no_baseline") is True:
+        return
+    equipment = inspection.equipment
+    started = stamp(equipment.clock())
+    worktree = equipment.worktrees.add(
+        run.places.own_worktree(run.id, "tried"), inspection.baseline
+    )
+    try:
+        with ready(run, inspection, NAME, worktree, inspection.baseline) as made:
+            permissions = run.root_contract.tool_permissions
+            commands = Commands(
+                made,
+                run.places.own_home(run.id, f"tests-{NAME}"),
+                "allow" if permissions.network == "allow" else "deny",
+                where=NAME,
+            )
+            done = _run_all(run, inspection, commands)
+    finally:
+        equipment.worktrees.remove(worktree)
+    _record(run, inspection, done, started)
+    for one in done:
+        if fault := describe_fault(one):
+            raise PlanRefused(
+                f"{one.test.name} cannot run on the baseline: {fault}",
+                rule="baseline.fault",
+                hint="install what is missing, name a 'setup' in the contract, or correct the "
+                "command",
+            )
+    _refuse_unexpected(run, done)
+
+
+def _run_all(run: Run, inspection: Inspection, commands: Commands) -> list[Finished]:
+    """Run every acceptance test: a red one says nothing about the next, but a fault does."""
+    done: list[Finished] = []
+    for each in planned(run):
+        one = announce(run, commands, each.test, each.timeout_sec)
+        if one.outcome == "cancelled":
+            raise Stopped(f"the run was stopped: {inspection.equipment.cancel.reason}")
+        done.append(one)
+        if describe_fault(one):
+            break
+    return done
+
+
+def _record(run: Run, inspection: Inspection, done: Sequence[Finished], started: str) -> None:
+    report = write_report(
+        run,
+        inspection.equipment,
+        done,
+        started=started,
+        folder=f"ci/{NAME}",
+        skipped=len(planned(run)) - len(done),
+    )
+    reference = run.bundle.write_json(f"ci/{NAME}/report.json", report.json())
+    run.emit(
+        EventType.BASELINE_RESULT,
+        {
+            "status": report.status,
+            "path": reference.path,
+            "sha256": reference.sha256,
+            "commit": inspection.baseline,
+        },
+    )
+
+
+def _refuse_unexpected(run: Run, done: Sequence[Finished]) -> None:
+    expected = run.root_contract.expected_baseline
+    red = [one.test.name for one in done if one.red]
+    if expected == "red" and not red:
+        raise PlanRefused(
+            "the contract expects red tests at the baseline, and all of them are green",
+            rule="baseline.green",
+            hint="commit the test that shows the fault, or remove 'expected_baseline'",
+        )
+    if expected == "green" and red:
+        raise PlanRefused(
+            f"the contract expects green tests at the baseline, and {', '.join(red)} is red",
+            rule="baseline.red",
+            hint="repair the baseline first, or set 'expected_baseline' to \"red\"",
+        )

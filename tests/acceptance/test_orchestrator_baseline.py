@@ -1,0 +1,184 @@
+"""The baseline is tried before an agent starts, and every worktree is set up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coilclaw.contracts.taskcontract import SetupCommand
+from coilclaw.orchestrator.reexec import reexecute
+from tests.support.runs import ADDS, CALC, World, opened
+from tests.support.sandboxes import supported
+from tests.support.snapshot_trees import Program, build, git
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with opened() as made:
+        yield made
+
+
+def test_red_tests_at_the_baseline_are_recorded_and_the_work_begins(world: World) -> None:
+    outcome = world.ended(world.run(merge=True, baseline=True))
+    assert (outcome.status, outcome.merge) == ("passed", "merged")
+    (baseline,) = world.of(outcome.run_id, "BASELINE_RESULT")
+    assert baseline["status"] == "FAIL"
+    report = json.loads((world.bundle(outcome.run_id) / str(baseline["path"])).read_text())
+    assert [one["exit_code"] for one in report["commands"]] == [1]
+    happened = world.kinds(outcome.run_id)
+    assert happened.index("BASELINE_RESULT") < happened.index("TASK_STARTED")
+    assert reexecute(world.orchestrator().equipment, outcome.run_id).report.status == "pass"
+
+
+def test_without_a_baseline_nothing_is_tried(world: World) -> None:
+    outcome = world.ended(world.run(merge=True))
+    assert (outcome.status, outcome.merge) == ("passed", "merged")
+    assert "BASELINE_RESULT" not in world.kinds(outcome.run_id)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python3 -m pytest -q", "no module named pytest"),
+        ("make missing", "exit code 127"),
+        ("make broken", "exit code 126"),
+        ("cargo test", "was not found"),
+    ],
+)
+def test_a_fault_of_the_environment_ends_the_run_before_an_agent_starts(
+    world: World, command: str, said: str
+) -> None:
+    tree = {
+        "Makefile": b"missing:\n\tno-such-program\nbroken:\n\tsh -c ./data.txt\n",
+        "data.txt": b"x",
+    }
+    build(world.repo, tree)
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "-m", "make")
+    python = os.path.realpath(sys.executable)
+    subprocess.run([python, "-m", "venv", "--without-pip", str(world.root / "venv")], check=True)
+    world.environ["PATH"] = f"{world.root}/venv/bin:/usr/bin:/bin"
+    contract = world.contract(tests=(command,), change=lambda one: one)
+    outcome = world.ended(world.run(contract, baseline=True))
+    assert (outcome.status, outcome.merge) == ("failed", "none")
+    assert said in outcome.reason
+    assert "name a 'setup' in the contract" in outcome.reason
+    happened = world.kinds(outcome.run_id)
+    assert "BASELINE_RESULT" in happened
+    assert "TASK_STARTED" not in happened
+    assert "FIX_LOOP_TRIGGERED" not in happened
+
+
+@pytest.mark.parametrize(
+    ("expected", "files", "status"),
+    [
+        ("red", {}, "passed"),
+        ("red", ADDS, "failed"),
+        ("green", ADDS, "passed"),
+        ("green", {}, "failed"),
+    ],
+)
+def test_a_contract_says_what_the_baseline_is_expected_to_be(
+    world: World, expected: Any, files: dict[str, str], status: str
+) -> None:
+    build(world.repo, {name: text.encode() for name, text in files.items()})
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "--allow-empty", "-m", "more")
+    contract = world.contract(change=lambda one: replace(one, expected_baseline=expected))
+    more = {"pkg/calc.py": ADDS["pkg/calc.py"] + "# more\n"}
+    agent = world.script([{"write": more}])
+    outcome = world.ended(world.run(contract, agent, baseline=True))
+    assert outcome.status == status
+    if status == "failed":
+        assert f"expects {expected} tests at the baseline" in outcome.reason
+        assert "TASK_STARTED" not in world.kinds(outcome.run_id)
+
+
+_MAKES = Program(
+    b"#!/bin/sh\nset -e\nmkdir -p deps\necho ready > deps/marker\nmkdir -p $HOME/.tool\n"
+    b"echo home > $HOME/.tool/x\n"
+)
+_NEEDS = b"""import os
+assert open('deps/marker').read() == 'ready\\n'
+assert open(os.path.expanduser('~/.tool/x')).read() == 'home\\n'
+print('1 passed')
+"""
+
+
+@pytest.fixture
+def needy(world: World) -> World:
+    build(
+        world.repo,
+        {"scripts/setup.sh": _MAKES, "tests/check_deps.py": _NEEDS, "requirements.txt": b"x\n"},
+    )
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "-m", "needy")
+    return world
+
+
+def contract_of(world: World, *setup: SetupCommand, paths: tuple[str, ...] = ()) -> bytes:
+    return world.contract(
+        paths=("pkg/calc.py", *paths),
+        tests=(CALC, "python3 tests/check_deps.py"),
+        max_retries=0,
+        change=lambda one: replace(one, setup=setup),
+    )
+
+
+MAKE = SetupCommand(name="make", cmd="./scripts/setup.sh")
+
+
+def test_a_set_up_is_there_for_agents_and_tests_and_is_made_once(needy: World) -> None:
+    contract = contract_of(needy, MAKE)
+    source = """import json, subprocess, sys
+contract = json.load(sys.stdin)
+done = subprocess.run([sys.executable, "tests/check_deps.py"], capture_output=True, text=True)
+assert done.returncode == 0, done.stderr
+open("pkg/calc.py", "w").write("def add(a, b):\\n    return a + b\\n")
+print(json.dumps({"task_id": contract["task_id"], "status": "SUCCESS", "summary": "done",
+                  "evidence_refs": {}, "failure": None}))
+"""
+    outcome = needy.ended(needy.run(contract, needy.program(source), merge=True, baseline=True))
+    assert (outcome.status, outcome.reason) == ("passed", "")
+    assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 1
+    assert not (needy.repo / "deps").exists()
+    assert reexecute(needy.orchestrator().equipment, outcome.run_id).report.status == "pass"
+    git(needy.repo, "revert", "--no-edit", "-m", "1", "HEAD")
+    again = needy.ended(needy.run(contract, needy.program(source), baseline=True))
+    assert again.status == "passed"
+    assert "SETUP_RESULT" not in needy.kinds(again.run_id)
+
+
+def test_a_candidate_that_changes_what_decides_is_set_up_anew(needy: World) -> None:
+    contract = contract_of(needy, MAKE, paths=("requirements.txt",))
+    agent = needy.script([{"write": {**ADDS, "requirements.txt": "y\n"}}])
+    outcome = needy.ended(needy.run(contract, agent, baseline=True))
+    assert outcome.status == "passed"
+    assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 2
+    setups = needy.runtime / "setups"
+    assert len([entry for entry in os.listdir(setups) if not entry.endswith(".lock")]) == 1
+
+
+def test_a_set_up_that_fails_ends_the_run(needy: World) -> None:
+    fails = replace(MAKE, cmd="make no-such-target")
+    outcome = needy.ended(needy.run(contract_of(needy, fails), baseline=True))
+    assert outcome.status == "failed"
+    assert "the set-up failed" in outcome.reason
+    happened = needy.kinds(outcome.run_id)
+    assert "SETUP_RESULT" in happened
+    assert "TASK_STARTED" not in happened
+
+
+def test_without_mounts_a_set_up_is_refused_with_the_reason(needy: World) -> None:
+    supported("landlock")
+    needy.changes["sandbox"] = "landlock"
+    outcome = needy.ended(needy.run(contract_of(needy, MAKE), baseline=True))
+    assert outcome.status == "failed"
+    assert "cannot show what it makes" in outcome.reason
