@@ -404,6 +404,32 @@ def test_init_refuses_what_it_cannot_do(coilclaw: Coilclaw, tmp_path: Path) -> N
 # doctor
 
 
+def test_both_doctors_say_the_same_of_the_agents(coilclaw: Coilclaw) -> None:
+    def told() -> tuple[dict[str, str | None], dict[str, str | None]]:
+        agents = coilclaw("agents", "doctor", "--json").json
+        findings = coilclaw("doctor", "--json").json["findings"]
+        programs: dict[str, str | None] = {one["name"]: one["program"] for one in agents}
+        return programs, {
+            one["name"]: one["detail"] if one["ok"] else None
+            for one in findings
+            if one["name"] in programs
+        }
+
+    own, general = told()
+    assert own == general
+    place = coilclaw.world.home / "agents" / "codex"
+    for program in (
+        place / "bin" / "codex",
+        place / "lib" / "python3.11" / "site-packages" / "codex_cli_bin" / "bin" / "codex",
+    ):
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\necho codex-cli 1.2.3\n")
+        program.chmod(0o755)
+        own, general = told()
+        assert own["codex"] == str(program)
+        assert own == general
+
+
 def test_the_doctor_looks_at_the_repository(coilclaw: Coilclaw, tmp_path: Path) -> None:
     world = coilclaw.world
     good = coilclaw("doctor", "--json")

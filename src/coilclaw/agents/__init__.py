@@ -8,7 +8,6 @@ PUBLIC_MODULES: Final = (
     "codecommit",
     "codex",
     "codexexec",
-    "codexfind",
     "containment",
     "finding",
     "installing",

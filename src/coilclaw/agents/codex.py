@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents import codexfind, codexhome, codexroute, testtool
+from coilclaw.agents import codexhome, codexroute, finding, testtool
 from coilclaw.agents.codextalk import INTERRUPT_GRACE_S, Talk
 from coilclaw.agents.codexwire import Wire
 from coilclaw.agents.deadline import Deadline
@@ -47,6 +47,8 @@ class CodexRunner:
     environ: Mapping[str, str] = field(default_factory=dict)
     """Where PATH and ``$COILCLAW_CODEX`` are looked up. Of the rest only the variables are passed
     on that the template names as holding the key of its model provider."""
+    home: Path | None = None
+    """Our own home, below which agents may be installed."""
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class CodexRunner:
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
         """Start Codex, give it the task, and see it through."""
         deadline = Deadline.of(assignment.budget)
-        program = codexfind.find(self.executable, self.environ)
+        program = finding.codex(self.environ, self.home, self.executable)
         with ExitStack() as stack:
             stack.enter_context(tidied(assignment.directory))
             home = stack.enter_context(codexhome.prepared(assignment, self.base_home))

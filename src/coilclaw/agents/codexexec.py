@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from coilclaw.agents import answers, codexfind, codexhome, codexroute, finding, testtool
+from coilclaw.agents import answers, codexhome, codexroute, finding, testtool
 from coilclaw.agents.codex import finished, outer, tidied
 from coilclaw.agents.codexcalls import Calls, text_of
 from coilclaw.agents.codexexecitems import ExecItems, usage_of
@@ -70,11 +70,7 @@ class CodexExecRunner:
                 hint="Use the runner codex.",
             )
         deadline = Deadline.of(assignment.budget)
-        program = (
-            codexfind.find(self.executable, self.environ)
-            if self.executable is not None
-            else finding.codex(self.environ, self.home)
-        )
+        program = finding.codex(self.environ, self.home, self.executable)
         with ExitStack() as stack:
             stack.enter_context(tidied(assignment.directory))
             home = stack.enter_context(codexhome.prepared(assignment, self.base_home))

@@ -46,6 +46,8 @@ class Known:
     """Of the npm registry, each with its version."""
     native: tuple[str, ...] = ()
     """Below ``node_modules``: where the native program is, if there is one; the best first."""
+    wheel: str = ""
+    """Below ``site-packages``: where a wheel puts the native program."""
     runner: str = ""
     """How it is named as a runner."""
 
@@ -59,7 +61,16 @@ KNOWN: Final[Mapping[str, Known]] = {
             "codex",
             "COILCLAW_CODEX",
             ("@openai/codex@0.166.0",),
-            ("@openai/codex-*/vendor/*/bin/codex", "@openai/codex/vendor/*/bin/codex"),
+            tuple(
+                f"{place}/vendor/*/{program}"
+                for place in (
+                    "@openai/codex-*",
+                    "@openai/codex",
+                    "@openai/codex/node_modules/@openai/codex-*",
+                )
+                for program in ("bin/codex", "codex/codex")
+            ),
+            wheel="codex_cli_bin/bin/codex",
             runner="codex",
         ),
         Known(
@@ -108,9 +119,11 @@ def installed_at(home: Path, name: str) -> Path:
     return home / FOLDER / name
 
 
-def find(agent: Known, environ: Mapping[str, str], home: Path | None = None) -> Path:
-    """Return the program of an agent: the one its variable names, on PATH, or installed by us."""
-    named = environ.get(agent.variable, "")
+def find(
+    agent: Known, environ: Mapping[str, str], home: Path | None = None, given: Path | None = None
+) -> Path:
+    """Return the program of an agent: given, named by its variable, on PATH, or installed by us."""
+    named = environ.get(agent.variable, "") if given is None else str(given)
     starts = [Path(named)] if named else list(_unnamed(agent, environ, home))
     for start in starts:
         for candidate in _candidates(agent, start):
@@ -146,17 +159,18 @@ def require(
         raise UsageError(missing.message, rule=missing.rule, hint=missing.hint) from missing
 
 
-def codex(environ: Mapping[str, str], home: Path | None = None) -> Path:
-    """Return the program of Codex, of which there are more packages than ours."""
-    from coilclaw.agents import codexfind
+def codex(environ: Mapping[str, str], home: Path | None = None, given: Path | None = None) -> Path:
+    """Return the program of Codex."""
+    return find(KNOWN["codex"], environ, home, given)
 
-    try:
-        return find(KNOWN["codex"], environ, home)
-    except EnvironmentFault as missing:
+
+def look(environ: Mapping[str, str], home: Path) -> Iterator[tuple[Known, Path | EnvironmentFault]]:
+    """Yield every known agent with its program, or with what is missing and how to get it."""
+    for agent in KNOWN.values():
         try:
-            return codexfind.find(None, environ)
-        except EnvironmentFault:
-            raise missing from None
+            yield agent, find(agent, environ, home)
+        except EnvironmentFault as missing:
+            yield agent, missing
 
 
 def named(
@@ -206,6 +220,7 @@ def _candidates(agent: Known, start: Path) -> Iterator[Path]:
     if start.is_dir():
         for modules in (start / "node_modules", start / "lib" / "node_modules"):
             yield from _native(agent, modules)
+        yield from _from_wheel(agent, start)
         yield start / "node_modules" / ".bin" / agent.program
         yield start / "bin" / agent.program
         yield start / agent.program
@@ -213,6 +228,7 @@ def _candidates(agent: Known, start: Path) -> Iterator[Path]:
     for parent in list(Path(os.path.realpath(start)).parents)[:_MAX_PARENTS]:
         if parent.name == "node_modules":
             yield from _native(agent, parent)
+    yield from _from_wheel(agent, start.parent.parent)
     yield start
 
 
@@ -220,6 +236,11 @@ def _native(agent: Known, modules: Path) -> Iterator[Path]:
     cpu = _CPUS.get(os.uname().machine, os.uname().machine)
     for pattern in agent.native:
         yield from sorted(modules.glob(pattern.format(cpu=cpu)))
+
+
+def _from_wheel(agent: Known, prefix: Path) -> Iterator[Path]:
+    if agent.wheel:
+        yield from sorted(prefix.glob(f"lib/python*/site-packages/{agent.wheel}"))
 
 
 def _is_shim(agent: Known, path: Path) -> bool:

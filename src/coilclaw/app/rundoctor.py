@@ -9,7 +9,7 @@ from coilclaw.app.doctor import Finding
 from coilclaw.errors import CoilClawError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from coilclaw.app.runwiring import Orchestrator
@@ -21,7 +21,7 @@ def examine_runs(
     """Look at everything that a run needs; nothing is made or changed."""
     from coilclaw.app.runwiring import Orchestrator
 
-    general = (_checked("schemas", _schemas, required=True), _codex(environ))
+    general = (_checked("schemas", _schemas, required=True), *_agents(environ, home))
     try:
         orchestrator = Orchestrator(start, home, environ)
     except CoilClawError as problem:
@@ -83,11 +83,12 @@ def _hooks(orchestrator: Orchestrator, environ: Mapping[str, str]) -> Finding:
     return Finding("hooks", all(one.state == "installed" for one in found), False, said)
 
 
-def _codex(environ: Mapping[str, str]) -> Finding:
-    from coilclaw.agents import codexfind
+def _agents(environ: Mapping[str, str], home: Path) -> Iterator[Finding]:
+    """Yield what ``coilclaw agents`` lists."""
+    from coilclaw.agents import finding
 
-    try:
-        found = codexfind.find(None, environ)
-    except CoilClawError as problem:
-        return Finding("codex", False, False, problem.message)
-    return Finding("codex", True, False, str(found))
+    for agent, program in finding.look(environ, home):
+        if isinstance(program, CoilClawError):
+            yield Finding(agent.name, False, False, program.message)
+        else:
+            yield Finding(agent.name, True, False, str(program))

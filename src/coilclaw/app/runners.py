@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +36,8 @@ def external(
         case "codex":
             from coilclaw.agents.codex import CodexRunner
 
-            return CodexRunner(
-                executable=_installed("codex", home, environ),
-                base_home=_path(environ, CODEX_HOME),
-                environ=environ,
-            )
+            template = _path(environ, CODEX_HOME)
+            return CodexRunner(base_home=template, environ=environ, home=home)
         case "codex-exec":
             from coilclaw.agents.codexexec import CodexExecRunner
 
@@ -72,16 +69,6 @@ def read_script(argument: str, start: Path) -> Script:
             f"cannot read the script {path}: {problem.strerror}", rule="script.read"
         ) from problem
     return script.read(data, where=str(path))
-
-
-def _installed(name: str, home: Path, environ: Mapping[str, str]) -> Path | None:
-    """Where an agent is, if it is somewhere; whoever starts it says what is missing."""
-    from coilclaw.agents import finding
-
-    try:
-        return finding.find(finding.KNOWN[name], environ, home)
-    except EnvironmentFault:
-        return None
 
 
 def _path(environ: Mapping[str, str], variable: str) -> Path | None:

@@ -48,12 +48,10 @@ def _list(console: Console, *, ask: bool) -> int:
     from coilclaw.errors import EnvironmentFault
 
     rows: list[dict[str, object]] = []
-    for agent in finding.KNOWN.values():
+    for agent, program in finding.look(os.environ, home()):
         row: dict[str, object] = {"name": agent.name, "title": agent.title, "runner": agent.runner}
-        try:
-            program = finding.find(agent, os.environ, home())
-        except EnvironmentFault as fault:
-            rows.append({**row, "program": None, "problem": fault.message, "hint": fault.hint})
+        if isinstance(program, EnvironmentFault):
+            rows.append({**row, "program": None, "problem": program.message, "hint": program.hint})
             continue
         version = finding.version_of(program, os.environ) if ask else ""
         works = bool(version) if ask else None

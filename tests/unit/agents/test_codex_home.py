@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codexfind, codexhome
+from coilclaw.agents import codexhome, finding
 from coilclaw.agents.codex import CodexRunner
 from coilclaw.agents.runner import Assignment, Means
 from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
@@ -265,36 +265,36 @@ def package(root: Path) -> tuple[Path, Path]:
 
 def missing(given: Path | None, environ: dict[str, str]) -> str:
     with pytest.raises(EnvironmentFault) as caught:
-        codexfind.find(given, environ)
-    assert caught.value.rule == "codex.missing"
+        finding.codex(environ, given=given)
+    assert caught.value.rule == "agent.missing"
     return caught.value.message
 
 
 def test_the_script_of_the_package_is_never_taken(tmp_path: Path) -> None:
     shim, native = package(tmp_path)
-    assert missing(shim, {}) == f"No native Codex program belongs to {str(shim)!r}."
-    assert missing(tmp_path, {}).startswith("No native")
+    assert missing(shim, {}) == f"There is no program of Codex at {str(shim)!r}."
+    assert missing(tmp_path, {}).startswith("There is no program")
     program(native)
-    assert codexfind.find(shim, {}) == native
-    assert codexfind.find(tmp_path, {}) == native
-    assert codexfind.find(None, {"PATH": f"/nowhere:{shim.parent}"}) == native
-    assert codexfind.find(None, {"COILCLAW_CODEX": str(shim), "PATH": ""}) == native
+    assert finding.codex({}, given=shim) == native
+    assert finding.codex({}, given=tmp_path) == native
+    assert finding.codex({"PATH": f"/nowhere:{shim.parent}"}) == native
+    assert finding.codex({"COILCLAW_CODEX": str(shim), "PATH": ""}) == native
 
 
 def test_a_package_inside_a_package_is_found(tmp_path: Path) -> None:
     shim, _ = package(tmp_path)
     inner = tmp_path / "node_modules/@openai/codex/node_modules/@openai"
     native = program(inner / "codex-linux-x64/vendor/musl/bin/codex")
-    assert codexfind.find(shim, {}) == native
+    assert finding.codex({}, given=shim) == native
 
 
 def test_what_is_given_wins_over_the_variable_and_that_over_the_path(tmp_path: Path) -> None:
     one, two, three = (program(tmp_path / name / "codex") for name in ("1", "2", "3"))
     environ = {"COILCLAW_CODEX": str(two), "PATH": str(three.parent)}
-    assert codexfind.find(one, environ) == one
-    assert codexfind.find(None, environ) == two
-    assert codexfind.find(None, {"PATH": str(three.parent)}) == three
-    assert codexfind.find(one.parent, {}) == one
+    assert finding.codex(environ, given=one) == one
+    assert finding.codex(environ) == two
+    assert finding.codex({"PATH": str(three.parent)}) == three
+    assert finding.codex({}, given=one.parent) == one
 
 
 def test_a_program_that_is_not_there_is_said_where(
@@ -302,10 +302,12 @@ def test_a_program_that_is_not_there_is_said_where(
 ) -> None:
     program(tmp_path / "codex")
     monkeypatch.chdir(tmp_path)
-    assert missing(tmp_path / "x", {}) == f"There is no Codex program at {str(tmp_path / 'x')!r}."
-    assert missing(None, {"PATH": ".:"}) == "There is no Codex program on PATH."
+    assert (
+        missing(tmp_path / "x", {}) == f"There is no program of Codex at {str(tmp_path / 'x')!r}."
+    )
+    assert missing(None, {"PATH": ".:"}).startswith("There is no program of Codex on PATH or ")
     (tmp_path / "codex").chmod(0o644)
-    assert missing(tmp_path / "codex", {}).startswith("No native")
+    assert missing(tmp_path / "codex", {}).startswith("There is no program")
 
 
 def test_without_a_program_nothing_is_begun(world: World, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codexfind, containment
+from coilclaw.agents import containment, finding
 from coilclaw.agents.codex import CodexRunner
 from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
@@ -44,7 +44,7 @@ SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
 @pytest.fixture(scope="module")
 def program() -> Path:
     try:
-        return codexfind.find(None, os.environ)
+        return finding.codex(os.environ)
     except EnvironmentFault as fault:
         pytest.skip(f"the real Codex is not tested with: {fault.message}")
 

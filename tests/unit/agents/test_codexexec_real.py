@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codexfind
+from coilclaw.agents import finding
 from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.codexexec import CodexExecRunner
 from coilclaw.agents.runner import Ending
@@ -40,7 +40,7 @@ SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
 def program() -> Path:
     supported("bubblewrap")
     try:
-        return codexfind.find(None, os.environ)
+        return finding.codex(os.environ)
     except EnvironmentFault as fault:
         pytest.skip(f"the real Codex is not tested with: {fault.message}")
 
