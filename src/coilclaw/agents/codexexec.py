@@ -112,6 +112,7 @@ def arguments(
     settings: dict[str, Json] = {
         "sandbox_mode": assignment.filesystem,
         "sandbox_workspace_write.network_access": assignment.network == "allow",
+        "sandbox_workspace_write.writable_roots": [*codexhome.writable_roots(assignment)],
         "sandbox_workspace_write.exclude_slash_tmp": not assignment.sandbox.private_tmp,
     }
     argv = [str(program), "exec"]

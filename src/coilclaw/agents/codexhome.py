@@ -7,6 +7,7 @@ there until Codex has read it.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -65,6 +66,9 @@ _FEATURES_OFF: Final = (
     "unbounded_connection_retries",
 )
 _NOT_FOR_COMMANDS: Final = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_*")
+_GIT_SETTING: Final = re.compile(r"GIT_CONFIG_KEY_\d+")
+"""Names a setting of git. Codex takes it for a key by its name and drops it; git then fails for
+``GIT_CONFIG_COUNT``, which promises it."""
 _SHELL_FEATURES: Final = ("shell_tool", "unified_exec")
 
 
@@ -167,16 +171,32 @@ def _settings(template: Mapping[str, bytes], assignment: Assignment) -> dict[str
         # Codex would take a directory that it works in for trusted, and then the configuration in
         # there could start any program.
         "projects": {str(assignment.workspace): {"trust_level": "untrusted"}},
+        # The profile files that a login shell reads set another PATH than the assignment's.
+        "allow_login_shell": False,
         "shell_environment_policy": {
             "inherit": "all",
             "ignore_default_excludes": False,
             "exclude": [*_NOT_FOR_COMMANDS, *key_variables(providers)],
+            "set": {
+                name: value
+                for name, value in assignment.environ.items()
+                if _GIT_SETTING.fullmatch(name)
+            },
         },
     }
 
 
 def _is_provider(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("env_http_headers", {}), dict)
+
+
+def writable_roots(assignment: Assignment) -> tuple[str, ...]:
+    """Return what commands may write beside the directory: what git keeps elsewhere for it.
+
+    The home is not among it, where Codex keeps its settings.
+    """
+    known = (assignment.home, assignment.directory)
+    return tuple(str(path) for path in assignment.sandbox.writable if path not in known)
 
 
 def key_variables(providers: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents import answers, shellpolicy
+from coilclaw.agents import answers, codexhome, shellpolicy
 from coilclaw.agents.codexapproval import Approvals
 from coilclaw.agents.codexcalls import text_of
 from coilclaw.agents.codexitems import Items, usage_of
@@ -320,7 +320,7 @@ def sandbox_policy(assignment: Assignment) -> dict[str, Json]:
     return {
         "type": "workspaceWrite",
         "networkAccess": network,
-        "writableRoots": [],
+        "writableRoots": [*codexhome.writable_roots(assignment)],
         "excludeSlashTmp": not assignment.sandbox.private_tmp,
         "excludeTmpdirEnvVar": False,
     }

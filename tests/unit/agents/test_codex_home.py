@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,37 @@ def test_of_the_template_only_the_model_is_kept(world: World) -> None:
             "inherit": "all",
             "ignore_default_excludes": False,
             "exclude": ["CODEX_HOME", "CODEX_API_KEY", "OPENAI_*", "MY_KEY", "OTHER_KEY"],
+            "set": {},
         },
+        "allow_login_shell": False,
     }
+
+
+def test_commands_get_the_settings_of_git_and_nothing_else_that_sounds_like_a_key(
+    world: World,
+) -> None:
+    settings = {"GIT_CONFIG_KEY_0": "gc.auto", "GIT_CONFIG_KEY_12": "core.fsmonitor"}
+    others = {
+        "GIT_CONFIG_COUNT": "13",
+        "GIT_CONFIG_VALUE_0": "0",
+        "GIT_CONFIG_KEY_": "x",
+        "GIT_CONFIG_KEY_0_SECRET": "x",
+        "MY_GIT_CONFIG_KEY_0": "x",
+        "API_KEY": "x",
+    }
+    assignment = world.assignment(environ={**settings, **others})
+    with codexhome.prepared(assignment, world.base) as home:
+        policy = home.settings["shell_environment_policy"]
+    assert policy["set"] == settings
+    assert policy["ignore_default_excludes"] is False
+
+
+def test_commands_may_write_what_git_keeps_elsewhere_and_not_the_home(world: World) -> None:
+    assignment = world.assignment()
+    beside = (world.tree / ".." / "git-dir", world.tree / ".." / "objects")
+    writable = (world.home, world.tree, *beside)
+    changed = replace(assignment, sandbox=replace(assignment.sandbox, writable=writable))
+    assert codexhome.writable_roots(changed) == tuple(map(str, beside))
 
 
 def test_without_a_shell_codex_has_none_to_offer(world: World) -> None:

@@ -213,7 +213,7 @@ def test_each_command_asks_where_none_is_trusted(
 ) -> None:
     bench.approve = approved
     bench.perform([{"shell": "touch x"}, {"text": "Bye."}], shell="untrusted")
-    assert [request.detail[1].endswith(" -lc 'touch x'") for request in bench.asked] == [True]
+    assert [request.detail[1].endswith(" -c 'touch x'") for request in bench.asked] == [True]
     assert bench.left == left
 
 

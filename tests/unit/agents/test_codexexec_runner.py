@@ -200,7 +200,11 @@ def test_the_command_line_says_what_the_assignment_says(bench: Bench) -> None:
     said = tomllib.loads("\n".join(options))
     assert said == {
         "sandbox_mode": "workspace-write",
-        "sandbox_workspace_write": {"network_access": True, "exclude_slash_tmp": False},
+        "sandbox_workspace_write": {
+            "network_access": True,
+            "writable_roots": [],
+            "exclude_slash_tmp": False,
+        },
         "mcp_servers": {
             "coilclaw": {
                 "command": tests.argv[0],
