@@ -467,6 +467,69 @@ def test_apply_merges_once(coilclaw: Coilclaw) -> None:
     assert world.left(run_id) == []
 
 
+def test_a_run_that_was_applied_says_when_and_as_which_commit(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    waiting = world.ended(world.run()).run_id
+    (before,) = coilclaw("runs", "list", "--json").json
+    assert (before["merge"], before["applied"]) == ("pending", None)
+    assert f"coilclaw runs apply {waiting}" in coilclaw("runs", "show", "last").out
+    done = coilclaw("runs", "apply", "last", "--json").json
+    report = json.loads((Path(done["audit"]) / "apply.json").read_text())
+    applied = {
+        "audit": Path(done["audit"]).name,
+        "at": report["applied_at"],
+        "branch": "main",
+        "commit": done["commit"],
+    }
+    (after,) = coilclaw("runs", "list", "--json").json
+    assert after == {**before, "merge": "merged", "applied": applied}
+    shown = coilclaw("runs", "show", "last")
+    assert f"at {applied['at']} to main as {applied['commit']}" in shown.out
+    assert "runs apply" not in shown.out
+    assert (
+        f"applied {applied['at'][:19]}Z as {applied['commit'][:12]}" in coilclaw("runs", "list").out
+    )
+
+
+def test_an_apply_that_was_refused_leaves_the_run_pending(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    world.ended(world.run())
+    (world.repo / "pkg/calc.py").write_text("def add(a, b):\n    return 3\n")
+    world.git("commit", "-q", "-am", "another sum")
+    assert coilclaw("runs", "apply", "last").code == 1
+    (row,) = coilclaw("runs", "list", "--json").json
+    assert (row["merge"], row["applied"]) == ("pending", None)
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["copied", "report-rewritten"])
+def test_an_audit_of_another_run_is_foreign(coilclaw: Coilclaw, edited: bool) -> None:
+    world = coilclaw.world
+    applied = world.ended(world.run()).run_id
+    done = coilclaw("runs", "apply", applied, "--json").json
+    world.git("reset", "-q", "--hard", "HEAD~1")
+    other = world.ended(world.run()).run_id
+    assert coilclaw("runs", "verify", other, "--record").code == 0
+    source = Path(done["audit"])
+    copy = world.bundle(other) / "audits" / source.name
+    shutil.copytree(source, copy)
+    if edited:
+        report = json.loads((copy / "apply.json").read_text())
+        (copy / "apply.json").write_text(json.dumps({**report, "run_id": other}))
+    shown = coilclaw("runs", "show", other, "--json").json
+    (own,) = shown["audits"]
+    assert own.endswith("-verify")
+    assert shown["foreign_audits"] == [source.name]
+    assert (shown["merge"], shown["applied"]) == ("pending", None)
+    assert f"foreign  {source.name}" in coilclaw("runs", "show", other).out
+    report = coilclaw("runs", "verify", other, "--json")
+    assert (report.code, report.json["status"]) == (0, "pass")
+    (warning,) = report.json["warnings"]
+    assert warning["code"] == "audit_foreign"
+    assert applied in warning["message"]
+    assert coilclaw("runs", "show", applied, "--json").json["foreign_audits"] == []
+    assert coilclaw("runs", "verify", applied, "--json").json["warnings"] == []
+
+
 def test_apply_after_the_branch_moved_tests_the_merged_tree(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
     run_id = world.ended(world.run()).run_id
@@ -611,7 +674,7 @@ def test_gc_believes_git_and_no_report_that_work_was_merged(coilclaw: Coilclaw) 
     candidate = world.git("rev-parse", f"refs/coilclaw/runs/{run_id}/candidate").strip()
     for commit in (head, candidate, "0" * 40, "HEAD", "--all"):
         for name in (branch, "other", "../x"):
-            said = {"status": "merged", "branch": name, "commit": commit}
+            said = {"run_id": run_id, "status": "merged", "branch": name, "commit": commit}
             place.write_text(json.dumps(said))
             if name == branch or commit == candidate:
                 assert coilclaw(*gc).json["removed"] == [], said

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import UsageError
+from coilclaw.orchestrator.audit_records import VERIFICATION
 from coilclaw.orchestrator.bundle import json_bytes, new_audit
 from coilclaw.orchestrator.verifying import verify as verify_bundle
 from coilclaw.runtime.identity import stamp
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.rehydrate import Rehydrated
     from coilclaw.orchestrator.verifying import VerifyReport
 
-VERIFICATION: Final = "verify_report.json"
 _HEX: Final = frozenset("0123456789abcdef")
 
 

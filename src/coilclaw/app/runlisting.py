@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator import bundletree, layout
+from coilclaw.orchestrator.audit_records import list_applications, list_audits
 from coilclaw.orchestrator.bundle import sealed_manifest
 from coilclaw.orchestrator.bundletree import MAX_PATCH_BYTES
 from coilclaw.orchestrator.places import checked, segment
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.domain.messages import Json
+    from coilclaw.orchestrator.audit_records import Application
     from coilclaw.orchestrator.places import Places
     from coilclaw.orchestrator.rehydrate import Rehydrated
 
@@ -45,6 +47,8 @@ class Listed:
     reason: str
     waiting: tuple[str, ...]
     root_hash: str
+    applied: Application | None = None
+    """The merge that came after the run had ended."""
 
     def json(self) -> dict[str, Json]:
         return {
@@ -54,6 +58,7 @@ class Listed:
             "created_at": self.created_at,
             "request": self.request,
             "merge": self.merge,
+            "applied": None if self.applied is None else self.applied.json(),
             "reason": self.reason,
             "waiting": list(self.waiting),
             "root_hash": self.root_hash,
@@ -117,6 +122,8 @@ def listed(directory: Path) -> Listed:
         passed = manifest.get("status") == "SUCCESS"
         merge = manifest.get("merge")
         integrity = manifest.get("integrity")
+        applied = find_application(directory)
+        status = str(merge.get("status")) if isinstance(merge, dict) else ""
         return Listed(
             directory.name,
             directory,
@@ -124,10 +131,11 @@ def listed(directory: Path) -> Listed:
             "S6_DONE" if passed else "FAILED",
             str(manifest.get("created_at")),
             str(manifest.get("user_request")),
-            str(merge.get("status")) if isinstance(merge, dict) else "",
+            "merged" if applied is not None and status == "pending" else status,
             str(manifest.get("failure_reason") or ""),
             (),
             str(integrity.get("root_hash")) if isinstance(integrity, dict) else "",
+            applied,
         )
     return _unsealed(directory)
 
@@ -187,6 +195,7 @@ def described(directory: Path) -> dict[str, Json]:
     from coilclaw.orchestrator.rehydrate import rehydrate
 
     told = rehydrate(directory)
+    found = list_audits(directory)
     value: dict[str, Json] = {
         **listed(directory).json(),
         "events": told.events,
@@ -198,7 +207,8 @@ def described(directory: Path) -> dict[str, Json]:
         "reviews": [_chosen(row, _REVIEW) for row in told.reviews],
         "fixes": [_chosen(row, _FIX) for row in told.fixes],
         "approvals": [dict(row) for row in told.approvals],
-        "audits": list(audits(directory)),
+        "audits": [audit.name for audit in found if not audit.is_foreign(directory.name)],
+        "foreign_audits": [audit.name for audit in found if audit.is_foreign(directory.name)],
     }
     return value
 
@@ -207,12 +217,9 @@ _REVIEW: Final = ("event", "task_id", "verdict", "reviewer", "path")
 _FIX: Final = ("event", "task_id", "child_task_id", "reason", "retries_left")
 
 
-def audits(directory: Path) -> tuple[str, ...]:
-    """What was done with a run after it was sealed."""
-    try:
-        return tuple(sorted(os.listdir(directory / layout.AUDITS)))
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
+def find_application(directory: Path) -> Application | None:
+    """Return the last merge of a sealed run that an audit of its own reports, if there is one."""
+    return max(list_applications(directory, directory.name), key=lambda done: done.at, default=None)
 
 
 def _chosen(row: Mapping[str, Json], names: tuple[str, ...]) -> dict[str, Json]:

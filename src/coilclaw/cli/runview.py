@@ -62,6 +62,8 @@ def _list(store: RunStore, limit: int | None, console: Console) -> int:
     for one in found:
         request = " ".join(one.request.split())[:MAX_REQUEST_CHARS]
         merge = "" if one.merge in {"none", ""} else f"merge: {one.merge}"
+        if one.applied is not None:
+            merge = f"applied {one.applied.at[:19]}Z as {one.applied.commit[:12]}"
         text = f"{one.run_id}  {one.created_at[:19]}Z  {one.standing:<11} {merge:<14} {request}"
         console.print(visible(text).rstrip(), _STYLES.get(one.standing))
     if not found:
@@ -91,6 +93,9 @@ def _head(one: Listed) -> Iterator[tuple[str, str]]:
     yield "request", " ".join(one.request.split())
     yield "reason", one.reason
     yield "merge", one.merge
+    if one.applied is not None:
+        done = one.applied
+        yield "applied", f"at {done.at} to {done.branch} as {done.commit}"
     yield "waits", ", ".join(one.waiting)
     yield "bundle", str(one.directory)
     yield "anchor", one.root_hash
@@ -134,6 +139,9 @@ def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
     audits = value["audits"]
     for audit in audits if isinstance(audits, list) else ():
         yield f"audit    {audit}", None
+    foreign = value["foreign_audits"]
+    for audit in foreign if isinstance(foreign, list) else ():
+        yield f"foreign  {audit} is an audit of another run", "yellow"
 
 
 def _rows(value: Json) -> list[dict[str, Json]]:

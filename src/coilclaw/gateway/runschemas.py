@@ -71,6 +71,12 @@ _LISTED: Final[Schema] = {
     "created_at": TEXT,
     "request": TEXT,
     "merge": TEXT,
+    "applied": {
+        "oneOf": [
+            whole({"audit": TEXT, "at": TEXT, "branch": TEXT, "commit": TEXT}),
+            {"type": "null"},
+        ]
+    },
     "reason": TEXT,
     "waiting": listed(TEXT),
     "root_hash": TEXT,
@@ -90,6 +96,7 @@ RUN: Final = whole(
         "fixes": listed(OBJECT),
         "approvals": listed(OBJECT),
         "audits": listed(TEXT),
+        "foreign_audits": listed(TEXT),
     }
 )
 _MORE: Final = ("model_id", "agent_id", "role", "tool_name", "span_id", "parent_span_id")

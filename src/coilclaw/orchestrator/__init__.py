@@ -5,6 +5,7 @@ from typing import Final
 PUBLIC_MODULES: Final = (
     "applying",
     "asking",
+    "audit_records",
     "baseline",
     "bundle",
     "bundletree",

@@ -5,12 +5,12 @@ The evidence of it is an audit: the bundle itself stays as it is.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from coilclaw.errors import UsageError, VerificationFailed
 from coilclaw.orchestrator import candidates, layout
+from coilclaw.orchestrator.audit_records import APPLICATION, list_applications
 from coilclaw.orchestrator.bundle import Bundle, json_bytes, new_audit
 from coilclaw.orchestrator.eventlog import EventLog
 from coilclaw.orchestrator.inspection import Inspection
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.workspace.repository import Repository
-
-REPORT: Final = "apply.json"
-MAX_REPORT_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ def _write(applied: Applied, equipment: Equipment, audit: Path) -> None:
         "reason": equipment.secrets.redact(applied.reason),
         "applied_at": stamp(equipment.clock()),
     }
-    write_atomic(audit / REPORT, json_bytes(value))
+    write_atomic(audit / APPLICATION, json_bytes(value))
 
 
 def _merged_before(sealed: Run, equipment: Equipment, target: str) -> Applied | None:
@@ -146,31 +143,17 @@ def _merged_before(sealed: Run, equipment: Equipment, target: str) -> Applied | 
 
 
 def landed(repository: Repository, directory: Path, candidate: str) -> Iterator[tuple[str, str]]:
-    """The earlier merges of a run that git knows of: they are in the branch, with its work."""
-    for branch, commit in earlier(directory):
+    """Yield the branch and commit of each earlier merge that git knows of: what the reports say is
+    believed only where it is in the branch, with the work of the run."""
+    for done in list_applications(directory, directory.name):
         try:
-            tip = repository.branch(branch)
-            needed = [repository.resolve(checked(each)) for each in (commit, candidate)]
+            tip = repository.branch(done.branch)
+            needed = [repository.resolve(checked(each)) for each in (done.commit, candidate)]
         except UsageError:
             # No name of a branch, or a commit that is not there: then nothing was merged.
             continue
         if tip is not None and all(repository.is_ancestor(each, tip) for each in needed):
-            yield branch, commit
-
-
-def earlier(directory: Path) -> list[tuple[str, str]]:
-    """Branches and commits of earlier merges; what the reports say is checked against git."""
-    found: list[tuple[str, str]] = []
-    for place in sorted((directory / layout.AUDITS).glob(f"*-apply*/{REPORT}")):
-        if place.is_symlink() or place.stat().st_size > MAX_REPORT_BYTES:
-            continue
-        try:
-            value = json.loads(place.read_bytes())
-        except ValueError:
-            continue
-        if isinstance(value, dict) and value.get("status") == "merged":
-            found.append((str(value.get("branch")), str(value.get("commit"))))
-    return found
+            yield done.branch, done.commit
 
 
 def _check_candidate(sealed: Run, equipment: Equipment) -> None:

@@ -85,6 +85,7 @@ class Code(StrEnum):
     RUN_ID_MISMATCH = "run_id_mismatch"
     RUN_ID_TARGET_MISMATCH = "run_id_target_mismatch"
     MANIFEST_RUN_ID_MISMATCH = "manifest_run_id_mismatch"
+    AUDIT_FOREIGN = "audit_foreign"
     TASK_ID_MISMATCH = "task_id_mismatch"
     ATTEMPT_MISMATCH = "attempt_mismatch"
     BASELINE_MISMATCH = "baseline_mismatch"
@@ -157,6 +158,7 @@ MEANINGS: Final[Mapping[Code, tuple[Check, str]]] = {
     Code.RUN_ID_MISMATCH: (Check.BINDINGS, "A report or event belongs to another run."),
     Code.RUN_ID_TARGET_MISMATCH: (Check.BINDINGS, "The bundle is not of the run asked for."),
     Code.MANIFEST_RUN_ID_MISMATCH: (Check.BINDINGS, "The manifest belongs to another run."),
+    Code.AUDIT_FOREIGN: (Check.BINDINGS, "An audit belongs to another run."),
     Code.TASK_ID_MISMATCH: (Check.BINDINGS, "A report or event names a task of no contract."),
     Code.ATTEMPT_MISMATCH: (Check.BINDINGS, "A report is of another attempt than its event."),
     Code.BASELINE_MISMATCH: (Check.BINDINGS, "A report starts from another commit."),
@@ -180,5 +182,5 @@ LENIENT: Final = frozenset(
 UNCHECKED: Final = frozenset({Code.SEAL_KEY_MISSING, Code.SEAL_KEY_OTHER})
 """After them nobody knows whether the check would have held."""
 
-WARNINGS: Final = frozenset({Code.SIGNATURE_UNCHECKED})
+WARNINGS: Final = frozenset({Code.SIGNATURE_UNCHECKED, Code.AUDIT_FOREIGN})
 """What is never more than a warning."""

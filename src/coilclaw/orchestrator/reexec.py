@@ -18,6 +18,7 @@ from coilclaw.gates import tests as tests_gate
 from coilclaw.gates import testweakening
 from coilclaw.gates.scope import Places as Covered
 from coilclaw.orchestrator import layout, patchnames
+from coilclaw.orchestrator.audit_records import REEXECUTION
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.orchestrator.bundle import json_bytes, new_audit
 from coilclaw.orchestrator.candidates import MAX_PATCH_BYTES
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.run import Run
 
 NAME: Final = "reexec"
-REPORT: Final = "reexec_report.json"
 SLOWER: Final = 2.0
 """A duration differs when it is so many times the other, and more than ``SLOWER_S`` apart."""
 SLOWER_S: Final = 1.0
@@ -301,7 +301,7 @@ class _Execution:
         audit = new_audit(self.run.bundle.directory, now, NAME)
         for name, data in self.logs.items():
             write_atomic(audit / name, data)
-        write_atomic(audit / REPORT, json_bytes(report.json()))
+        write_atomic(audit / REEXECUTION, json_bytes(report.json()))
         return Reexecuted(report, audit)
 
 

@@ -8,7 +8,7 @@ from coilclaw.contracts.eventtypes import EventType
 from coilclaw.contracts.schemas import problems
 from coilclaw.domain.canonical import digest
 from coilclaw.errors import CoilClawError
-from coilclaw.orchestrator import bundletree, layout
+from coilclaw.orchestrator import audit_records, bundletree, layout
 from coilclaw.orchestrator.codes import Code
 from coilclaw.orchestrator.completing import UNKNOWN_REF
 from coilclaw.orchestrator.examination import parsed, part
@@ -230,6 +230,11 @@ def check_bindings(examination: Examination, run_id: str) -> None:
     final = part(examination.manifest, "repo", "final_ref")
     if final and final not in examination.chronicle.commits:
         examination.say(Code.HEAD_MISMATCH, f"the manifest ends at {final}, which no event names")
+    for audit in audit_records.list_audits(examination.directory):
+        if audit.is_foreign(run_id):
+            named = ", ".join(sorted(audit.run_ids - {run_id}))
+            path = f"{layout.AUDITS}/{audit.name}"
+            examination.say(Code.AUDIT_FOREIGN, f"{path} is an audit of run {named}", path)
     for task in sorted(examination.chronicle.tasks - examination.contracts.keys()):
         if examination.contracts:
             examination.say(Code.TASK_ID_MISMATCH, f"events name task {task}, without a contract")

@@ -349,7 +349,23 @@ def test_audits_do_not_count_whatever_is_in_them(whole: World, tmp_path: Path) -
     place = new_audit(world.directory, "2026-05-12T15:00:00.000000Z", "verify")
     (place / "report.json").write_text("{}")
     (place / "link").symlink_to("/etc/passwd")
-    assert _verify(world).errors == ()
+    report = _verify(world)
+    assert (report.errors, report.warnings) == ((), ())
+
+
+def test_an_audit_that_names_another_run_is_told_and_fails_nothing(
+    whole: World, tmp_path: Path
+) -> None:
+    world = whole.copied(tmp_path)
+    for number, named in enumerate((world.directory.name, "run_other", None, "x" * 9999)):
+        place = new_audit(world.directory, f"2026-05-12T15:00:0{number}.000000Z", "verify")
+        (place / "verify_report.json").write_text(json.dumps({"run_id": named}))
+    (place.parent / "link").symlink_to(place)
+    report = _verify(world)
+    assert report.errors == ()
+    assert [finding.code for finding in report.warnings] == [Code.AUDIT_FOREIGN] * 3
+    assert "run_other" in report.warnings[0].message
+    assert report.checks["bindings"]
 
 
 def test_without_the_key_a_run_does_not_pass_unless_leniently(whole: World, tmp_path: Path) -> None:
