@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.policyset import PolicySet
+from coilclaw.contracts.policyset import REQUIRED, PolicySet
 from coilclaw.contracts.taskcontract import Rollback, TaskContract
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator.engine import Outcome
@@ -98,6 +98,39 @@ def test_defect_07_work_cannot_loosen_its_own_judge() -> None:
         (world.repo / "policies/mcp_allowlist.json").write_text("{")
         with pytest.raises(UsageError):
             world.run()
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+@pytest.mark.parametrize("committed", [False, True], ids=["directory", "baseline"])
+def test_defect_07_policies_of_which_a_file_is_missing_stop_the_run(
+    world: World, missing: str, committed: bool
+) -> None:
+    """Above all the registry: without it the built-in set was used, and nothing was said."""
+    folder = world.repo / "policies"
+    shutil.copytree(SHIPPED, folder)
+    (folder / missing).unlink()
+    if committed:
+        world.git("add", "-A")
+        world.git("commit", "-q", "-m", "policies of our own")
+        shutil.rmtree(folder)
+    with pytest.raises(UsageError) as caught:
+        world.run()
+    assert caught.value.rule == "policy.missing"
+    assert f"policies/{missing} is missing" in caught.value.message
+    assert "coilclaw init --repo" in str(caught.value.hint)
+    assert not (world.runtime / "runs").exists() or not os.listdir(world.runtime / "runs")
+
+
+def test_defect_07_a_folder_of_that_name_with_other_files_holds_no_policies(world: World) -> None:
+    folder = world.repo / "policies"
+    folder.mkdir()
+    (folder / "travel.md").write_text("# Second class\n")
+    world.git("add", "-A")
+    world.git("commit", "-q", "-m", "how we travel")
+    outcome = world.ended(world.run())
+    assert outcome.status == "passed"
+    (created,) = world.of(outcome.run_id, "RUN_CREATED")
+    assert created["policy_sha256"] == PolicySet.shipped().sha256
 
 
 def test_defect_07_a_repository_without_policies_is_judged_by_the_shipped_ones(

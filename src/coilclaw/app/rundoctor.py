@@ -67,8 +67,13 @@ def _runtime(orchestrator: Orchestrator) -> str:
 
 
 def _policies(orchestrator: Orchestrator) -> str:
-    policies = orchestrator.policies(orchestrator.repository.resolve("HEAD"))
-    own = "of the repository" if orchestrator.control_paths else "that come with CoilClaw"
+    from coilclaw.app.policy_source import PolicySource
+
+    repository = orchestrator.repository
+    head = repository.resolve("HEAD")
+    policies = orchestrator.policies(head)
+    shipped = PolicySource(repository).find(head) == "shipped"
+    own = "that come with CoilClaw" if shipped else "of the repository"
     return f"the policies {own} are valid ({policies.sha256[:12]})"
 
 

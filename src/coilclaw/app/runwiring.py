@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents import naming
 from coilclaw.app import runners
-from coilclaw.contracts.policyset import FOLDER, REGISTRY_FILE, REQUIRED, PolicySet
+from coilclaw.app.policy_source import PolicySource
+from coilclaw.contracts.policyset import FOLDER, REQUIRED
 from coilclaw.errors import EnvironmentFault, Stopped, UsageError
 from coilclaw.orchestrator.bundle import sealed_manifest
 from coilclaw.orchestrator.engine import Engine, Outcome
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from coilclaw.agents.runner import Runner
     from coilclaw.config.values import Config
+    from coilclaw.contracts.policyset import PolicySet
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.redacting import Redacting
     from coilclaw.orchestrator.planning import Request
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from coilclaw.workspace.sandbox import Kind
 
 SIGNING_KEY: Final = "signing.key"
-MAX_POLICY_BYTES: Final = 2**20
-MAX_POLICY_FILES: Final = 200
 MAX_RUN_S: Final = 30 * 24 * 3600.0
 
 
@@ -112,30 +112,14 @@ class Orchestrator:
     @property
     def control_paths(self) -> tuple[str, ...]:
         """Where the repository keeps policies, or where they would be found."""
-        kept = (self.repository.top / FOLDER / REGISTRY_FILE).exists()
         _, head = self.repository.head()
-        committed = self.repository.read(head, f"{FOLDER}/{REGISTRY_FILE}", MAX_POLICY_BYTES)
-        if kept or committed is not None:
+        if PolicySource(self.repository).find(head) != "shipped":
             return (FOLDER,)
         return tuple(f"{FOLDER}/{name}" for name in REQUIRED)
 
     def policies(self, commit: str) -> PolicySet:
         """The policies of the control root, else those of the commit, else those that ship."""
-        folder = self.repository.top / FOLDER
-        if (folder / REGISTRY_FILE).is_file():
-            return PolicySet.of(_files(folder))
-        if self.repository.read(commit, f"{FOLDER}/{REGISTRY_FILE}", MAX_POLICY_BYTES) is not None:
-            return PolicySet.of(self._committed(commit))
-        return PolicySet.shipped()
-
-    def _committed(self, commit: str) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for name in self.repository.files(commit):
-            if name.startswith(f"{FOLDER}/") and len(found) < MAX_POLICY_FILES:
-                data = self.repository.read(commit, name, MAX_POLICY_BYTES)
-                if data is not None:
-                    found[name.removeprefix(f"{FOLDER}/")] = data
-        return found
+        return PolicySource(self.repository).read(commit)
 
     @cached_property
     def equipment(self) -> Equipment:
@@ -327,22 +311,6 @@ def _no_model() -> UsageError:
 def _named(options: Options) -> tuple[str, ...]:
     """The agents that take part."""
     return tuple(n for n in (options.runner, options.reviewer) if n not in {"rules", "model"})
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    """The policy files of a control root; links are not followed."""
-    found: dict[str, bytes] = {}
-    for top, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(top) / name
-            if path.is_symlink() or len(found) >= MAX_POLICY_FILES:
-                continue
-            data = path.read_bytes()
-            if len(data) > MAX_POLICY_BYTES:
-                raise UsageError(f"{path} is too large for a policy", rule="policy.large")
-            found[path.relative_to(folder).as_posix()] = data
-    return found
 
 
 def _now() -> datetime:
