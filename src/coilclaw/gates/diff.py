@@ -89,6 +89,7 @@ def judge(diff: TreeDiff, *, scope: Scope, observed: Observed) -> GateResult:
         found += _of_entry(change, observed)
         found += _of_content(change, binary, observed)
     found += _collisions(changes, observed.tree)
+    found += _repositories(changes, observed.tree)
     found += [
         Violation("diff.git", f"'{part}' of the tree's own .git changed", f".git:{part}")
         for part in diff.git_changes
@@ -208,6 +209,23 @@ def _of_content(change: TreeChange, binary: Places, observed: Observed) -> Itera
             )
         if path in observed.secrets:
             yield _violation("diff.secret", path, "holds a secret")
+
+
+def _repositories(changes: list[TreeChange], tree: Collection[str]) -> Iterator[Violation]:
+    """Yield directories that are repositories by what they hold, in which something changed.
+
+    What was removed counts as well. The top of a tree that was laid out like one before stays as
+    it is: all work lies below it.
+    """
+    touched = {path for change in changes for path in change.paths}
+    new = {change.path for change in changes if change.kind in _NEW}
+    places = guarded.find_git_directories({*tree, *touched})
+    above = {parent[1:] for path in touched for parent, _ in _pieces(path)}
+    if "" in guarded.find_git_directories({*tree, *touched} - new):
+        above.discard("")
+    for place in sorted(places & above):
+        what = "is a repository of its own: it holds HEAD beside refs or commondir"
+        yield _violation("diff.nested", place or ".", what)
 
 
 def _collisions(changes: list[TreeChange], tree: Collection[str]) -> Iterator[Violation]:

@@ -143,7 +143,7 @@ class Inspection:
             ),
             ignored=frozenset(),
             modes=store.modes(after.id),
-            tree=[path for path, _, _ in store.files(after.id)] if _has_new(diff) else (),
+            tree=[path for path, _, _ in store.files(after.id)],
             submodules=self.equipment.repository.gitlinks(self.baseline),
         )
         return diff_gate.judge(diff, scope=scope, observed=observed)
@@ -280,10 +280,6 @@ def _holds(redact: object, data: bytes, before: bytes | None) -> bool:
 def _lines(redact: object, text: str) -> int:
     assert callable(redact)
     return sum(1 for line in text.splitlines() if redact(line) != line)
-
-
-def _has_new(diff: TreeDiff) -> bool:
-    return any(change.old_type is None or change.old_path is not None for change in diff)
 
 
 def _askable(path: str) -> bool:

@@ -184,6 +184,78 @@ def test_defect_3_a_nested_repository_is_refused() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(".git", FILE), (".git", OPAQUE), (".GIT", FILE), (".git", LINK), (".git/config", FILE)],
+)
+def test_a_git_directory_or_a_file_that_leads_to_one_is_refused_at_any_depth(
+    name: str, kind: EntryType
+) -> None:
+    for folder in ("src", "src/a", "src/a/b/c"):
+        found = rules(judged(added(f"{folder}/{name}", kind)))
+        assert ("diff.protected", f"{folder}/{name}") in found
+
+
+BARE = ("HEAD", "config", "objects/info/packs", "refs/heads/main")
+
+
+@pytest.mark.parametrize("folder", ["src/r", "src/r.git", "src/a/b/c", "docs/x"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        BARE,
+        ("HEAD", "objects", "refs"),
+        ("HEAD", "refs"),
+        ("head", "OBJECTS/x", "Refs/x"),
+        ("HEAD", "commondir"),
+    ],
+    ids=["bare", "empty", "objects-elsewhere", "case", "worktree"],
+)
+def test_a_directory_that_git_takes_for_a_repository_is_refused(
+    folder: str, names: tuple[str, ...]
+) -> None:
+    kinds = {"objects": DIRECTORY, "refs": DIRECTORY}
+    changes = [added(f"{folder}/{name}", kinds.get(name, FILE)) for name in names]
+    assert rules(judged(*changes)) == [("diff.nested", folder)]
+
+
+def test_a_repository_is_refused_however_little_of_it_is_new() -> None:
+    tree = [f"src/r/{name}" for name in BARE]
+    for change in (
+        added("src/r/HEAD"),
+        added("src/r/objects/ab/cd"),
+        modified("src/r/config"),
+        added("src/r/hooks/post-checkout"),
+    ):
+        assert rules(judged(change, tree=tree)) == [("diff.nested", "src/r")]
+    gone = removed("src/r/HEAD")
+    assert rules(judged(gone, tree=tree[1:])) == [("diff.nested", "src/r")]
+    moving = moved("src/head.txt", "src/r/HEAD")
+    assert ("diff.nested", "src/r") in rules(judged(moving, tree=tree))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("HEAD",),
+        ("HEAD", "objects/a.py"),
+        ("objects/a.py", "refs/a.md"),
+        ("commondir",),
+        ("HEAD.md", "refs/a.md"),
+        ("HEAD", "sub/refs/a.md"),
+    ],
+)
+def test_a_directory_with_a_part_of_a_repository_is_none(names: tuple[str, ...]) -> None:
+    assert judged(*(added(f"src/{name}") for name in names)).passed
+
+
+def test_a_tree_that_was_laid_out_like_a_repository_can_be_worked_in() -> None:
+    scope = Scope(("src", "HEAD", "objects", "refs"))
+    tree = ["HEAD", "objects/a.py", "refs/a.md", "src/a.py"]
+    assert judged(added("src/b.py"), modified("objects/a.py"), tree=tree, scope=scope).passed
+    assert rules(judged(added("HEAD"), tree=tree, scope=scope)) == [("diff.nested", ".")]
+
+
 def test_a_fifo_a_socket_or_a_device_is_refused() -> None:
     assert rules(judged(added("src/pipe", OPAQUE))) == [("diff.special", "src/pipe")]
 

@@ -266,6 +266,19 @@ def test_defect_3_a_nested_repository_with_and_without_commits(world: World) -> 
     assert ("diff.nested", "src/two/.git") in found
 
 
+def test_a_bare_repository_is_one_whatever_its_name(world: World) -> None:
+    git(world.tree, "init", "-q", "--bare", "src/one")
+    git(world.tree, "clone", "-q", "--bare", ".", "src/a/two")
+    found = rules(world.judged())
+    assert ("diff.nested", "src/one") in found
+    assert ("diff.nested", "src/a/two") in found
+
+
+def test_a_file_that_is_called_head_makes_no_repository(world: World) -> None:
+    write(world, "src/one/HEAD", b"ref: refs/heads/main\n")
+    assert rules(world.judged()) == []
+
+
 def test_a_git_file_that_points_elsewhere_is_a_nested_repository(world: World) -> None:
     write(world, "src/sub/.git", b"gitdir: /tmp/elsewhere\n")
     assert ("diff.nested", "src/sub/.git") in rules(world.judged())
