@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import CALC, FILES, World, opened
 
+SHIPPED = Path(__file__).parents[2] / "policies"
 ASKED = ("--spec", "Make add add.", "--path", "pkg/calc.py", "--test", CALC)
 
 
@@ -70,6 +72,69 @@ def test_what_is_wrong_is_said_with_its_place(
     (found,) = done.json
     assert (done.code, found["ok"]) == (2, False)
     assert where in {each["path"] for each in found["problems"]}, found
+
+
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "policies": ({"allowed_paths": ["policies/packs/low.json"]}, (), "/allowed_paths/0"),
+    "broad": ({"allowed_paths": ["docs"], "policy_pack": "high"}, (), "policy.broad"),
+    "mcp": ({"mcp_tool_set": ["nowhere"]}, (), "/mcp_tool_set/0"),
+    "locks": ({"locks": ["other"]}, (), "/locks/0"),
+    "command": ({"forbidden_actions": ["python3"]}, (), "tool.forbidden_action"),
+    "scripted": ({"runtime_options": {"runner": "scripted"}}, (), "/runtime_options/runner"),
+    "process": ({"runtime_options": {"runner": "process"}}, (), "/runtime_options/runner"),
+    "model": ({"runtime_options": {"reviewer": "model"}}, (), "no model is configured"),
+    "diagnosis": ({}, ("--runner", "codex-exec"), "for diagnosis only"),
+    "script": ({}, ("--runner", "scripted:nowhere.json"), "cannot read the script"),
+    "runner": ({}, ("--runner", "nobody"), "no runner 'nobody'"),
+    "reviewer": ({}, ("--reviewer", "nobody"), "no runner 'nobody'"),
+}
+
+
+def without_role_contract(world: World) -> dict[str, Any]:
+    """The usual contract, whose other parts can be changed without contradicting that one."""
+    value: dict[str, Any] = json.loads(world.contract())
+    del value["role_contract"]
+    return value
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_run_refuses_is_refused_here_too(coilclaw: Coilclaw, name: str) -> None:
+    changes, options, said = REFUSED[name]
+    value = {**without_role_contract(coilclaw.world), **changes}
+    kept = coilclaw.keep(json.dumps(value).encode(), "refused.json")
+    started = coilclaw("run", kept, "--json", *options)
+    assert started.code != 0
+    assert "TASK_STARTED" not in started.out, started.out
+    checked = coilclaw("contract", "validate", kept, *options)
+    assert checked.code == 2, (started.out, started.err)
+    assert said in checked.out
+
+
+def test_an_agent_that_the_policies_do_not_know_is_refused_by_both(coilclaw: Coilclaw) -> None:
+    kept = coilclaw.keep(coilclaw.world.contract(), "usual.json")
+    folder = coilclaw.world.repo / "policies"
+    shutil.copytree(SHIPPED, folder)
+    try:
+        assert coilclaw("contract", "validate", kept).code == 0
+        registry = json.loads((folder / "tool_registry.json").read_text())
+        registry["integrated"].remove("builtin")
+        (folder / "tool_registry.json").write_text(json.dumps(registry))
+        assert coilclaw("run", kept).code != 0
+        checked = coilclaw("contract", "validate", kept)
+        assert (checked.code, "integrated.missing" in checked.out) == (2, True), checked.out
+        runner = coilclaw.world.script([{"text": "Bye."}])
+        assert coilclaw("contract", "validate", kept, "--runner", runner).code == 0
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_contract_that_says_nothing_of_its_agents_gets_them_named(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    value = {**without_role_contract(world), "runtime_options": {"runner": "scripted"}}
+    kept = coilclaw.keep(json.dumps(value).encode(), "named.json")
+    runner = world.script([{"write": {"pkg/calc.py": "def add(a, b):\n    return a+b\n"}}])
+    assert coilclaw("contract", "validate", kept, "--runner", runner).code == 0
+    assert coilclaw("run", kept, "--runner", runner).code == 0
 
 
 def test_the_neighbour_of_all_that_is_valid(coilclaw: Coilclaw) -> None:

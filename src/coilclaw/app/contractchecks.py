@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.contracts import paths, rolecontract, rules, schemas
+from coilclaw.app.policy_source import UNCLAIMED
+from coilclaw.contracts import rolecontract, schemas
 from coilclaw.contracts.drafting import MAX_RETRIES, TIMEOUT_SEC, draft
 from coilclaw.contracts.policyset import PolicySet
 from coilclaw.contracts.reading import parse
@@ -13,7 +14,7 @@ from coilclaw.contracts.schemas import Problem
 from coilclaw.contracts.taskcontract import RuntimeOptions, TaskContract
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator.baseline import Baseline
-from coilclaw.orchestrator.teststage import timed
+from coilclaw.orchestrator.contract_gates import ContractGates, runner_kinds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from coilclaw.contracts.roles import Role
     from coilclaw.contracts.taskcontract import PackName
     from coilclaw.domain.messages import Json
+    from coilclaw.orchestrator.starting import Options
 
 MAX_FILE_BYTES: Final = 64 * 2**20
 SCHEMA: Final = "task_contract.v1"
@@ -74,8 +76,14 @@ class Checks:
                 raise
             return cls(None)
 
-    def check(self, data: bytes) -> Checked:
-        """Say everything that is wrong: the form, the rules, and the commands of its tests."""
+    def check(self, data: bytes, options: Options | None = None) -> Checked:
+        """Say everything for which a run would refuse a contract before it begins.
+
+        ``options`` are how it would be carried out; without them nothing is said of the agents.
+        """
+        drift = schemas.drift().status
+        if drift != "ok":
+            return Checked(None, (Problem("/", f"the schemas do not match their hashes: {drift}"),))
         try:
             value = parse(data)
         except UsageError as problem:
@@ -83,55 +91,47 @@ class Checks:
         found = schemas.problems(SCHEMA, value)
         if found:
             return Checked(None, found)
-        contract = TaskContract.of(value)
-        return self.judge(contract)
+        return self.judge(TaskContract.of(value), options)
 
-    def judge(self, contract: TaskContract) -> Checked:
+    def judge(self, contract: TaskContract, options: Options | None = None) -> Checked:
         """As ``check``, for a contract whose form is right."""
-        problems: list[Problem] = []
-        commit = ""
-        if self.orchestrator is not None:
-            commit, wrong = self._commit(contract)
-            problems += wrong
-        policies = self._policies(commit)
-        policies = policies.under(policies.pack_for(contract))
-        known = self._baseline(commit)
-        problems += rules.problems(contract, policies, known_files=known.read)
-        for index, test in enumerate(contract.acceptance_tests):
-            problems += [
-                Problem(f"/acceptance_tests/{index}/cmd", said)
-                for said in known.refusals(
-                    timed(test, contract),
-                    policies,
-                    allowed_paths=contract.allowed_paths,
-                    forbidden_actions=contract.forbidden_actions,
-                    network=contract.tool_permissions.network == "allow",
-                )
-            ]
-        return Checked(contract, tuple(dict.fromkeys(problems)), self._notes(contract, policies))
+        found: list[Problem] = []
+        runners: tuple[str, ...] = ()
+        if options is not None:
+            try:
+                runners = runner_kinds(options.runner, options.reviewer)
+                if self.orchestrator is not None:
+                    self.orchestrator.check_options(options)
+            except UsageError as problem:
+                found.append(Problem("/runtime_options", problem.message))
+        gates = self._gates(contract, runners)
+        found += gates.list_refusals(contract)
+        return Checked(contract, tuple(dict.fromkeys(found)), self._notes(contract, gates))
 
-    def _notes(self, contract: TaskContract, policies: PolicySet) -> tuple[str, ...]:
-        broad = paths.broad_paths(
-            contract.allowed_paths,
-            directories=self._baseline(self._commit(contract)[0]).broad()
-            if self.orchestrator
-            else frozenset(),
-            segments_at_most=policies.pack.limits.broad_segments,
+    def _gates(self, contract: TaskContract, runners: tuple[str, ...]) -> ContractGates:
+        runs = self.orchestrator
+        commit = self._commit(contract) if runs is not None else ""
+        policies = self._policies(commit)
+        return ContractGates(
+            policies.under(policies.pack_for(contract)),
+            self._baseline(commit),
+            None if runs is None else runs.repository.resolve,
+            UNCLAIMED if runs is None else runs.control_paths,
+            runners,
         )
+
+    def _notes(self, contract: TaskContract, gates: ContractGates) -> tuple[str, ...]:
         notes = []
         if self.orchestrator is None:
             notes.append("there is no repository here: files and the baseline were not looked at")
-        if broad:
-            notes.append(f"a person has to approve the broad paths {', '.join(broad)}")
-        if contract.tool_permissions.network == "on-request":
-            notes.append("a person has to approve the network")
+        notes += [f"a person has to approve it: {ask.title}" for ask in gates.list_asks(contract)]
         return tuple(notes)
 
     def explained(self, data: bytes) -> dict[str, Json]:
         """The ``role_contract_summary`` of a contract; one that is malformed raises."""
         contract = TaskContract.of(parse(data))
         if contract.role_contract is None:
-            commit = self._commit(contract)[0] if self.orchestrator else ""
+            commit = self._commit(contract) if self.orchestrator else ""
             registry = self._policies(commit).registry
             contract = rolecontract.with_role_contract(contract, registry)
         return rolecontract.summary(contract)
@@ -164,15 +164,14 @@ class Checks:
         )
         return self.judge(contract)
 
-    def _commit(self, contract: TaskContract) -> tuple[str, list[Problem]]:
-        """The baseline of a contract; one that cannot be found is a problem, and HEAD then."""
+    def _commit(self, contract: TaskContract) -> str:
+        """The baseline of a contract; HEAD for one that cannot be found, which the gates say."""
         assert self.orchestrator is not None
         repository = self.orchestrator.repository
         try:
-            return repository.resolve(contract.rollback.baseline_ref), []
-        except UsageError as problem:
-            wrong = Problem("/rollback/baseline_ref", problem.message)
-            return repository.resolve("HEAD"), [wrong]
+            return repository.resolve(contract.rollback.baseline_ref)
+        except UsageError:
+            return repository.resolve("HEAD")
 
     def _policies(self, commit: str) -> PolicySet:
         return self.orchestrator.policies(commit) if self.orchestrator else PolicySet.shipped()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from coilclaw.workspace.repository import Repository
 
 Source: TypeAlias = Literal["directory", "commit", "shipped"]
+UNCLAIMED: Final = tuple(f"{FOLDER}/{name}" for name in REQUIRED)
+"""Where policies would be found in a repository that has none."""
 MAX_POLICY_BYTES: Final = 2**20
 MAX_POLICY_FILES: Final = 200
 
@@ -44,15 +46,14 @@ class PolicySource:
 
     def read(self, commit: str) -> PolicySet:
         """Read all of them; raises for a file that is missing, too large or malformed."""
-        match self.find(commit):
-            case "shipped":
-                return PolicySet.shipped()
-            case "directory":
-                files = _read_folder(self.folder)
-                _check_complete(files, str(self.folder))
-            case "commit":
-                files = self._read_commit(commit)
-                _check_complete(files, f"{FOLDER} of commit {commit[:12]}")
+        source = self.find(commit)
+        if source == "shipped":
+            return PolicySet.shipped()
+        if source == "directory":
+            files, where = _read_folder(self.folder), str(self.folder)
+        else:
+            files, where = self._read_commit(commit), f"{FOLDER} of commit {commit[:12]}"
+        _check_complete(files, where)
         return PolicySet.of(files)
 
     def _read_commit(self, commit: str) -> dict[str, bytes]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents import naming
 from coilclaw.app import runners
-from coilclaw.app.policy_source import PolicySource
-from coilclaw.contracts.policyset import FOLDER, REQUIRED
+from coilclaw.app.policy_source import UNCLAIMED, PolicySource
+from coilclaw.contracts.policyset import FOLDER
 from coilclaw.errors import EnvironmentFault, Stopped, UsageError
 from coilclaw.orchestrator.bundle import sealed_manifest
 from coilclaw.orchestrator.engine import Engine, Outcome
@@ -115,7 +115,7 @@ class Orchestrator:
         _, head = self.repository.head()
         if PolicySource(self.repository).find(head) != "shipped":
             return (FOLDER,)
-        return tuple(f"{FOLDER}/{name}" for name in REQUIRED)
+        return UNCLAIMED
 
     def policies(self, commit: str) -> PolicySet:
         """The policies of the control root, else those of the commit, else those that ship."""
@@ -155,7 +155,7 @@ class Orchestrator:
         watch: Callable[[Mapping[str, object]], None] = lambda _: None,
     ) -> Outcome:
         """Carry out a new run until it ends or waits."""
-        self._check(options, planned=request.contract is None)
+        self.check_options(options, planned=request.contract is None)
         self._prepare()
         with self._stoppable(), created(self.equipment, request, options, watch) as (run, asked):
             return Engine(run, self.equipment, asked).go()
@@ -191,7 +191,7 @@ class Orchestrator:
         with stop.watched(self.cancel, MAX_RUN_S):
             yield
 
-    def _check(self, options: Options, *, planned: bool = False) -> None:
+    def check_options(self, options: Options, *, planned: bool = False) -> None:
         """Refuse what cannot be, before there is a run."""
         if (planned or options.reviewer == "model") and not self._has_model():
             raise _no_model()

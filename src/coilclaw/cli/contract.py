@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.cli.console import visible
-from coilclaw.cli.parser import add_json
+from coilclaw.cli.parser import add_json, add_performers
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +29,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "validate", help="say everything that is wrong with contracts", allow_abbrev=False
     )
     checking.add_argument("files", nargs="+", metavar="FILE", help="'-' reads the input")
+    add_performers(checking)
     making = actions.add_parser("init", help="write a complete contract", allow_abbrev=False)
     _declare_init(making)
     explaining = actions.add_parser(
@@ -87,28 +88,34 @@ def run(args: argparse.Namespace, console: Console) -> int:
     checks = Checks.at(start, home(), dict(os.environ), needed=args.repo is not None)
     match args.action:
         case "validate":
-            return _validate(args.files, checks, console)
+            return _validate(args, checks, console)
         case "init":
             return _init(args, checks, console)
         case _:
             return _explain(args.file, checks, console)
 
 
-def _validate(names: list[str], checks: Checks, console: Console) -> int:
+def _validate(args: argparse.Namespace, checks: Checks, console: Console) -> int:
     from coilclaw.app.contractchecks import Checked
     from coilclaw.cli.dispatch import DONE, USAGE
-    from coilclaw.cli.run import read_contract
+    from coilclaw.cli.run import options_from, read_contract
     from coilclaw.contracts.schemas import Problem
     from coilclaw.errors import UsageError
+    from coilclaw.orchestrator.planning import Request
 
     found: dict[str, Checked] = {}
-    for name in names:
+    for name in args.files:
         try:
-            found[name] = checks.check(read_contract(name))
+            request = Request(read_contract(name))
+            assert request.contract is not None
+            found[name] = checks.check(request.contract, options_from(args, request))
         except UsageError as problem:
-            if not problem.rule.startswith("contract."):
+            if problem.rule == "runner.argument":
+                found[name] = Checked(None, (Problem("/runtime_options/runner", str(problem)),))
+            elif problem.rule.startswith("contract."):
+                found[name] = Checked(None, (Problem("/", problem.message),))
+            else:
                 raise
-            found[name] = Checked(None, (Problem("/", problem.message),))
     wrong = any(one.problems for one in found.values())
     if console.as_json:
         console.data([_record(name, one) for name, one in found.items()])

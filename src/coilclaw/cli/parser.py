@@ -111,3 +111,21 @@ def add_repo(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the repository (default: the one around the current directory)",
     )
+
+
+def add_performers(parser: argparse.ArgumentParser) -> None:
+    """Declare who performs and reviews a run, over what its contract says."""
+    parser.add_argument(
+        "--runner",
+        metavar="NAME",
+        help="who performs: builtin, code-commit, codex, scripted:FILE.json or process:'ARGV…' "
+        "(default: what the contract says, else builtin)",
+    )
+    parser.add_argument(
+        "--reviewer",
+        metavar="NAME",
+        help="who reviews: rules, model or a runner (default: what the contract says, else rules)",
+    )
+    parser.add_argument(
+        "--diagnostic", action="store_true", help="mark the run as one for diagnosis"
+    )

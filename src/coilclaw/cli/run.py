@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coilclaw.cli.parser import add_json, add_repo
+from coilclaw.cli.parser import add_json, add_performers, add_repo
 
 if TYPE_CHECKING:
     import argparse
@@ -25,22 +25,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--request", metavar="SENTENCE", help="have the PM make the contract from one sentence"
     )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run instead")
-    parser.add_argument(
-        "--runner",
-        metavar="NAME",
-        help="who performs: builtin, code-commit, codex, scripted:FILE.json or process:'ARGV…' "
-        "(default: what the contract says, else builtin)",
-    )
-    parser.add_argument(
-        "--reviewer",
-        metavar="NAME",
-        help="who reviews: rules, model or a runner (default: what the contract says, else rules)",
-    )
+    add_performers(parser)
     parser.add_argument(
         "--merge", action="store_true", help="merge accepted work into the branch checked out"
-    )
-    parser.add_argument(
-        "--diagnostic", action="store_true", help="mark the run as one for diagnosis"
     )
     parser.add_argument(
         "--no-baseline",
@@ -89,7 +76,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
             lambda runs, watch: runs.resume(RunStore(runs.places).find(args.resume).name, watch),
         )
     request = _request(args)
-    options = _options(args, request)
+    options = options_from(args, request)
     return attend(args, console, lambda runs, watch: runs.start(request, options, watch))
 
 
@@ -127,7 +114,8 @@ def read_contract(name: str) -> bytes:
     return data
 
 
-def _options(args: argparse.Namespace, request: Request) -> Options:
+def options_from(args: argparse.Namespace, request: Request) -> Options:
+    """Return how a run is carried out: as the arguments say, else as the contract does."""
     from coilclaw.agents import naming
     from coilclaw.app.runoptions import options_of
 
@@ -135,8 +123,8 @@ def _options(args: argparse.Namespace, request: Request) -> Options:
         request,
         runner=args.runner,
         reviewer=args.reviewer,
-        merge=args.merge,
+        merge=getattr(args, "merge", False),
         diagnostic=args.diagnostic,
-        baseline=not args.no_baseline,
+        baseline=not getattr(args, "no_baseline", False),
         hint=f"say which: --runner, one of {naming.listed()}",
     )

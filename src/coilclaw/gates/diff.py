@@ -218,7 +218,7 @@ def _repositories(changes: list[TreeChange], tree: Collection[str]) -> Iterator[
     it is: all work lies below it.
     """
     touched = {path for change in changes for path in change.paths}
-    new = {change.path for change in changes if change.kind in _NEW}
+    new = {change.path for change in changes if change.kind in NEW}
     places = guarded.find_git_directories({*tree, *touched})
     above = {parent[1:] for path in touched for parent, _ in _pieces(path)}
     if "" in guarded.find_git_directories({*tree, *touched} - new):

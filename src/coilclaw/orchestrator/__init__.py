@@ -11,6 +11,7 @@ PUBLIC_MODULES: Final = (
     "bundletree",
     "candidates",
     "codes",
+    "contract_gates",
     "engine",
     "equipment",
     "eventlog",

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from coilclaw.contracts.policyset import PolicySet
-    from coilclaw.contracts.taskcontract import AcceptanceTest
+    from coilclaw.contracts.taskcontract import AcceptanceTest, TaskContract
     from coilclaw.domain.messages import Json
+    from coilclaw.gates.result import GateResult
 
 MAX_TOLD: Final = 3_000
 """Names that a model is told, of files and of directories; the shallowest come first."""
@@ -63,29 +64,28 @@ class Baseline:
             "directories_left_out": len(self.directories) - len(directories),
         }
 
-    def refusals(
-        self,
-        test: AcceptanceTest,
-        policies: PolicySet,
-        *,
-        allowed_paths: Collection[str],
-        forbidden_actions: Iterable[str],
-        network: bool,
-    ) -> tuple[str, ...]:
-        """Say why the command gate would not run a test.
+    def judge_test(
+        self, test: AcceptanceTest, contract: TaskContract, policies: PolicySet
+    ) -> GateResult:
+        """Ask the command gate about a test of a contract.
 
         A file that the work may still make counts as there; the gate asks again when it is run.
         """
+        forbidden = (*policies.forbidden_actions, *contract.forbidden_actions)
         terms = Terms(
             rules=policies.commands,
-            forbidden_actions=tuple(
-                dict.fromkeys((*policies.forbidden_actions, *forbidden_actions))
-            ),
-            is_file=lambda name: name in self.files or paths.within(name, allowed_paths),
-            network=network,
+            forbidden_actions=tuple(dict.fromkeys(forbidden)),
+            is_file=lambda name: name in self.files or paths.within(name, contract.allowed_paths),
+            network=contract.tool_permissions.network == "allow",
         )
-        judged = judge_text(test.cmd, terms=terms, timeout_sec=test.timeout_sec)
-        return tuple(str(violation) for violation in judged.violations)
+        limit = test.timeout_sec or contract.timeout_retry.timeout_sec
+        return judge_text(test.cmd, terms=terms, timeout_sec=limit)
+
+    def refusals(
+        self, test: AcceptanceTest, contract: TaskContract, policies: PolicySet
+    ) -> tuple[str, ...]:
+        """Say why the command gate would not run a test of a contract."""
+        return tuple(map(str, self.judge_test(test, contract, policies).violations))
 
 
 def _above(name: str) -> Iterator[str]:

@@ -119,13 +119,7 @@ def judged(contract: TaskContract, policies: PolicySet, baseline: Baseline) -> t
     under = policies.under(pack)
     found = list(rules.problems(contract, under, known_files=baseline.read))
     for index, test in enumerate(contract.acceptance_tests):
-        refused = baseline.refusals(
-            test,
-            under,
-            allowed_paths=contract.allowed_paths,
-            forbidden_actions=contract.forbidden_actions,
-            network=contract.tool_permissions.network == "allow",
-        )
+        refused = baseline.refusals(test, contract, under)
         found += [Problem(f"/acceptance_tests/{index}/cmd", each) for each in refused]
     return tuple(found)
 

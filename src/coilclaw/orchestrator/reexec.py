@@ -28,7 +28,7 @@ from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.sealedrun import sealed_run
 from coilclaw.orchestrator.starting import owned, unknown
-from coilclaw.orchestrator.teststage import outcome_of, planned, timed
+from coilclaw.orchestrator.teststage import outcome_of, planned
 from coilclaw.orchestrator.working import snapshot_of
 from coilclaw.runtime.identity import stamp
 from coilclaw.storage.atomic import write_atomic
@@ -164,13 +164,7 @@ class _Execution:
             said
             for contract in self._contracts()
             for test in contract.acceptance_tests
-            for said in known.refusals(
-                timed(test, contract),
-                policies,
-                allowed_paths=contract.allowed_paths,
-                forbidden_actions=contract.forbidden_actions,
-                network=contract.tool_permissions.network == "allow",
-            )
+            for said in known.refusals(test, contract, policies)
         ]
         self._hard("gates.tool_gate", [], list(refused))
 

@@ -196,13 +196,7 @@ def _tests(
     for index, test in enumerate(child.acceptance_tests):
         if test.cmd in known:
             continue
-        for refused in baseline.refusals(
-            test,
-            policies,
-            allowed_paths=child.allowed_paths,
-            forbidden_actions=child.forbidden_actions,
-            network=child.tool_permissions.network == "allow",
-        ):
+        for refused in baseline.refusals(test, child, policies):
             yield Problem(f"/acceptance_tests/{index}/cmd", refused)
 
 

@@ -73,11 +73,6 @@ def planned(run: Run) -> tuple[Planned, ...]:
     return tuple(found.values())
 
 
-def timed(test: AcceptanceTest, contract: TaskContract) -> AcceptanceTest:
-    """A test with the time that it has: its own, else that of its contract."""
-    return replace(test, timeout_sec=test.timeout_sec or contract.timeout_retry.timeout_sec)
-
-
 class TestStage:
     """Runs the tests of a candidate."""
 

@@ -252,7 +252,7 @@ class Working:
         return "allow" if wanted == "on-request" and self._granted(contract) else wanted
 
     def _granted(self, contract: TaskContract) -> bool:
-        from coilclaw.orchestrator.preflight import network_ask
+        from coilclaw.orchestrator.contract_gates import network_ask
 
         return self._asking.granted(network_ask(contract))
 
