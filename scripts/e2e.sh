@@ -70,9 +70,9 @@ END
 commit -m 'A shop'
 
 say "init --repo: runtime root, ignore line, policies, hooks"
-coilclaw init --repo
-# Nobody has a contract yet, so the hooks would refuse this one.
-commit --no-verify -m 'Policies'
+coilclaw init --repo --hooks
+# No contract is active yet, so the hooks let a person commit.
+commit -m 'Policies'
 
 say "contract init: the user story as a contract"
 coilclaw contract init ../contract.json --spec 'Make total() subtract the discount.' \

@@ -86,8 +86,78 @@ def script(path: Path, text: str) -> None:
 # commit
 
 
-def test_without_an_active_contract_nothing_is_committed(coilclaw: Coilclaw) -> None:
+def test_without_an_active_contract_a_person_commits_and_pushes(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
     assert coilclaw("hooks", "install").code == 0
+    write(coilclaw, "other/new.txt")
+    done = commit(coilclaw)
+    assert done.code == 0, done.err
+    assert world.git("show", "--format=", "--name-only") == "other/new.txt"
+    place = world.root / "remote.git"
+    git(coilclaw, "init", "-q", "--bare", str(place))
+    assert git(coilclaw, "push", "-q", str(place), "main").code == 0
+    # A first commit of a branch is one of a person as well.
+    assert git(coilclaw, "switch", "-q", "--orphan", "pages").code == 0
+    write(coilclaw, "index.html")
+    done = commit(coilclaw)
+    assert done.code == 0, done.err
+
+
+def test_a_person_commits_again_once_the_run_has_ended(guarded: Coilclaw) -> None:
+    world = guarded.world
+    write(guarded, "other/new.txt")
+    refused = commit(guarded)
+    assert "[diff.out_of_scope]" in refused.err
+    (run_id,) = os.listdir(world.runtime / "active")
+    assert f"coilclaw runs abandon {run_id}" in refused.err
+    assert guarded("runs", "abandon", run_id).code != 2
+    done = commit(guarded)
+    assert done.code == 0, done.err
+
+
+def test_what_an_ended_run_left_behind_is_not_active(guarded: Coilclaw) -> None:
+    """The contract of a run that is sealed, or that nobody can resume, binds nobody."""
+    (active,) = guarded.world.runtime.glob("active/*/contract.json")
+    contract, run_id = active.read_bytes(), active.parent.name
+    guarded("runs", "abandon", run_id)
+    for name in (run_id, "run_20260101_000000_0123456789abcdef"):
+        place = active.parent.with_name(name) / "contract.json"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(contract)
+        write(guarded, f"other/{name}.txt")
+        done = commit(guarded)
+        assert done.code == 0, done.err
+    assert guarded("hooks", "install", "--strict").code == 0
+    write(guarded, "pkg/new.py")
+    assert "there is no active contract" in commit(guarded).err
+
+
+def test_in_a_worktree_of_a_run_nothing_is_committed_without_a_contract(
+    guarded: Coilclaw,
+) -> None:
+    """An agent is held to its contract, and to nothing being allowed without one."""
+    world = guarded.world
+    moved = world.root / "elsewhere/worktrees/run_20260101_000000_0123456789abcdef/task"
+    for tree in (world.runtime / "worktrees/run_of_a_test/task", moved):
+        assert git(guarded, "worktree", "add", "-q", "--detach", str(tree)).code == 0
+        (tree / "pkg/new.py").write_text("x = 1\n")
+        git(guarded, "add", "-A", cwd=tree)
+        done = git(guarded, "commit", "-q", "-m", "work", cwd=tree)
+        assert done.code == 0, done.err
+        (tree / "README.md").write_text("x\n")
+        done = git(guarded, "commit", "-qam", "work", cwd=tree)
+        assert "[diff.out_of_scope]" in done.err
+    (run_id,) = os.listdir(world.runtime / "active")
+    shutil.rmtree(world.runtime / "active" / run_id)
+    write(guarded, "README.md")
+    assert commit(guarded).code == 0
+    for tree in (world.runtime / "worktrees/run_of_a_test/task", moved):
+        done = git(guarded, "commit", "-qam", "work", cwd=tree)
+        assert (done.code != 0, "there is no active contract" in done.err) == (True, True)
+
+
+def test_strict_hooks_commit_nothing_without_an_active_contract(coilclaw: Coilclaw) -> None:
+    assert coilclaw("hooks", "install", "--strict").code == 0
     write(coilclaw, "pkg/new.py")
     done = commit(coilclaw)
     assert done.code != 0
@@ -252,10 +322,10 @@ def test_what_the_remote_has_is_not_judged_again(guarded: Coilclaw, remote: Path
     assert done.code == 0, done.err
 
 
-def test_without_an_active_contract_nothing_is_pushed(coilclaw: Coilclaw) -> None:
+def test_strict_hooks_push_nothing_without_an_active_contract(coilclaw: Coilclaw) -> None:
     place = coilclaw.world.root / "remote.git"
     git(coilclaw, "init", "-q", "--bare", str(place))
-    assert coilclaw("hooks", "install").code == 0
+    assert coilclaw("hooks", "install", "--strict").code == 0
     done = git(coilclaw, "push", str(place), "main")
     assert done.code != 0
     assert "there is no active contract" in done.err
@@ -319,6 +389,26 @@ def test_installing_again_changes_nothing(coilclaw: Coilclaw) -> None:
     assert [one["done"] for one in again] == ["left", "left"]
 
 
+def test_strict_hooks_stay_strict_until_they_are_taken_away(coilclaw: Coilclaw) -> None:
+    def installed(*flags: str) -> list[tuple[str, bool]]:
+        done = coilclaw("hooks", "install", *flags, "--json").json
+        return [(one["done"], one["strict"]) for one in done]
+
+    assert installed() == [("installed", False)] * 2
+    assert installed("--strict") == [("updated", True)] * 2
+    assert installed() == [("unchanged", True)] * 2
+    hook = coilclaw.world.repo / ".git/hooks/pre-commit"
+    hook.chmod(0o644)
+    status = coilclaw("hooks", "status", "--json").json
+    assert [(one["state"], one["strict"]) for one in status] == [
+        ("outdated", True),
+        ("installed", True),
+    ]
+    assert installed() == [("updated", True), ("unchanged", True)]
+    assert coilclaw("hooks", "uninstall").code == 0
+    assert installed() == [("installed", False)] * 2
+
+
 def test_a_foreign_hook_is_never_taken_away(coilclaw: Coilclaw) -> None:
     folder = coilclaw.world.repo / ".git/hooks"
     script(folder / "pre-commit", "exit 0")
@@ -334,7 +424,7 @@ def test_a_foreign_hook_is_never_taken_away(coilclaw: Coilclaw) -> None:
 def test_the_place_that_git_looks_in_is_used(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
     world.git("config", "core.hooksPath", ".githooks")
-    assert coilclaw("hooks", "install").code == 0
+    assert coilclaw("hooks", "install", "--strict").code == 0
     assert (world.repo / ".githooks/pre-commit").exists()
     write(coilclaw, "pkg/new.py")
     assert "there is no active contract" in commit(coilclaw).err
@@ -344,61 +434,6 @@ def test_the_place_that_git_looks_in_is_used(coilclaw: Coilclaw) -> None:
     done = coilclaw("hooks", "install", "--json")
     assert (done.code, done.json["rule"]) == (2, "hooks.shared")
     assert not shared.exists()
-
-
-# init --repo
-
-
-def test_init_sets_a_repository_up_and_can_be_repeated(coilclaw: Coilclaw) -> None:
-    world = coilclaw.world
-    (world.repo / ".git/info/exclude").unlink()
-    (world.repo / ".gitignore").write_text("build/")
-    mine = world.repo / "policies/forbidden_actions.json"
-    mine.parent.mkdir()
-    own = json.dumps(
-        {"version": "v1", "forbidden_actions": ["sudo"], "protected_paths": []}, indent=1
-    )
-    mine.write_text(own)
-    done = coilclaw("init", "--repo", "--json")
-    assert done.code == 0, done.out
-    assert [one["what"] for one in done.json["items"] if one["made"]] == [
-        "runtime root",
-        "ignore line",
-        "policies",
-        "pre-commit hook",
-        "pre-push hook",
-    ]
-    assert (world.repo / ".gitignore").read_text() == "build/\n/.runtime-cache/\n"
-    assert mine.read_text() == own
-    again = coilclaw("init", "--repo", str(world.repo / "pkg"), "--json").json
-    assert [one["what"] for one in again["items"] if one["made"]] == []
-    assert (world.repo / ".gitignore").read_text() == "build/\n/.runtime-cache/\n"
-    assert coilclaw("runs", "list").code == 0
-
-
-def test_init_can_leave_the_tree_and_the_hooks_alone(coilclaw: Coilclaw) -> None:
-    world = coilclaw.world
-    exclude = world.repo / ".git/info/exclude"
-    exclude.write_text("# mine\n")
-    assert coilclaw("init", "--repo", "--exclude", "--no-hooks").code == 0
-    assert exclude.read_text() == "# mine\n/.runtime-cache/\n"
-    assert not (world.repo / ".git/hooks/pre-commit").exists()
-    assert world.git("status", "--porcelain") == "?? policies/"
-
-
-def test_init_refuses_what_it_cannot_do(coilclaw: Coilclaw, tmp_path: Path) -> None:
-    for arguments, rule in (
-        (("--repo", str(tmp_path)), "repository.none"),
-        (("--no-hooks",), "usage.init"),
-        (("--repo", "--workspace", "x"), "usage.init"),
-    ):
-        done = coilclaw("init", *arguments, "--json")
-        assert (done.code, done.json["rule"]) == (2, rule)
-    world = coilclaw.world
-    (world.repo / "policies").symlink_to(tmp_path)
-    done = coilclaw("init", "--repo", "--json")
-    assert (done.code, done.json["rule"]) == (2, "init.policies")
-    assert list(tmp_path.iterdir()) == []
 
 
 # doctor

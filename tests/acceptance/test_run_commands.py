@@ -430,7 +430,7 @@ def test_re_execution_says_that_the_baseline_is_gone(coilclaw: Coilclaw) -> None
 def test_re_execution_asks_the_command_gate_of_today(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
     run_id = world.ended(world.run()).run_id
-    assert coilclaw("init", "--repo", "--no-hooks").code == 0
+    assert coilclaw("init", "--repo").code == 0
     policy = world.repo / "policies/command_allowlist.json"
     value = json.loads(policy.read_text())
     value["allow"] = [rule for rule in value["allow"] if not rule["exec"].startswith("python")]

@@ -1,4 +1,10 @@
-"""What a hook asks: does an active contract allow what would be committed or pushed?"""
+"""What a hook asks: does an active contract allow what would be committed or pushed?
+
+A contract is active from the moment a run has accepted it until that run is sealed: while the run
+works, while it waits for an approval, and after a kill until it is resumed or abandoned. While none
+is, a person commits and pushes as in any repository, unless the hooks are strict. In a worktree of
+a run nothing is committed without one.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +20,13 @@ from coilclaw.gates import diff as diff_gate
 from coilclaw.gates.binary import binary_among
 from coilclaw.gates.scope import Scope
 from coilclaw.orchestrator import layout
+from coilclaw.orchestrator.bundle import sealed_manifest
 from coilclaw.orchestrator.places import checked
 from coilclaw.workspace import commits
-from coilclaw.workspace.repository import COMMIT_ID
+from coilclaw.workspace.repository import COMMIT_ID, Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from coilclaw.app.runwiring import Orchestrator
@@ -33,6 +40,7 @@ MAX_ACTIVE: Final = 1000
 MAX_PUSH_BYTES: Final = 2**22
 _PUSHED: Final = re.compile(r"(\S+) ([0-9a-f]{40}) (\S+) ([0-9a-f]{40})")
 _NOTHING: Final = "0" * 40
+_RUN: Final = re.compile(r"run_[0-9]{8}_[0-9]{6}_[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,27 +195,19 @@ class HookCheck:
 
     def _active(self) -> list[Active]:
         """All active contracts; none, or one that is not valid, is a refusal."""
-        found = [one for places in self._places for one in self._below(places)]
+        found = [
+            self._read(places, run_id, path)
+            for places in self._places
+            for run_id, path in _contracts(places)
+        ]
         if not found:
             raise DeniedError(
                 "there is no active contract, so nothing says what may be committed or pushed",
                 rule="hooks.contract",
                 hint="let a run do it (coilclaw run CONTRACT.json --merge), or go past the hook "
-                "with --no-verify, or take it away: coilclaw hooks uninstall",
+                "with --no-verify, or install hooks that are not strict: "
+                "coilclaw hooks uninstall && coilclaw hooks install",
             )
-        return found
-
-    def _below(self, places: Places) -> list[Active]:
-        folder = places.runtime / "active"
-        try:
-            names = sorted(os.listdir(folder))[:MAX_ACTIVE]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = []
-        for name in names:
-            path = folder / name / layout.CONTRACT
-            if path.is_file() and not path.is_symlink():
-                found.append(self._read(places, checked(name), path))
         return found
 
     def _read(self, places: Places, run_id: str, path: Path) -> Active:
@@ -238,17 +238,57 @@ class HookCheck:
         )
 
 
-def opened(orchestrator: Orchestrator, environ: Mapping[str, str]) -> HookCheck:
-    """Make the check for a worktree; runs may also have been started from the main one."""
+def open_check(
+    start: Path, home: Path, environ: Mapping[str, str], *, strict: bool
+) -> HookCheck | None:
+    """Make the check for a worktree; ``None`` where nothing is active and nothing is refused.
+
+    The question is settled before anything else is read, so that a person's commit depends neither
+    on a configuration nor on there being a first commit.
+    """
+    from coilclaw.app.runwiring import Orchestrator
+
+    repository = Repository.open(start, unborn=True)
+    places = _all_places(repository, environ)
+    held = strict or _is_of_run(repository.top, places)
+    if not held and not any(True for each in places for _ in _contracts(each)):
+        return None
+    return HookCheck(Orchestrator(start, home, environ), places)
+
+
+def _all_places(repository: Repository, environ: Mapping[str, str]) -> tuple[Places, ...]:
+    """Where contracts may be active: runs may also have been started from the main worktree."""
     from coilclaw.app.runwiring import places_of
 
-    repository = orchestrator.repository
-    places = [orchestrator.places]
+    places = [places_of(repository.top, environ)]
     main = repository.common_dir.parent
     if repository.common_dir.name == ".git" and main != repository.top:
         places.append(places_of(main, environ))
-    unique = {each.runtime: each for each in places}
-    return HookCheck(orchestrator, tuple(unique.values()))
+    return tuple({each.runtime: each for each in places}.values())
+
+
+def _is_of_run(top: Path, places: tuple[Places, ...]) -> bool:
+    """Whether a worktree was made for a task, wherever the runtime root of its run lies."""
+    if any(top.is_relative_to(each.worktrees) for each in places):
+        return True
+    run = top.parent
+    return run.parent.name == "worktrees" and _RUN.fullmatch(run.name) is not None
+
+
+def _contracts(places: Places) -> Iterator[tuple[str, Path]]:
+    """The active contracts below one runtime root; a run that is sealed or gone has none."""
+    folder = places.runtime / "active"
+    try:
+        names = sorted(os.listdir(folder))[:MAX_ACTIVE]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        path = folder / name / layout.CONTRACT
+        if not path.is_file() or path.is_symlink():
+            continue
+        bundle = places.bundle(checked(name))
+        if bundle.is_dir() and sealed_manifest(bundle) is None:
+            yield name, path
 
 
 def _pushed(lines: str) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ BEFORE: Final = ".coilclaw-before"
 MARK: Final = "# coilclaw-hook v1"
 MAX_HOOK_BYTES: Final = 2**20
 GIT_TIMEOUT_S: Final = 30.0
+STRICT: Final = "--strict"
 
 State: TypeAlias = Literal["installed", "outdated", "foreign", "missing"]
 Done: TypeAlias = Literal["installed", "updated", "unchanged", "removed", "left"]
@@ -41,14 +42,14 @@ _COMMIT: Final = """\
 if [ -x "$before" ]; then
     "$before" "$@" || exit $?
 fi
-exec {command} hooks check {name} "$@"\
+exec {command} hooks check {flags}{name} "$@"\
 """
 _PUSH: Final = """\
 refs=$(cat)
 if [ -x "$before" ]; then
     printf '%s\\n' "$refs" | "$before" "$@" || exit $?
 fi
-printf '%s\\n' "$refs" | {command} hooks check {name} "$@"\
+printf '%s\\n' "$refs" | {command} hooks check {flags}{name} "$@"\
 """
 
 
@@ -61,6 +62,8 @@ class Hook:
     state: State
     chained: bool
     """Whether another hook is run first."""
+    strict: bool = False
+    """Whether it refuses everything while no contract is active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Change:
     path: Path
     done: Done
     chained: bool = False
+    strict: bool = False
 
 
 def status(repository: Repository, environ: Mapping[str, str]) -> tuple[Hook, ...]:
@@ -79,8 +83,13 @@ def status(repository: Repository, environ: Mapping[str, str]) -> tuple[Hook, ..
     return tuple(_hook(folder, name) for name in NAMES)
 
 
-def install(repository: Repository, environ: Mapping[str, str]) -> tuple[Change, ...]:
-    """Put our hooks in place; those that are there are kept, and run first."""
+def install(
+    repository: Repository, environ: Mapping[str, str], *, strict: bool = False
+) -> tuple[Change, ...]:
+    """Put our hooks in place; those that are there are kept, and run first.
+
+    A strict hook stays strict: only ``uninstall`` loosens it.
+    """
     folder = directory(repository, environ)
     if not folder.resolve().is_relative_to(repository.top) and not folder.resolve().is_relative_to(
         repository.common_dir
@@ -98,7 +107,7 @@ def install(repository: Repository, environ: Mapping[str, str]) -> tuple[Change,
                 rule="hooks.both",
                 hint="keep one of them, and remove the other",
             )
-    return tuple(_install(hook) for hook in hooks)
+    return tuple(_install(hook, strict=strict or hook.strict) for hook in hooks)
 
 
 def uninstall(repository: Repository, environ: Mapping[str, str]) -> tuple[Change, ...]:
@@ -129,10 +138,12 @@ def directory(repository: Repository, environ: Mapping[str, str]) -> Path:
     return repository.top / Path(said).expanduser()
 
 
-def text(name: str) -> str:
+def text(name: str, *, strict: bool = False) -> str:
     """The hook itself; the directory that git runs it in has no say in what is imported."""
     command = f"{shlex.quote(sys.executable)} -P -m coilclaw"
-    body = (_PUSH if name == "pre-push" else _COMMIT).format(command=command, name=name)
+    flags = f"{STRICT} " if strict else ""
+    pattern = _PUSH if name == "pre-push" else _COMMIT
+    body = pattern.format(command=command, flags=flags, name=name)
     return _TEXT.format(mark=MARK, name=name, suffix=BEFORE, body=body)
 
 
@@ -150,23 +161,24 @@ def _hook(folder: Path, name: str) -> Hook:
     if MARK.encode() not in data.splitlines():
         return Hook(name, path, "foreign", chained)
     runs = bool(os.lstat(path).st_mode & 0o100)
-    same = data == text(name).encode() and runs
-    return Hook(name, path, "installed" if same else "outdated", chained)
+    strict = f" hooks check {STRICT} ".encode() in data
+    same = data == text(name, strict=strict).encode() and runs
+    return Hook(name, path, "installed" if same else "outdated", chained, strict)
 
 
-def _install(hook: Hook) -> Change:
-    if hook.state == "installed":
-        return Change(hook.name, hook.path, "unchanged", hook.chained)
+def _install(hook: Hook, *, strict: bool) -> Change:
+    if hook.state == "installed" and hook.strict == strict:
+        return Change(hook.name, hook.path, "unchanged", hook.chained, strict)
     try:
         hook.path.parent.mkdir(parents=True, exist_ok=True)
         if hook.state == "foreign":
             os.rename(hook.path, hook.path.with_name(f"{hook.name}{BEFORE}"))
-        write_atomic(hook.path, text(hook.name).encode(), mode=0o755)
+        write_atomic(hook.path, text(hook.name, strict=strict).encode(), mode=0o755)
         hook.path.chmod(0o755)
     except OSError as problem:
         raise _fault(hook.path, problem) from problem
-    done: Done = "updated" if hook.state == "outdated" else "installed"
-    return Change(hook.name, hook.path, done, hook.chained or hook.state == "foreign")
+    done: Done = "updated" if hook.state in {"outdated", "installed"} else "installed"
+    return Change(hook.name, hook.path, done, hook.chained or hook.state == "foreign", strict)
 
 
 def _uninstall(hook: Hook) -> Change:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from coilclaw.app import hooks
+from coilclaw.app.runtime_exclusion import add_ignore_line
 from coilclaw.app.runwiring import places_of
 from coilclaw.contracts.policyset import FOLDER, PolicySet, shipped_files
 from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.orchestrator.places import RUNTIME_ROOT
-from coilclaw.storage.atomic import write_atomic
 from coilclaw.workspace.repository import Repository
 
 if TYPE_CHECKING:
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.orchestrator.places import Places
-
-IGNORED: Final = f"/{RUNTIME_ROOT.partition('/')[0]}/"
-MAX_IGNORE_BYTES: Final = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +31,32 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SetupOptions:
     """How a repository is set up."""
 
     exclude: bool = False
     """Whether the ignore line goes where only this clone sees it."""
-    hooks: bool = True
+    hooks: bool = False
+    strict: bool = False
+    """Whether the hooks refuse everything while no contract is active."""
 
 
-def set_up(start: Path, environ: Mapping[str, str], wishes: Wishes) -> tuple[Item, ...]:
+def set_up(start: Path, environ: Mapping[str, str], options: SetupOptions) -> tuple[Item, ...]:
     """Make what is missing; return everything, in order."""
     repository = Repository.open(start)
     places = places_of(repository.top, environ)
     try:
         items = [
             *_folders(places),
-            *_ignore(repository, places, exclude=wishes.exclude),
+            *_ignore(repository, places, exclude=options.exclude),
             *_policies(repository),
         ]
     except OSError as problem:
         raise EnvironmentFault(
             f"cannot make {problem.filename}: {problem.strerror}", rule="init.repository"
         ) from problem
-    if wishes.hooks:
-        for change in hooks.install(repository, environ):
+    if options.hooks:
+        for change in hooks.install(repository, environ, strict=options.strict):
             before = "what was there runs first" if change.chained else ""
             made = change.done != "unchanged"
             items.append(Item(f"{change.name} hook", change.path, made, before))
@@ -75,32 +72,10 @@ def _folders(places: Places) -> Iterator[Item]:
 
 def _ignore(repository: Repository, places: Places, *, exclude: bool) -> Iterator[Item]:
     """Have git ignore the runtime root, where it lies in the tree and is not ignored yet."""
-    top = repository.top
-    if not places.runtime.is_relative_to(top):
-        return
-    inside = places.runtime.relative_to(top).as_posix()
-    file = repository.common_dir / "info" / "exclude" if exclude else top / ".gitignore"
-    said = repository.git.answer(
-        "check-ignore", "--no-index", "-q", "--", f"{inside}/runs", work_tree=top, accept=(0, 1)
-    )
-    if said.exit_code == 0:
-        yield Item("ignore line", file, made=False, detail="the runtime root is ignored")
-        return
-    line = IGNORED if inside == RUNTIME_ROOT else f"/{inside}/"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    old, mode = b"", 0o644
-    if os.path.lexists(file):
-        status = os.lstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_IGNORE_BYTES:
-            raise UsageError(
-                f"{file} is no file that a line can be added to",
-                rule="init.ignore",
-                hint="--exclude puts the line where only this clone sees it",
-            )
-        old, mode = file.read_bytes(), stat.S_IMODE(status.st_mode)
-    glue = b"" if not old or old.endswith(b"\n") else b"\n"
-    write_atomic(file, old + glue + line.encode() + b"\n", mode=mode)
-    yield Item("ignore line", file, made=True, detail=line)
+    found = add_ignore_line(repository, places, exclude=exclude)
+    if found is not None:
+        detail = found.line if found.added else "the runtime root is ignored"
+        yield Item("ignore line", found.file, found.added, detail)
 
 
 def _policies(repository: Repository) -> Iterator[Item]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.agents import naming
 from coilclaw.app import runners
 from coilclaw.app.policy_source import UNCLAIMED, PolicySource
+from coilclaw.app.runtime_exclusion import exclude_runtime_root
 from coilclaw.contracts.policyset import FOLDER
 from coilclaw.errors import EnvironmentFault, Stopped, UsageError
 from coilclaw.orchestrator.bundle import sealed_manifest
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 SIGNING_KEY: Final = "signing.key"
 MAX_RUN_S: Final = 30 * 24 * 3600.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +219,9 @@ class Orchestrator:
                 raise EnvironmentFault(
                     f"cannot create {folder}: {problem.strerror}", rule="run.places"
                 ) from problem
+        untracked = exclude_runtime_root(self.repository, self.places)
+        if untracked:
+            _log.warning("%s", untracked)
 
     def _has_model(self) -> bool:
         return self.equipment.model("WORKER") is not None or any(

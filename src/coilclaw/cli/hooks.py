@@ -27,15 +27,24 @@ def declare(parser: argparse.ArgumentParser) -> None:
         ("status", "say which hooks are in place"),
     ):
         action = actions.add_parser(name, help=summary, allow_abbrev=False)
+        if name == "install":
+            _add_strict(action)
         add_repo(action)
         add_json(action)
     checking = actions.add_parser(
         "check", help="what the hooks run: ask the active contracts", allow_abbrev=False
     )
+    _add_strict(checking)
     checking.add_argument("hook", choices=("pre-commit", "pre-push"), help="which hook asks")
     checking.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="what git gave it")
     add_repo(checking)
     add_json(checking)
+
+
+def _add_strict(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse everything while no contract is active"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -48,8 +57,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     repository = Repository.open(Path(args.repo))
     if args.action == "status":
         return _status(repository, console)
-    act = hooks.install if args.action == "install" else hooks.uninstall
-    return _changed(act(repository, os.environ), console)
+    if args.action == "install":
+        return _changed(hooks.install(repository, os.environ, strict=args.strict), console)
+    return _changed(hooks.uninstall(repository, os.environ), console)
 
 
 def _changed(changes: tuple[Change, ...], console: Console) -> int:
@@ -58,7 +68,13 @@ def _changed(changes: tuple[Change, ...], console: Console) -> int:
     if console.as_json:
         console.data(
             [
-                {"hook": one.name, "path": str(one.path), "done": one.done, "chained": one.chained}
+                {
+                    "hook": one.name,
+                    "path": str(one.path),
+                    "done": one.done,
+                    "chained": one.chained,
+                    "strict": one.strict,
+                }
                 for one in changes
             ]
         )
@@ -67,7 +83,7 @@ def _changed(changes: tuple[Change, ...], console: Console) -> int:
         chained = ""
         if one.chained:
             chained = " (as it was before)" if one.done == "removed" else " (after the one before)"
-        console.print(f"{one.done:<10} {one.path}{chained}")
+        console.print(f"{one.done:<10} {one.path}{chained}{' (strict)' if one.strict else ''}")
     return DONE
 
 
@@ -84,6 +100,7 @@ def _status(repository: Repository, console: Console) -> int:
                     "path": str(one.path),
                     "state": one.state,
                     "chained": one.chained,
+                    "strict": one.strict,
                 }
                 for one in found
             ]
@@ -92,19 +109,21 @@ def _status(repository: Repository, console: Console) -> int:
     for one in found:
         style = {"installed": "green", "outdated": "yellow"}.get(one.state)
         chained = " (after the one before)" if one.chained else ""
-        console.print(f"{one.state:<10} {one.path}{chained}", style)
+        strict = " (strict)" if one.strict else ""
+        console.print(f"{one.state:<10} {one.path}{chained}{strict}", style)
     return DONE
 
 
 def _check(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.home import home
-    from coilclaw.app.hookcheck import MAX_PUSH_BYTES, opened
-    from coilclaw.app.runwiring import Orchestrator
+    from coilclaw.app.hookcheck import MAX_PUSH_BYTES, open_check
 
-    orchestrator = Orchestrator(Path(args.repo), home(), os.environ)
-    check = opened(orchestrator, os.environ)
-    if args.hook == "pre-commit":
-        judged: Judgement | None = check.commit(os.environ.get("GIT_INDEX_FILE"))
+    check = open_check(Path(args.repo), home(), os.environ, strict=args.strict)
+    judged: Judgement | None
+    if check is None:
+        judged = None
+    elif args.hook == "pre-commit":
+        judged = check.commit(os.environ.get("GIT_INDEX_FILE"))
     else:
         remote = args.arguments[0] if args.arguments else ""
         judged = check.push(remote, sys.stdin.read(MAX_PUSH_BYTES + 1))
@@ -137,4 +156,9 @@ def _judged(hook: str, judged: Judgement | None, console: Console) -> int:
             for each in found:
                 console.error(f"the contract of {run}: {each.message}", rule=each.rule)
         console.note("  hint: take out what it does not allow; --no-verify goes past the hook")
+        for run in judged.violations:
+            console.note(
+                f"  hint: {run} is not finished: 'coilclaw runs resume {run}' goes on with it, "
+                f"'coilclaw runs abandon {run}' gives it up"
+            )
     return DONE if allowed else FAILED

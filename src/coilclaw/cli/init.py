@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def declare(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    from argparse import BooleanOptionalAction
+
     parser.add_argument(
         "--workspace",
         metavar="DIR",
@@ -31,7 +33,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exclude", action="store_true", help="with --repo: ignore in .git/info/exclude"
     )
-    parser.add_argument("--no-hooks", action="store_true", help="with --repo: leave git's hooks")
+    parser.add_argument(
+        "--hooks",
+        action=BooleanOptionalAction,
+        help="with --repo: have git ask the active contract (default: leave git's hooks)",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="with --hooks: refuse everything while no contract is active",
+    )
     add_json(parser)
 
 
@@ -41,7 +52,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.setup import init
     from coilclaw.cli.dispatch import DONE
 
-    if args.repo is not None or args.exclude or args.no_hooks:
+    if args.repo is not None or args.exclude or args.hooks is not None or args.strict:
         return _repository(args, console)
     where = home()
     workspace = Path(os.path.abspath(args.workspace)) if args.workspace else None
@@ -69,16 +80,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _repository(args: argparse.Namespace, console: Console) -> int:
-    from coilclaw.app.repositorysetup import Wishes, set_up
+    from coilclaw.app.repositorysetup import SetupOptions, set_up
     from coilclaw.cli.dispatch import DONE
     from coilclaw.errors import UsageError
 
     if args.repo is None:
-        raise UsageError("--exclude and --no-hooks go with --repo", rule="usage.init")
+        raise UsageError("--exclude, --hooks and --strict go with --repo", rule="usage.init")
+    if args.strict and not args.hooks:
+        raise UsageError("--strict goes with --hooks", rule="usage.init")
     if args.workspace is not None:
         raise UsageError("--workspace does not go with --repo", rule="usage.init")
-    wishes = Wishes(exclude=args.exclude, hooks=not args.no_hooks)
-    items = set_up(Path(args.repo), os.environ, wishes)
+    options = SetupOptions(exclude=args.exclude, hooks=bool(args.hooks), strict=args.strict)
+    items = set_up(Path(args.repo), os.environ, options)
     if console.as_json:
         rows = [
             {"what": one.what, "path": str(one.path), "made": one.made, "detail": one.detail}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.contracts.reports import TestReport
-    from coilclaw.contracts.taskcontract import AcceptanceTest, TaskContract
+    from coilclaw.contracts.taskcontract import AcceptanceTest
     from coilclaw.domain.treediff import TreeChange
     from coilclaw.orchestrator.candidates import Candidate
     from coilclaw.orchestrator.commands import Finished

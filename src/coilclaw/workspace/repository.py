@@ -47,8 +47,11 @@ class Repository:
         self.git = git
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Find the repository that a path lies in, also from below its top."""
+    def open(cls, path: Path, *, unborn: bool = False) -> Self:
+        """Find the repository that a path lies in, also from below its top.
+
+        ``unborn`` takes one whose branch has no commit yet as well.
+        """
         top, git_dir = _found(Path(os.path.realpath(path)))
         common = _common(git_dir)
         plain = Git(git_dir, foreign=True)
@@ -59,7 +62,7 @@ class Repository:
                 rule="repository.format",
             )
         repository = cls(top, git_dir, common, quiet(plain, top))
-        if repository._commit("HEAD") is None:
+        if not unborn and repository._commit("HEAD") is None:
             raise UsageError(
                 f"{top} has no commit yet",
                 rule="repository.empty",
