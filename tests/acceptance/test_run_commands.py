@@ -599,7 +599,8 @@ def test_export_needs_a_key_and_says_how_to_make_one(coilclaw: Coilclaw) -> None
 
 
 def test_the_hint_after_a_pause_names_only_what_is_not_answered(coilclaw: Coilclaw) -> None:
-    from coilclaw.cli.runprogress import _next, _unanswered
+    from coilclaw.cli.next_command import after_run
+    from coilclaw.cli.runprogress import _unanswered
 
     world = coilclaw.world
     paused = world.run(world.contract(BROAD))
@@ -607,10 +608,10 @@ def test_the_hint_after_a_pause_names_only_what_is_not_answered(coilclaw: Coilcl
     runs = world.orchestrator()
     assert _unanswered(runs, ("gone", approval)) == (approval,)
     resume = f"coilclaw runs resume {paused.run_id}"
-    assert _next(paused) == f"coilclaw approve {approval} && {resume}"
+    assert after_run(paused, repo=".") == f"coilclaw approve {approval} && {resume}"
     assert coilclaw("approve", approval).code == 0
     assert _unanswered(runs, paused.waiting) == ()
-    assert _next(replace(paused, waiting=())) == resume
+    assert after_run(replace(paused, waiting=()), repo=".") == resume
 
 
 # runs: gc

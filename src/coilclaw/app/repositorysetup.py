@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coilclaw.app import hooks
-from coilclaw.app.runtime_exclusion import add_ignore_line
+from coilclaw.app.hookcheck import open_check
+from coilclaw.app.runtime_exclusion import IGNORE_FILE, add_ignore_line
 from coilclaw.app.runwiring import places_of
 from coilclaw.contracts.policyset import FOLDER, PolicySet, shipped_files
 from coilclaw.errors import EnvironmentFault, UsageError
@@ -61,6 +62,34 @@ def set_up(start: Path, environ: Mapping[str, str], options: SetupOptions) -> tu
             made = change.done != "unchanged"
             items.append(Item(f"{change.name} hook", change.path, made, before))
     return tuple(items)
+
+
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """What of a set-up is not committed yet."""
+
+    top: Path
+    paths: tuple[str, ...]
+    """Relative to the top of the worktree."""
+    refused: bool
+    """Whether the hooks that are installed would refuse the commit."""
+
+
+def uncommitted(start: Path, home: Path, environ: Mapping[str, str]) -> Uncommitted:
+    """Look which of the files that ``set_up`` makes differ from the commit that is checked out."""
+    repository = Repository.open(start)
+    listing = repository.git.run(
+        *("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=normal", "--"),
+        *(IGNORE_FILE, FOLDER),
+        work_tree=repository.top,
+    )
+    changed = {os.fsdecode(row[3:]).partition("/")[0] for row in listing.split(b"\0") if row}
+    ours = [
+        one for one in hooks.status(repository, environ) if one.state in {"installed", "outdated"}
+    ]
+    strict = any(one.strict for one in ours)
+    refused = bool(ours) and open_check(start, home, environ, strict=strict) is not None
+    return Uncommitted(repository.top, tuple(sorted(changed)), refused)
 
 
 def _folders(places: Places) -> Iterator[Item]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace.repository import Repository
 
 IGNORED: Final = f"/{RUNTIME_ROOT.partition('/')[0]}/"
+IGNORE_FILE: Final = ".gitignore"
 MAX_IGNORE_BYTES: Final = 2**22
 _SPECIAL: Final = re.compile(r"([\\*?\[ ])")
 
@@ -60,7 +61,7 @@ def add_ignore_line(repository: Repository, places: Places, *, exclude: bool) ->
         return None
     if runtime.is_relative_to(repository.git_dir) or runtime.is_relative_to(repository.common_dir):
         return None
-    file = repository.common_dir / "info" / "exclude" if exclude else top / ".gitignore"
+    file = repository.common_dir / "info" / "exclude" if exclude else top / IGNORE_FILE
     inside = runtime.relative_to(top).as_posix()
     line = IGNORED if inside == RUNTIME_ROOT else _literal(inside)
     if is_ignored(repository, places):

@@ -196,7 +196,7 @@ class Orchestrator:
 
     def check_options(self, options: Options, *, planned: bool = False) -> None:
         """Refuse what cannot be, before there is a run."""
-        if (planned or options.reviewer == "model") and not self._has_model():
+        if (planned or options.reviewer == "model") and not self.has_model:
             raise _no_model()
         for name in _named(options):
             parsed = naming.parse(name)
@@ -223,7 +223,9 @@ class Orchestrator:
         if untracked:
             _log.warning("%s", untracked)
 
-    def _has_model(self) -> bool:
+    @property
+    def has_model(self) -> bool:
+        """Whether a model is configured that can do work."""
         return self.equipment.model("WORKER") is not None or any(
             self.equipment.model(role) is not None for role in ("PM", "TECH_LEAD", "REVIEWER")
         )

@@ -13,9 +13,11 @@ from coilclaw.cli.parser import add_json, add_performers
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from coilclaw.app.contractchecks import Checked, Checks, Wanted
     from coilclaw.cli.console import Console
+    from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.messages import Json
 
 DEFAULT_FILE: Final = "contract.json"
@@ -197,8 +199,31 @@ def _init(args: argparse.Namespace, checks: Checks, console: Console) -> int:
         console.data({**_record(args.file, made), "contract": made.contract.json()})
     elif place is not None:
         console.print(f"wrote {place}: {made.contract.task_id}", "green")
-        console.note(f"next: coilclaw run {place}", "dim")
+        for line in _next(args, checks, made.contract):
+            console.note(f"next: {line}", "dim")
     return DONE
+
+
+def _next(args: argparse.Namespace, checks: Checks, contract: TaskContract) -> Iterator[str]:
+    """Return what to type next; without a repository there is nothing to run it in."""
+    from coilclaw.app.runoptions import WITH_ARGUMENT
+    from coilclaw.cli import next_command
+    from coilclaw.errors import CoilClawError
+
+    if checks.orchestrator is None:
+        return
+    options = contract.runtime_options
+    runner = (options.runner if options else None) or "builtin"
+    if runner in WITH_ARGUMENT:
+        return  # what stands behind the name is for the user to say
+    if runner in {"builtin", "code-commit"} or (options and options.reviewer == "model"):
+        try:
+            ready = checks.orchestrator.has_model
+        except CoilClawError:  # onboard says what is wrong with the configuration
+            ready = False
+        if not ready:
+            yield next_command.command("onboard")
+    yield next_command.command("run", next_command.as_path(args.file), repo=args.repo)
 
 
 def _wanted(args: argparse.Namespace, console: Console) -> Wanted:

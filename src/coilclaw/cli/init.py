@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from coilclaw.cli.parser import add_json
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from coilclaw.cli.console import Console
 
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         mark, style = ("made", "green") if item.made else ("there", "dim")
         console.print(f"{mark:<6} {item.what:<14} {item.path}", style)
     if any(item.made for item in done.items):
-        console.note("next: coilclaw onboard chooses a model; coilclaw agent talks to it", "dim")
+        console.note("next: coilclaw onboard", "dim")
     return DONE
 
 
@@ -103,5 +105,27 @@ def _repository(args: argparse.Namespace, console: Console) -> int:
         mark, style = ("made", "green") if one.made else ("there", "dim")
         detail = f"  ({one.detail})" if one.detail else ""
         console.print(f"{mark:<6} {one.what:<15} {one.path}{detail}", style)
-    console.note("next: coilclaw contract init writes a contract; commit the policies", "dim")
+    for line in _next(args.repo):
+        console.note(f"next: {line}", "dim")
     return DONE
+
+
+def _next(repo: str) -> Iterator[str]:
+    """Return what to type next: commit what was made, then write a contract."""
+    from coilclaw.app.home import home
+    from coilclaw.app.repositorysetup import uncommitted
+    from coilclaw.cli import next_command
+    from coilclaw.cli.contract import DEFAULT_FILE
+
+    found = uncommitted(Path(repo), home(), os.environ)
+    if found.paths:
+        place = () if Path.cwd() == found.top else ("-C", str(found.top))
+        past = ("--no-verify",) if found.refused else ()
+        message = ("-m", "Add the policies of runs")
+        yield (
+            shlex.join(("git", *place, "add", "--", *found.paths))
+            + " && "
+            + shlex.join(("git", *place, "commit", *past, *message, "--", *found.paths))
+        )
+    if not os.path.lexists(DEFAULT_FILE):
+        yield next_command.command("contract", "init", repo=repo)

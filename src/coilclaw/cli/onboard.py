@@ -12,6 +12,7 @@ from coilclaw.errors import ProviderError, Stopped, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from coilclaw.app.setup import Choices
     from coilclaw.cli.console import Console
@@ -28,6 +29,13 @@ _VARIABLES: Final = {
     "gemini": "GEMINI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
 }
+_MODELS: Final = {
+    "openai-compatible": "OPENAI_MODEL",
+    "gemini": "GEMINI_MODEL",
+    "anthropic": "ANTHROPIC_MODEL",
+}
+_ADDRESS: Final = "OPENAI_BASE_URL"
+_OPENAI_URL: Final = "https://api.openai.com/v1"
 _EXAMPLES: Final = {
     "openai-compatible": "as your server calls it",
     "gemini": "such as gemini-2.5-pro",
@@ -71,7 +79,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     choices = _place_choices(args, choices, present, questions)
     planned = setup.plan(choices, where, os.environ)
     _show(planned, console)
-    if not args.yes and not questions.agrees("Write this?", flag="--yes", default=True):
+    # Without a terminal, a first configuration needs no yes: it replaces nothing.
+    replaces = planned.before is not None and planned.after != planned.before
+    asking = not args.yes and (questions.attended or replaces)
+    if asking and not questions.agrees("Write this?", flag="--yes", default=True):
         raise Stopped("nothing was written", rule="onboard.declined")
     if key is not None and choices.api_key_file is not None:
         setup.store_key(choices.api_key_file, key)
@@ -84,8 +95,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
     for item in done.items:
         if item.made:
             console.note(f"made {item.what} {item.path}", "green")
-    console.note(f"{choices.name} is the default now; talk to it: coilclaw agent", "green")
+    console.note(f"{choices.name} is the default now", "green")
+    console.note(f"next: {_next(choices)}", "dim")
     return DONE
+
+
+def _next(choices: Choices) -> str:
+    """Return what to type next: a contract in a repository, a conversation anywhere else."""
+    from coilclaw.cli import next_command
+    from coilclaw.cli.contract import DEFAULT_FILE
+    from coilclaw.workspace.repository import Repository
+
+    if choices.kind != "mock" and not os.path.lexists(DEFAULT_FILE):
+        try:
+            Repository.open(Path())
+        except UsageError:
+            return next_command.command("agent")
+        return next_command.command("contract", "init")
+    return next_command.command("agent")
 
 
 def _provider_choices(
@@ -93,7 +120,9 @@ def _provider_choices(
 ) -> tuple[Choices, Secret | None]:
     from coilclaw.app.setup import KINDS, Choices, name_of
 
-    kind = args.provider or questions.choose("Which kind of provider?", KINDS, flag="--provider")
+    kind = args.provider or questions.choose(
+        "Which kind of provider?", KINDS, flag="--provider", default=_provided(os.environ)
+    )
     usual = name_of(kind)
     name = args.name or questions.text("Its name?", flag="--name", default=usual)
     if kind == "mock":
@@ -101,14 +130,43 @@ def _provider_choices(
         return Choices(kind, name, args.model or "mock"), None
     base_url = args.base_url
     if base_url is None and kind == "openai-compatible":
-        local = "http://localhost:1234/v1"
-        base_url = questions.text("Its address?", flag="--base-url", suggestion=local)
+        local, given = "http://localhost:1234/v1", _openai_url(os.environ)
+        asked = "Its address?"
+        base_url = questions.text(asked, flag="--base-url", default=given, suggestion=local)
     elif base_url is None:
         asked = "Its address, if not the vendor's?"
         base_url = questions.text(asked, flag="--base-url", default="") or None
-    model = args.model or questions.text(f"Which model ({_EXAMPLES[kind]})?", flag="--model")
+    asked = f"Which model ({_EXAMPLES[kind]})?"
+    named = os.environ.get(_MODELS[kind]) or None
+    model: str = args.model or questions.text(asked, flag="--model", default=named)
     choices = Choices(kind, name, model, base_url)
     return _with_key(args, choices, questions, home)
+
+
+def _provided(environ: Mapping[str, str]) -> str | None:
+    """Return the one kind of provider that the environment has a key or an address for."""
+    found = {kind for kind, variable in _VARIABLES.items() if environ.get(variable)}
+    if environ.get(_ADDRESS):
+        found.add("openai-compatible")
+    return found.pop() if len(found) == 1 else None
+
+
+def _openai_url(environ: Mapping[str, str]) -> str | None:
+    """Return the address that other clients would take from the environment."""
+    if environ.get(_ADDRESS):
+        return environ[_ADDRESS]
+    return _OPENAI_URL if environ.get(_VARIABLES["openai-compatible"]) else None
+
+
+def _is_keyed(choices: Choices, environ: Mapping[str, str]) -> bool:
+    """Whether the usual variable holds the key, without a word of the user.
+
+    A key never goes to an address that it was not set beside.
+    """
+    if choices.base_url is None:
+        return True
+    own = choices.kind == "openai-compatible" and choices.base_url == _openai_url(environ)
+    return own and bool(environ.get(_VARIABLES[choices.kind]))
 
 
 def _refuse_for_mock(args: argparse.Namespace) -> None:
@@ -135,7 +193,7 @@ def _with_key(
         "Where is its key?",
         _WAYS,
         flag="--api-key-env or --api-key-file",
-        default="none" if choices.base_url is not None else "variable",
+        default="variable" if _is_keyed(choices, os.environ) else "none",
         suggestion="variable",
     )
     if way == "variable":

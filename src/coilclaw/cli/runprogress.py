@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from coilclaw.cli import next_command
 from coilclaw.cli.eventlines import line, style
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def attend(args: argparse.Namespace, console: Console, carry: Carry) -> int:
     cancel = Cancellation()
     terms = Terms(wait_s=args.wait)
     runs = Orchestrator(Path(args.repo), home(), os.environ, terms=terms, cancel=cancel)
-    shown = Display(console, follow=args.follow)
+    contract = getattr(args, "contract", None)
+    shown = Display(console, follow=args.follow, repo=args.repo, contract=contract)
     try:
         with _logging(runs), _stoppable(cancel):
             outcome = carry(runs, shown.watch)
@@ -103,9 +105,13 @@ def _stoppable(cancel: Cancellation) -> Iterator[None]:
 class Display:
     """Prints a run. Several threads may tell it something at the same time."""
 
-    def __init__(self, console: Console, *, follow: bool) -> None:
+    def __init__(
+        self, console: Console, *, follow: bool, repo: str, contract: str | None = None
+    ) -> None:
         self._console = console
         self._follow = follow
+        self._repo = repo
+        self._contract = contract
         self._guard = threading.Lock()
         self.run_id = ""
         self._problems: list[str] = []
@@ -138,7 +144,7 @@ class Display:
 
     def stopped(self, reason: str) -> None:
         """Say that it was stopped, and how it goes on."""
-        again = f"coilclaw runs resume {self.run_id}"
+        again = next_command.resume(self.run_id, (), repo=self._repo)
         if self._console.as_json:
             self._console.data(
                 {"run_id": self.run_id, "status": "stopped", "reason": reason, "next": again}
@@ -183,24 +189,8 @@ class Display:
             "anchor": integrity.root_hash if integrity else "",
             "waiting": list(outcome.waiting),
             "problems": list(self._problems[:MAX_TOLD]) if outcome.status != "passed" else [],
-            "next": _next(outcome),
+            "next": next_command.after_run(outcome, repo=self._repo, contract=self._contract),
         }
-
-
-def _next(outcome: Outcome) -> str:
-    run_id = outcome.run_id
-    match outcome.status:
-        case "paused":
-            asked = (f"coilclaw approve {name}" for name in outcome.waiting)
-            return " && ".join((*asked, f"coilclaw runs resume {run_id}"))
-        case "passed" if outcome.merge == "pending":
-            return f"coilclaw runs apply {run_id}"
-        case "passed":
-            return f"coilclaw runs verify {run_id}"
-        case "invalid":
-            return "mend the contract, and look at it with: coilclaw contract validate FILE"
-        case _:
-            return f"coilclaw runs show {run_id}"
 
 
 def _stands_out(event: Mapping[str, object]) -> bool:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, console: Console, store: RunStore) -> int:
     directory = store.find(args.run)
     match args.action:
         case "show":
-            _show(directory, console)
+            _show(directory, console, args.repo)
         case "events":
             _events(directory, console, follow=args.follow)
         case _:
@@ -71,14 +71,14 @@ def _list(store: RunStore, limit: int | None, console: Console) -> int:
     return DONE
 
 
-def _show(directory: Path, console: Console) -> None:
+def _show(directory: Path, console: Console, repo: str) -> None:
     from coilclaw.app.runlisting import described, listed
 
     if console.as_json:
         console.data(described(directory))
         return
     one = listed(directory)
-    for label, text in _head(one):
+    for label, text in (*_head(one), ("next", _next(one, repo))):
         if text:
             console.print(f"{label:<8} {visible(text)}", _STYLES.get(text))
     for said, look in _body(described(directory)):
@@ -99,10 +99,21 @@ def _head(one: Listed) -> Iterator[tuple[str, str]]:
     yield "waits", ", ".join(one.waiting)
     yield "bundle", str(one.directory)
     yield "anchor", one.root_hash
+
+
+def _next(one: Listed, repo: str) -> str:
+    """Return what to type next; nothing where nothing is left to do."""
+    from coilclaw.app.home import home
+    from coilclaw.app.sopwiring import open_desk
+    from coilclaw.cli import next_command
+
     if one.standing in {"paused", "interrupted", "sealing"}:
-        yield "next", f"coilclaw runs resume {one.run_id}"
-    elif one.merge == "pending":
-        yield "next", f"coilclaw runs apply {one.run_id}"
+        pending = {each.id for each in open_desk(home()).list()} if one.waiting else set()
+        unanswered = [name for name in one.waiting if name in pending]
+        return next_command.resume(one.run_id, unanswered, repo=repo)
+    if one.merge == "pending":
+        return next_command.command("runs", "apply", one.run_id, repo=repo)
+    return ""
 
 
 def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:

@@ -66,7 +66,7 @@ class Repository:
             raise UsageError(
                 f"{top} has no commit yet",
                 rule="repository.empty",
-                hint="make a first commit: a run starts from one",
+                hint="make a first commit: git add -A && git commit -m 'First commit'",
             )
         return repository
 
@@ -284,7 +284,7 @@ def _found(start: Path) -> tuple[Path, Path]:
     raise UsageError(
         f"{start} is in no git repository",
         rule="repository.none",
-        hint="make one with git init and a first commit",
+        hint="make one: git init && git add -A && git commit -m 'First commit'",
     )
 
 

@@ -41,7 +41,6 @@ def config(world: World) -> Config:
         (("--provider", "openai-compatible"), "--base-url"),
         (("--provider", "openai-compatible", "--base-url", "http://localhost:1"), "--model"),
         (("--provider", "gemini"), "--model"),
-        (("--provider", "mock"), "--yes"),
     ],
 )
 def test_without_a_terminal_a_missing_answer_names_its_flag(
@@ -50,6 +49,83 @@ def test_without_a_terminal_a_missing_answer_names_its_flag(
     done = world.run("onboard", *flags)
     assert done.code == 2
     assert f"answer with {missing}" in done.err
+    assert not world.home.exists()
+
+
+def test_without_a_terminal_only_a_change_needs_a_yes(world: World) -> None:
+    for _ in range(2):
+        done = world.run("onboard", "--provider", "mock")
+        assert done.code == 0, done.err
+    before = world.config.read_text(encoding="utf-8")
+    done = world.run("onboard", "--provider", "mock", "--name", "other")
+    assert (done.code, "answer with --yes" in done.err) == (2, True)
+    assert world.config.read_text(encoding="utf-8") == before
+    assert world.run("onboard", "--provider", "mock", "--name", "other", "--yes").code == 0
+    assert config(world).default_provider == "other"
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "settings"),
+    [
+        (
+            {"OPENAI_API_KEY": CANARY, "OPENAI_MODEL": "m"},
+            (),
+            ProviderSettings(
+                *("openai_compatible", "openai-compatible", "m"),
+                base_url="https://api.openai.com/v1",
+                api_key_env="OPENAI_API_KEY",
+            ),
+        ),
+        (
+            {"OPENAI_BASE_URL": "http://localhost:1/v1", "OPENAI_MODEL": "m"},
+            (),
+            ProviderSettings(
+                *("openai_compatible", "openai-compatible", "m"), base_url="http://localhost:1/v1"
+            ),
+        ),
+        (  # A key goes nowhere but where it was set for.
+            {"OPENAI_API_KEY": CANARY},
+            ("--base-url", "http://localhost:1/v1", "--model", "m"),
+            ProviderSettings(
+                *("openai_compatible", "openai-compatible", "m"), base_url="http://localhost:1/v1"
+            ),
+        ),
+        (
+            {"GEMINI_API_KEY": CANARY, "GEMINI_MODEL": "g"},
+            (),
+            ProviderSettings("gemini", "gemini", "g", api_key_env="GEMINI_API_KEY"),
+        ),
+        (
+            {"ANTHROPIC_API_KEY": CANARY, "GEMINI_API_KEY": CANARY, "ANTHROPIC_MODEL": "c"},
+            ("--provider", "anthropic"),
+            ProviderSettings("anthropic", "anthropic", "c", api_key_env="ANTHROPIC_API_KEY"),
+        ),
+    ],
+)
+def test_without_a_terminal_the_environment_answers(
+    world: World, environ: dict[str, str], flags: tuple[str, ...], settings: ProviderSettings
+) -> None:
+    done = world.run("onboard", *flags, "--no-test", **environ)
+    assert done.code == 0, done.err
+    written = config(world)
+    assert written.providers[settings.name] == settings
+    assert (written.default_provider, written.default_model) == (settings.name, settings.model)
+    assert CANARY not in done.out + done.err + world.config.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("environ", "missing"),
+    [
+        ({"OPENAI_API_KEY": CANARY, "GEMINI_API_KEY": CANARY}, "--provider"),
+        ({"OPENAI_MODEL": "m"}, "--provider"),
+        ({"ANTHROPIC_API_KEY": CANARY}, "--model"),
+    ],
+)
+def test_an_environment_that_leaves_something_open_is_no_answer(
+    world: World, environ: dict[str, str], missing: str
+) -> None:
+    done = world.run("onboard", "--no-test", **environ)
+    assert (done.code, f"answer with {missing}" in done.err) == (2, True)
     assert not world.home.exists()
 
 

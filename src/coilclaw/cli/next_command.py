@@ -1,0 +1,46 @@
+"""The command to type next, written so that a shell reads it as it is meant."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from coilclaw.orchestrator.engine import Outcome
+
+
+def command(*words: str, repo: str | None = None) -> str:
+    """Return a command of ours as one line; ``repo`` is what the user gave as ``--repo``."""
+    flag = () if repo in {None, "."} else ("--repo", as_path(repo or ""))
+    return shlex.join(("coilclaw", *words, *flag))
+
+
+def as_path(path: str | os.PathLike[str]) -> str:
+    """Return a path that no command takes for an option."""
+    text = os.fspath(path)
+    return f"./{text}" if text.startswith("-") else text
+
+
+def after_run(outcome: Outcome, *, repo: str | None, contract: str | None = None) -> str:
+    """Return what to type once a run has ended or waits; ``contract`` is the file it came from."""
+    run_id = outcome.run_id
+    match outcome.status:
+        case "paused":
+            return resume(run_id, outcome.waiting, repo=repo)
+        case "passed" if outcome.merge == "pending":
+            return command("runs", "apply", run_id, repo=repo)
+        case "passed":
+            return command("runs", "verify", run_id, repo=repo)
+        case "invalid" if contract not in {None, "-"}:
+            return command("contract", "validate", as_path(contract or ""), repo=repo)
+        case _:
+            return command("runs", "show", run_id, repo=repo)
+
+
+def resume(run_id: str, waiting: Collection[str], *, repo: str | None) -> str:
+    """Return how a run goes on, once every approval that it waits for is given."""
+    asked = [command("approve", name) for name in waiting]
+    return " && ".join((*asked, command("runs", "resume", run_id, repo=repo)))
