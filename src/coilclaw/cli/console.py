@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
+from coilclaw.domain.visible_text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+__all__ = ("Console", "visible")
 
 _STYLES: Final = {
     "red": "\x1b[31m",
@@ -19,7 +22,6 @@ _STYLES: Final = {
     "dim": "\x1b[2m",
 }
 _RESET: Final = "\x1b[0m"
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +87,6 @@ class Console:
         """Print a unified diff."""
         for line in lines:
             self.print(line, _diff_style(line))
-
-
-def visible(text: str) -> str:
-    """Make everything visible that could hide, move or reorder text on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char
-        if char == "\t" or unicodedata.category(char) not in _HIDDEN
-        else f"\\x{ord(char):02x}"
-        if ord(char) < 0x100
-        else f"\\u{ord(char):04x}"
-        for char in text
-    )
 
 
 def _diff_style(line: str) -> str | None:

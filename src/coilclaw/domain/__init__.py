@@ -17,4 +17,5 @@ PUBLIC_MODULES: Final = (
     "treepath",
     "turns",
     "verdict",
+    "visible_text",
 )

@@ -38,7 +38,7 @@ def names(patch: bytes) -> PatchNames:
     changed: set[bytes] = set()
     touched: set[bytes] = set()
     for header in _headers(patch):
-        old, new, copied = _pair(header)
+        old, new, copied = read_pair(header)
         touched |= {old, new}
         changed |= {new} if copied else {old, new}
     return PatchNames(tuple(sorted(changed)), tuple(sorted(touched)))
@@ -69,8 +69,8 @@ def _headers(patch: bytes) -> Iterator[list[bytes]]:
         yield header
 
 
-def _pair(header: list[bytes]) -> tuple[bytes, bytes, bool]:
-    """Return both names of one file, and whether the second is a copy."""
+def read_pair(header: list[bytes]) -> tuple[bytes, bytes, bool]:
+    """Return both names of one file from its header lines, and whether the second is a copy."""
     ends: dict[bytes, bytes] = {}
     for line in header[1:]:
         if line.startswith((b"--- ", b"+++ ")):

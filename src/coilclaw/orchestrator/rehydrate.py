@@ -151,6 +151,13 @@ def rehydrate(directory: Path) -> Rehydrated:
     )
 
 
+def read_events(directory: Path) -> Chronicle:
+    """Return the events of a bundle as far as their chain holds."""
+    reading = _Reading(directory)
+    reading.read_events()
+    return reading.chronicle
+
+
 @dataclass(slots=True)
 class _Reading:
     """One look at one bundle."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import html
-import re
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.domain.visible_text import escape_html
 from coilclaw.trajectory.graphdrawing import PICTURES, draw
 from coilclaw.trajectory.reporttext import clock, grouped
 
@@ -20,9 +19,6 @@ MAX_ROWS: Final = 2000
 MAX_LISTED: Final = 20
 MAX_SUMMARY: Final = 100
 MAX_ERROR: Final = 300
-_CONTROL: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 _ALT: Final = {
     "progress": "cases passed after each part, with regressions marked",
     "suites": "share of cases passed after each part, one small picture a suite",
@@ -63,7 +59,7 @@ _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; 
 
 def html_report(graph: Graph) -> bytes:
     """The whole page."""
-    title = _text(f"Trajectory {graph.trajectory_id}")
+    title = escape_html(f"Trajectory {graph.trajectory_id}")
     body = "\n".join(
         (
             f"<h1>{title}</h1>",
@@ -85,11 +81,6 @@ def html_report(graph: Graph) -> bytes:
     return page.encode("utf-8")
 
 
-def _text(value: object) -> str:
-    """Text that can be nothing but text, also where it is turned around or cut short."""
-    return html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(value)), quote=True)
-
-
 def _subtitle(graph: Graph) -> str:
     said = (
         f"agent {graph.agent}",
@@ -98,7 +89,7 @@ def _subtitle(graph: Graph) -> str:
         f"started {graph.started_at}",
         f"ended: {graph.end}",
     )
-    return " · ".join(_text(one) for one in said if one)
+    return " · ".join(escape_html(one) for one in said if one)
 
 
 def _cards(graph: Graph) -> str:
@@ -115,7 +106,7 @@ def _cards(graph: Graph) -> str:
         ("time", clock(last.elapsed_ms) if last else "–"),
     ]
     cards = "".join(
-        f'<div class="card"><b>{_text(value)}</b><span>{_text(name)}</span></div>'
+        f'<div class="card"><b>{escape_html(value)}</b><span>{escape_html(name)}</span></div>'
         for name, value in facts
     )
     return f'<div class="cards">{cards}</div>'
@@ -123,7 +114,7 @@ def _cards(graph: Graph) -> str:
 
 def _figure(graph: Graph, picture: Picture) -> str:
     data = base64.b64encode(draw(graph, picture, "svg")).decode("ascii")
-    alt = _text(_ALT[picture])
+    alt = escape_html(_ALT[picture])
     return f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{alt}"></figure>'
 
 
@@ -135,10 +126,10 @@ def _regressions(graph: Graph) -> str:
             _row(
                 [
                     ("n", str(point.part)),
-                    ("c", f"<code>{_text(point.commit[:12])}</code>"),
+                    ("c", f"<code>{escape_html(point.commit[:12])}</code>"),
                     ("t", _names(broken)),
-                    ("t", _text(_repair(graph, point))),
-                    ("t", _text(_short(point.summary))),
+                    ("t", escape_html(_repair(graph, point))),
+                    ("t", escape_html(_short(point.summary))),
                 ]
             )
         )
@@ -165,12 +156,12 @@ def _table(graph: Graph) -> str:
         cells = [
             ("n", str(point.part)),
             ("n", str(point.turn)),
-            ("c", f"<code>{_text(point.commit[:12])}</code>"),
+            ("c", f"<code>{escape_html(point.commit[:12])}</code>"),
             ("n", clock(point.elapsed_ms)),
             ("n", grouped(point.input_tokens)),
             ("n", grouped(point.output_tokens)),
-            *(("n", _text(point.suites.get(name, "–"))) for name in graph.suites),
-            ("n", f"<b>{_text(point.score or '–')}</b>"),
+            *(("n", escape_html(point.suites.get(name, "–"))) for name in graph.suites),
+            ("n", f"<b>{escape_html(point.score or '–')}</b>"),
             ("t", _said(point)),
         ]
         rows.append(_row(cells, down=bool(point.change.newly_broken)))
@@ -185,8 +176,10 @@ def _said(point: Point) -> str:
     if point.change.newly_fixed:
         said.append(f'<span class="good">+{len(point.change.newly_fixed)}</span>')
     if point.error:
-        said.append(f'<span class="bad">{_text(" ".join(point.error.split())[:MAX_ERROR])}</span>')
-    said.append(_text(_short(point.summary)))
+        said.append(
+            f'<span class="bad">{escape_html(" ".join(point.error.split())[:MAX_ERROR])}</span>'
+        )
+    said.append(escape_html(_short(point.summary)))
     return " ".join(said)
 
 
@@ -195,7 +188,7 @@ def _short(text: str) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(f"<code>{_text(name)}</code>" for name in names[:MAX_LISTED])
+    shown = ", ".join(f"<code>{escape_html(name)}</code>" for name in names[:MAX_LISTED])
     more = len(names) - MAX_LISTED
     return f"{shown} and {more} more" if more > 0 else shown
 
@@ -209,7 +202,7 @@ def _row(cells: Iterable[tuple[str, str]], *, down: bool = False) -> str:
 
 
 def _grid(head: Sequence[str], rows: Sequence[str], count: int) -> str:
-    titles = "".join(f"<th>{_text(name)}</th>" for name in head)
+    titles = "".join(f"<th>{escape_html(name)}</th>" for name in head)
     more = f"<p>{count - len(rows)} more rows are left out.</p>" if count > len(rows) else ""
     return (
         f'<div class="wide"><table><thead><tr>{titles}</tr></thead>'
