@@ -58,7 +58,7 @@ def event(timed: Timed, number: int) -> str:
     if part.files:
         record["files"] = [_valid(path) for path in part.files]
     if part.usage is not None:
-        record["usage"] = _usage(part.usage)
+        record["usage"] = usage_json(part.usage)
     if timed.duration_ms is not None:
         record["duration_ms"] = timed.duration_ms
     return freeform.text(record) + "\n"
@@ -144,7 +144,8 @@ def _object(text: str) -> dict[str, Json]:
     return value if isinstance(value, dict) else {"value": value}
 
 
-def _usage(usage: Usage) -> dict[str, Json]:
+def usage_json(usage: Usage) -> dict[str, Json]:
+    """Return the tokens of an answer as they are recorded."""
     return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
 
 

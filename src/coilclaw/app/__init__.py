@@ -20,6 +20,7 @@ PUBLIC_MODULES: Final = (
     "providers",
     "replaywiring",
     "repositorysetup",
+    "run_report",
     "runarchive",
     "runaudits",
     "rundoctor",

@@ -29,6 +29,13 @@ def declare(parser: argparse.ArgumentParser) -> None:
     diffing.add_argument(
         "--rejected", action="store_true", help="what was rolled back, instead of what was accepted"
     )
+    reporting = _action(actions, "report", "write the run as one HTML file to look at")
+    reporting.add_argument(
+        "-o",
+        "--out",
+        metavar="FILE",
+        help="write there, '-' for standard output (default: RUN.html)",
+    )
     checking = _action(actions, "verify", "recompute everything that the evidence says")
     checking.add_argument(
         "--no-strict", action="store_true", help="let the key be missing, and the run unsealed"
@@ -103,6 +110,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from coilclaw.cli import runview
 
         return runview.run(args, console, RunStore(runs.places))
+    if args.action == "report":
+        from coilclaw.cli import run_report
+
+        return run_report.run(args, console, runs)
     from coilclaw.cli import runaudit
 
     return runaudit.run(args, console, runs)

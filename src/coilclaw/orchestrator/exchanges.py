@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.agents.transcript import usage_json
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.contracts.reading import parse
 from coilclaw.errors import UsageError
@@ -82,6 +83,7 @@ def _keep(run: Run, exchange: Exchange, task_id: str) -> None:
             "answer_sha256": exchange.answer_sha256,
             "path": path,
             "problems": len(exchange.problems),
+            **({} if exchange.usage is None else {"usage": usage_json(exchange.usage)}),
         },
         task_id=task_id or None,
     )

@@ -1,0 +1,128 @@
+"""``ReportSource``: reads a bundle for a report. Secrets are taken out before anything is cut.
+
+What is missing, a link, malformed or too large counts as not there: verification says so.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.errors import CoilClawError
+from coilclaw.orchestrator import bundletree
+from coilclaw.orchestrator.examination import parsed
+from coilclaw.orchestrator.run_report import Excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from coilclaw.domain.messages import Json
+
+MAX_SENTENCE_CHARS: Final = 2000
+MAX_TEXT_CHARS: Final = 20_000
+MAX_LINE_CHARS: Final = 2000
+MAX_ITEMS: Final = 200
+"""Of any list."""
+MAX_PATCH_BYTES: Final = 4 * 2**20
+MAX_TAIL_BYTES: Final = 256 * 2**10
+_LONGEST_SECRET: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSource:
+    """One bundle, and what takes secrets out of it."""
+
+    directory: Path
+    redact: Callable[[str], str]
+
+    def load(self, path: str) -> Json:
+        """Return the JSON of a file; ``None`` where there is none."""
+        return parsed(self._read(path, bundletree.MAX_JSON_BYTES))
+
+    def sentence(self, value: object, limit: int = MAX_SENTENCE_CHARS) -> str:
+        """Return a text of one line or few; what is no text is empty."""
+        if not isinstance(value, str):
+            return ""
+        clean = self.redact(value)
+        return clean if len(clean) <= limit else f"{clean[:limit]}… ({len(clean) - limit} more)"
+
+    def sentences(self, values: Json, limit: int = MAX_ITEMS) -> tuple[str, ...]:
+        """Return the texts of a list, and how many were left out."""
+        items = values if isinstance(values, list) else []
+        shown = [self.sentence(item) for item in items[:limit] if isinstance(item, str)]
+        if len(items) > limit:
+            shown.append(f"… and {len(items) - limit} more")
+        return tuple(shown)
+
+    def excerpt(self, value: object, limit: int = MAX_TEXT_CHARS) -> Excerpt:
+        """Return the beginning of a text."""
+        if not isinstance(value, str):
+            return Excerpt()
+        clean = self.redact(value)
+        if len(clean) <= limit:
+            return Excerpt("\n".join(_bounded(clean.split("\n"))))
+        shown = "\n".join(_bounded(clean[:limit].split("\n")))
+        return Excerpt(shown, f"{len(clean) - limit} more characters are left out")
+
+    def patch(self, path: str) -> tuple[str, str]:
+        """Return a patch as text, and a note about what was cut."""
+        data, size = self._window(path, MAX_PATCH_BYTES, end=False)
+        note = ""
+        if len(data) < size:
+            data = data[: data.rfind(b"\n") + 1]
+            note = f"the patch has {size} bytes, of which the first {len(data)} are shown"
+        return self.redact(data.decode("utf-8", "surrogateescape")), note
+
+    def head(self, path: str, limit: int) -> tuple[list[str], bool]:
+        """Return the first whole lines of a file, and whether that is all of it; not redacted."""
+        data, size = self._window(path, limit, end=False)
+        whole = len(data) >= size
+        text = data if whole else data[: data.rfind(b"\n") + 1]
+        return text.decode("utf-8", "replace").splitlines(), whole
+
+    def tail(self, path: str, lines: int) -> Excerpt:
+        """Return the last lines of a file."""
+        data, size = self._window(path, MAX_TAIL_BYTES, end=True)
+        if len(data) < size:
+            # What stands before the first line end may be the rest of a secret.
+            first = data.find(b"\n") + 1
+            data = data[first or _LONGEST_SECRET :]
+        found = self.redact(data.decode("utf-8", "replace")).rstrip("\n").split("\n")
+        shown = "\n".join(_bounded(found[-lines:]))[-MAX_TEXT_CHARS:]
+        cut = len(data) < size or len(found) > lines or len(shown) == MAX_TEXT_CHARS
+        return Excerpt(shown, f"the end of {size} bytes; all of it is in {path}" if cut else "")
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Return the names in a folder of the bundle, sorted."""
+        try:
+            return tuple(sorted(os.listdir(self.directory / folder))[:MAX_ITEMS])
+        except OSError:
+            return ()
+
+    def _read(self, path: str, limit: int) -> bytes | None:
+        try:
+            return bundletree.find(self.directory, path, limit=limit)
+        except CoilClawError:
+            return None
+
+    def _window(self, path: str, limit: int, *, end: bool) -> tuple[bytes, int]:
+        """Return the first or last bytes of a file, and the size of all of it."""
+        try:
+            with bundletree.opened(self.directory, path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if end:
+                    file.seek(max(size - limit, 0))
+                return file.read(limit), size
+        except CoilClawError:
+            return b"", 0
+
+
+def _bounded(lines: Iterable[str]) -> list[str]:
+    return [
+        line
+        if len(line) <= MAX_LINE_CHARS
+        else f"{line[:MAX_LINE_CHARS]}… ({len(line) - MAX_LINE_CHARS} more characters)"
+        for line in lines
+    ]
