@@ -47,11 +47,11 @@ _CONTRACT_FACTS: Final = (
     ("type", ("task_type",)),
     ("assigned to", ("assigned_agent", "role")),
     ("policy pack", ("policy_pack",)),
-    ("files", ("tool_permissions", "filesystem")),
+    ("file access", ("tool_permissions", "filesystem")),
     ("shell", ("tool_permissions", "shell")),
     ("network", ("tool_permissions", "network")),
     ("time limit in seconds", ("timeout_retry", "timeout_sec")),
-    ("repairs", ("timeout_retry", "max_retries")),
+    ("repairs allowed", ("timeout_retry", "max_retries")),
     ("tests may be changed", ("test_policy",)),
     ("baseline", ("rollback", "baseline_ref")),
 )
@@ -196,7 +196,7 @@ class EvidenceReader:
             command=self.source.sentence(_command(row)),
             must_pass=row.get("must_pass") is not False,
             exit_code=code if type(code) is int else None,
-            duration_s=float(seconds) if type(seconds) in {int, float} else None,  # type: ignore[arg-type]  # checked just before
+            duration_s=float(seconds) if isinstance(seconds, int | float) else None,
             stdout=self.source.tail(out, lines) if out else Excerpt(),
             stderr=self.source.tail(err, lines) if err else Excerpt(),
         )

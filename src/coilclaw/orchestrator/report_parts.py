@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
 
 FAILED_TAIL_LINES: Final = 20
+BANNER_FINDINGS: Final = 8
 
 
 def render_outcome(view: OutcomeView) -> str:
@@ -58,16 +59,16 @@ def render_warning(view: VerificationView) -> str:
         return ""
     return (
         f'<div class="banner bad" role="alert"><p class="headline">{text(view.summary)}</p>'
-        f"{_findings(view.findings)}</div>"
+        f"{_findings(view.findings[:BANNER_FINDINGS])}"
+        '<p><a href="#verification">All that was found</a></p></div>'
     )
 
 
 def render_verification(view: VerificationView) -> str:
     """Whether the evidence holds, and how to find out again."""
     tone = {"holds": "good", "broken": "bad", "unfinished": "warn"}[view.state]
-    checks = "".join(
-        f"<li>{_pill('found nothing' if fine else 'failed or not made', 'good' if fine else 'bad')}"
-        f" {text(name)}</li>"
+    checks = " ".join(
+        _pill(f"✓ {name}", "good") if fine else _pill(f"✗ {name}", "bad")
         for name, fine in view.checks
     )
     root = f"<p>Root hash <code>{text(view.root_hash)}</code></p>" if view.root_hash else ""
@@ -76,7 +77,7 @@ def render_verification(view: VerificationView) -> str:
             f'<p class="{tone}">{text(view.summary)}</p>',
             _findings(view.findings),
             f"<h3>Warnings</h3>{_findings(view.warnings)}" if view.warnings else "",
-            f'<ul class="checks">{checks}</ul>' if checks else "",
+            f"<p>Checked: {checks}</p>" if checks else "",
             root,
             _commands("Repeat it", ((each.label, each.text) for each in view.commands)),
         )

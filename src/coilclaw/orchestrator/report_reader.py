@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import CoilClawError
 from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.bundle import sealed_manifest
 from coilclaw.orchestrator.chronicle import Chronicle
 from coilclaw.orchestrator.codes import Code
 from coilclaw.orchestrator.examination import part
@@ -92,9 +92,14 @@ def read_report(
         notes.append(f"the timeline shows the last {MAX_ENTRIES} of {len(timeline)} entries")
     if len(gates) > MAX_GATES:
         notes.append(f"the last {MAX_GATES} of {len(gates)} results of gates are shown")
+    outcome = _OutcomeReader(source, chronicle, tests, audits).read()
+    verified = _view_verification(source, chronicle, verification)
+    if verified.state == "broken":
+        claim = f"Claimed, and not proven: {outcome.headline}"
+        outcome = replace(outcome, headline=claim, tone="warn")
     return RunReport(
-        outcome=_OutcomeReader(source, chronicle, tests, audits).read(),
-        verification=_view_verification(source, chronicle, verification),
+        outcome=outcome,
+        verification=verified,
         timeline=timeline[-MAX_ENTRIES:],
         contract=evidence.contract(),
         tasks=evidence.tasks(),
@@ -124,7 +129,7 @@ class _OutcomeReader:
         self._chronicle = chronicle
         self._tests = tests
         self._audits = audits
-        self._manifest = sealed_manifest(source.directory) or {}
+        self._manifest = source.load_manifest()
         created = chronicle.of(EventType.RUN_CREATED)
         self._created: Mapping[str, Json] = created[0].payload if created else {}
         self._finished = chronicle.last(EventType.RUN_FINISHED)
@@ -201,13 +206,16 @@ class _OutcomeReader:
             yield told.text("reason")
         if ended_well:
             return
+        asked = self._chronicle.last(EventType.HUMAN_APPROVAL_REQUIRED)
+        if asked is not None and told is not None and told.kind == EventType.RUN_PAUSED:
+            yield asked.text("reason")
         moved = self._chronicle.last(EventType.STATE_TRANSITION)
         failures = moved.payload.get("failures") if moved else None
         yield from map(str, failures if isinstance(failures, list) else ())
         found = summed((each.kind, each.task_id, each.payload) for each in self._chronicle)
         for gate, outcome in found.items():
             for violation in () if outcome.passed else outcome.violations[:MAX_ITEMS]:
-                yield f"{gate}: {violation}"
+                yield f"{gate}: {violation.partition(': ')[2] or violation}"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         events = list(self._chronicle)
@@ -254,11 +262,8 @@ class _OutcomeReader:
 def _view_verification(
     source: ReportSource, chronicle: Chronicle, report: VerifyReport
 ) -> VerificationView:
-    run_id = source.directory.name
-    sealed = (
-        sealed_manifest(source.directory) is not None
-        or chronicle.last(EventType.RUN_SEALED) is not None
-    )
+    ended = chronicle.last(EventType.RUN_SEALED)
+    sealed = ended is not None or bool(source.load_manifest())
     errors = [each for each in report.errors if sealed or each.code not in _UNFINISHED]
     if errors:
         summary = f"The evidence does not hold: {len(errors)} problems. Do not rely on this report."
@@ -273,7 +278,7 @@ def _view_verification(
         warnings=tuple(_findings(source, report.warnings)),
         checks=tuple(report.checks.items()) if sealed else (),
         root_hash=source.sentence(report.root_hash, 64),
-        commands=tuple(_repetitions(run_id, report, sealed=sealed)),
+        commands=tuple(_repetitions(chronicle, report, sealed=sealed)),
     )
 
 
@@ -284,24 +289,22 @@ def _findings(source: ReportSource, found: Iterable[Finding]) -> Iterator[Verifi
         )
 
 
-def _repetitions(run_id: str, report: VerifyReport, *, sealed: bool) -> Iterator[LabelledText]:
-    if not sealed:
-        yield LabelledText(
-            "check what is there so far", f"coilclaw runs verify {run_id} --no-strict"
-        )
-        yield LabelledText("tell the run again", f"coilclaw runs replay {run_id}")
-        return
-    yield LabelledText("verify every byte again", f"coilclaw runs verify {run_id}")
-    if len(report.root_hash) == 64 and report.root_hash.isalnum():
+def _repetitions(
+    chronicle: Chronicle, report: VerifyReport, *, sealed: bool
+) -> Iterator[LabelledText]:
+    run_id = report.run_id
+    if sealed:
+        yield LabelledText("verify every byte again", f"coilclaw runs verify {run_id}")
+    if sealed and len(report.root_hash) == 64 and report.root_hash.isalnum():
         yield LabelledText(
             "verify against the root hash that you noted",
             f"coilclaw runs verify {run_id} --root {report.root_hash}",
         )
     yield LabelledText("tell the run again from its events", f"coilclaw runs replay {run_id}")
-    yield LabelledText(
-        "apply the patch, and run gates and tests again", f"coilclaw runs reexec {run_id}"
-    )
-    yield LabelledText("write the run as one signed file", f"coilclaw runs export {run_id}")
+    if sealed and chronicle.last(EventType.CANDIDATE_PREPARED):
+        yield LabelledText(
+            "apply the patch, and run gates and tests again", f"coilclaw runs reexec {run_id}"
+        )
 
 
 def _gates(chronicle: Chronicle, source: ReportSource) -> Iterator[GateView]:

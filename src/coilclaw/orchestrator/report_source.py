@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import CoilClawError
 from coilclaw.orchestrator import bundletree
-from coilclaw.orchestrator.examination import parsed
+from coilclaw.orchestrator.examination import parsed, part
+from coilclaw.orchestrator.layout import MANIFEST
 from coilclaw.orchestrator.run_report import Excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from coilclaw.domain.messages import Json
@@ -40,6 +41,12 @@ class ReportSource:
     def load(self, path: str) -> Json:
         """Return the JSON of a file; ``None`` where there is none."""
         return parsed(self._read(path, bundletree.MAX_JSON_BYTES))
+
+    def load_manifest(self) -> Mapping[str, Json]:
+        """Return the manifest of a sealed run, unverified; empty where there is none."""
+        value = self.load(MANIFEST)
+        sealed = part(value, "integrity", "seal") is not None
+        return value if sealed and isinstance(value, dict) else {}
 
     def sentence(self, value: object, limit: int = MAX_SENTENCE_CHARS) -> str:
         """Return a text of one line or few; what is no text is empty."""
@@ -85,11 +92,11 @@ class ReportSource:
     def tail(self, path: str, lines: int) -> Excerpt:
         """Return the last lines of a file."""
         data, size = self._window(path, MAX_TAIL_BYTES, end=True)
+        text = self.redact(data.decode("utf-8", "replace"))
         if len(data) < size:
             # What stands before the first line end may be the rest of a secret.
-            first = data.find(b"\n") + 1
-            data = data[first or _LONGEST_SECRET :]
-        found = self.redact(data.decode("utf-8", "replace")).rstrip("\n").split("\n")
+            text = text[text.find("\n") + 1 or _LONGEST_SECRET :]
+        found = text.rstrip("\n").split("\n")
         shown = "\n".join(_bounded(found[-lines:]))[-MAX_TEXT_CHARS:]
         cut = len(data) < size or len(found) > lines or len(shown) == MAX_TEXT_CHARS
         return Excerpt(shown, f"the end of {size} bytes; all of it is in {path}" if cut else "")

@@ -52,13 +52,12 @@ pre.output{max-height:34rem;overflow:auto}
 pre.prose{font-family:inherit;font-size:1em}
 .facts{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:2px 16px;margin:12px 0}
 .facts dt{color:var(--soft)}.facts dd{margin:0;overflow-wrap:anywhere}
-.commands,.codes,.checks{margin:6px 0;padding-left:20px}
-.checks{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:4px 18px}
+.commands,.codes{margin:6px 0;padding-left:20px}
 .codes{column-width:20rem}
 .commands code{background:var(--code);border:1px solid var(--line);border-radius:4px;
 padding:1px 6px;user-select:all}
 .timeline,.activity{list-style:none;margin:0;padding:0}
-.timeline li{display:grid;grid-template-columns:5.5rem minmax(0,1fr);gap:0 12px;
+.timeline li{display:grid;grid-template-columns:4.2rem minmax(0,1fr);gap:0 12px;
 padding:2px 0 2px 10px;border-left:3px solid var(--line);color:var(--ink);overflow-wrap:anywhere}
 .timeline li.good{border-color:var(--good)}.timeline li.bad{border-color:var(--bad)}
 .timeline li.warn{border-color:var(--warn)}

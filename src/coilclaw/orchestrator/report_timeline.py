@@ -65,7 +65,6 @@ _SENTENCES: Final[Mapping[str, tuple[str, ReportTone]]] = {
     EventType.MERGE_COMPLETED: ("Merged into {branch} as {commit}.", "good"),
     EventType.MERGE_PENDING: ("The merge into {branch} is pending. {reason}", "warn"),
     EventType.POLICY_VIOLATION: ("Refused by {rule}: {reason}", "bad"),
-    EventType.GATE_FAILED: ("{gate} refused: {reason}", "bad"),
 }
 _STATUS_TONES: Final[Mapping[str, ReportTone]] = {
     "SUCCESS": "good",
@@ -87,7 +86,10 @@ def read_timeline(events: Iterable[Told], source: ReportSource) -> tuple[Timelin
     """Tell all events that matter to a reader, in order."""
     found: list[TimelineEntry] = []
     start: datetime | None = None
+    refusals: set[str] = set()
     for told in events:
+        if _is_repetition(told, refusals):
+            continue
         now = _time(told.ts)
         start = start or now
         elapsed = None if now is None or start is None else (now - start).total_seconds()
@@ -104,7 +106,9 @@ def read_timeline(events: Iterable[Told], source: ReportSource) -> tuple[Timelin
 def _say(told: Told, clean: Callable[[object], str]) -> Iterator[tuple[str, ReportTone, str]]:
     if told.kind == EventType.STATE_TRANSITION:
         state = told.text("to")
-        tone: ReportTone = {State.DONE: "good", State.FAILED: "bad"}.get(state, "plain")  # type: ignore[call-overload]  # any text may stand there
+        tone: ReportTone = (
+            "good" if state == State.DONE else "bad" if state == State.FAILED else "plain"
+        )
         reasons = told.payload.get("failures")
         said = [_TRIGGERS.get(told.text("trigger"), told.text("trigger"))]
         said += (
@@ -126,6 +130,16 @@ def _say(told: Told, clean: Callable[[object], str]) -> Iterator[tuple[str, Repo
         yield clean(form.format_map(_Facts(told))).rstrip(), _tone(told, tone), ""
     elif told.text("reason"):
         yield clean(f"{told.kind}: {told.text('reason')}"), "warn", ""
+
+
+def _is_repetition(told: Told, refusals: set[str]) -> bool:
+    """Say whether an event only repeats what a red gate said before it."""
+    violations = told.payload.get("violations")
+    if isinstance(violations, list):
+        refusals.update(each for each in violations if isinstance(each, str))
+    if told.kind == EventType.POLICY_VIOLATION:
+        return f"{told.text('rule')}: {told.text('reason')}" in refusals
+    return told.kind == EventType.GATE_FAILED
 
 
 class _Facts(dict[str, str]):
