@@ -222,7 +222,7 @@ def render_approvals(approvals: Sequence[ApprovalView]) -> str:
         for one in approvals
     ]
     if not rows:
-        return _nothing("Nobody had to be asked.")
+        return _nothing("No approval was needed.")
     return render_table(("answer", "question", "kind", "by", "approval"), rows)
 
 

@@ -124,7 +124,7 @@ def _say(told: Told, clean: Callable[[object], str]) -> Iterator[tuple[str, Repo
     elif told.kind == EventType.HUMAN_APPROVAL_COMPLETED:
         yes = told.payload.get("approved") is True
         word = "approved" if yes else "rejected"
-        yield clean(f"{told.text('by') or 'Somebody'} {word} it."), "good" if yes else "bad", ""
+        yield clean(f"{told.text('by') or 'The user'} {word} it."), "good" if yes else "bad", ""
     elif told.kind in _SENTENCES:
         form, tone = _SENTENCES[told.kind]
         yield clean(form.format_map(_Facts(told))).rstrip(), _tone(told, tone), ""

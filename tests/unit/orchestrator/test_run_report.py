@@ -91,7 +91,7 @@ def test_a_sealed_run_is_told_from_end_to_end(world: World) -> None:
         "gates": ("1 red", "tests_gate"),
         "tests": ("passed: False", "passed: True", "pytest -q 'tests/a b'", "may fail"),
         "reviews": ("A name could be better.", "reviewer-1"),
-        "approvals": ("Nobody had to be asked.",),
+        "approvals": ("No approval was needed.",),
     }.items():
         for word in words:
             assert word in page.sections[section], (section, word)
