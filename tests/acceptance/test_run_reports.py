@@ -6,14 +6,16 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coilclaw.domain.messages import ChatRequest, ChatResponse, Usage
 from tests.support.children import PATIENCE_S
 from tests.support.html_page import EVIL, Page
 from tests.support.runcommands import Coilclaw
-from tests.support.runs import ADDS, CALC, FILES, World, opened
+from tests.support.runs import ADDS, CALC, FILES, Answering, World, opened
 
 MULTIPLIES = {"pkg/calc.py": "def add(a, b):\n    return a * b\n"}
 SPEECH = EVIL.replace("\x00", "").replace("\ud800", "")
@@ -252,3 +254,21 @@ def test_a_secret_of_the_configuration_is_not_shown(coilclaw: Coilclaw) -> None:
     page = page_of(coilclaw)
     assert secret not in page.source
     assert "Make add add, not" in page.sections["contract"]
+
+
+class Counting(Answering):
+    """A provider that says how many tokens it took."""
+
+    def chat(self, request: ChatRequest) -> ChatResponse:
+        return replace(super().chat(request), usage=Usage(1200, 34))
+
+
+def test_tokens_of_models_that_plan_are_counted(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    world.models["PM"] = Counting("this is no contract")
+    outcome = world.run(sentence="Make add add.")
+    asked = world.of(outcome.run_id, "MODEL_ASKED")
+    assert asked[0]["usage"] == {"input_tokens": 1200, "output_tokens": 34}
+    page = page_of(coilclaw)
+    row = ["PM", "model-x", str(len(asked)), f"{1200 * len(asked):,}", str(34 * len(asked))]
+    assert " ".join(row) in page.sections["tokens"]

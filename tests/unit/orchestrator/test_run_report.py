@@ -113,6 +113,17 @@ def test_a_run_that_goes_on_is_told_as_far_as_it_is(tmp_path: Path) -> None:
     assert "is not sealed yet" in page_of(world).sections["verification"]
 
 
+def test_tokens_of_a_task_are_summed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.begin()
+    usage = '{"type":"text","usage":{"input_tokens":%d,"output_tokens":%s}}'
+    for line in (usage % (10, 3), usage % (5, "null"), "no json", '{"type":"text"}'):
+        world.bundle.append(f"codex/{TASK}/events.jsonl", line)
+    (use,) = report_of(world).tokens
+    assert use == run_report.TokenUse(TASK, "", 2, 15, 3)
+    assert len(report_of(world).tasks[0].activity) == 3
+
+
 def test_a_directory_without_anything_is_told(tmp_path: Path) -> None:
     world = World(tmp_path)
     shutil.rmtree(world.directory, ignore_errors=True)
