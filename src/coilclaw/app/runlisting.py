@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.rehydrate import Rehydrated
 
 Standing: TypeAlias = Literal[
-    "passed", "failed", "paused", "running", "interrupted", "sealing", "empty"
+    "passed", "failed", "paused", "running", "waiting", "interrupted", "sealing", "empty"
 ]
 LAST: Final = "last"
 LEAST_PREFIX: Final = 4
@@ -174,7 +174,7 @@ def standing_of(directory: Path, found: list[dict[str, object]]) -> Standing:
     if last == EventType.RUN_PAUSED:
         return "paused"
     if worked_on(directory.parent.parent, directory.name):
-        return "running"
+        return "waiting" if last == EventType.LOCKS_AWAITED else "running"
     return "sealing" if last == EventType.RUN_SEALED else "interrupted"
 
 

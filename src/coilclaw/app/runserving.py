@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from concurrent.futures import Future
@@ -55,6 +56,8 @@ class Working:
     begun: Future[str] = field(default_factory=Future)
     """Its id, as soon as it goes on; or why it does not."""
     run_id: str = ""
+    wait: bool = True
+    """Whether it waits for the paths that other runs hold."""
 
 
 class ServedRuns:
@@ -62,12 +65,12 @@ class ServedRuns:
 
     def __init__(
         self,
-        open_orchestrator: Callable[[Cancellation], Orchestrator],
+        open_orchestrator: Callable[[Cancellation, bool], Orchestrator],
         settings: GatewaySettings,
         metrics: Metrics,
     ) -> None:
         self._open = open_orchestrator
-        self._idle = open_orchestrator(Cancellation())
+        self._idle = open_orchestrator(Cancellation(), False)
         """For everything that only looks."""
         self._store = RunStore(self._idle.places)
         self._programs = settings.allow_run_programs
@@ -86,7 +89,9 @@ class ServedRuns:
         request = _request(wanted)
         options = _options(wanted, request)
         self._check_programs(options.runner, options.reviewer)
-        return self._carry_out(lambda runs, watch: runs.start(request, options, watch))
+        return self._carry_out(
+            lambda runs, watch: runs.start(request, options, watch), wait=wanted.wait
+        )
 
     def resume(self, run_id: str) -> None:
         directory = self._directory(run_id)
@@ -167,9 +172,9 @@ class ServedRuns:
             time.sleep(_LOOK_EVERY_S)
         return not self._working
 
-    def _carry_out(self, carry: Carry, run_id: str = "") -> str:
+    def _carry_out(self, carry: Carry, run_id: str = "", *, wait: bool = True) -> str:
         """Carry a run out in a thread, and return its id once it is on the disk."""
-        working = Working(run_id=run_id)
+        working = Working(run_id=run_id, wait=wait)
         with self._mutex:
             if self._halted is not None:
                 raise UsageError("the gateway is being stopped", rule="gateway.stopping")
@@ -188,7 +193,7 @@ class ServedRuns:
         problem: CoilClawError | None = None
         status: Status | Literal["fault"] = "fault"
         try:
-            outcome = carry(self._open(working.cancel), self._watch(working))
+            outcome = carry(self._open(working.cancel, working.wait), self._watch(working))
             working.run_id, status = outcome.run_id, outcome.status
         except CoilClawError as caught:
             problem = caught
@@ -276,13 +281,13 @@ def open_runs(
     """Offer the runs of the repository that is named, or of the one around, if there is one."""
     start = Path(".") if settings.repo is None else Path(settings.repo)
 
-    def orchestrator(cancel: Cancellation) -> Orchestrator:
+    def orchestrator(cancel: Cancellation, wait: bool) -> Orchestrator:
         return Orchestrator(
             start,
             home,
             environ,
             cancel=cancel,
-            terms=Terms(wait_s=WAIT_S),
+            terms=Terms(wait_s=WAIT_S, lock_wait_s=math.inf if wait else 0.0),
             config=config,
             redactor=redactor,
         )

@@ -22,7 +22,7 @@ from coilclaw.orchestrator.engine import Engine, Outcome
 from coilclaw.orchestrator.equipment import Equipment, Model
 from coilclaw.orchestrator.locks import Locks
 from coilclaw.orchestrator.places import OVERRIDE, RUNTIME_ROOT, Places
-from coilclaw.orchestrator.starting import Options, created, reopened
+from coilclaw.orchestrator.starting import MAX_RUN_S, Options, created, reopened, worked_on
 from coilclaw.runtime.approvals import Desk
 from coilclaw.workspace import orphans
 from coilclaw.workspace.cancel import Cancellation
@@ -41,18 +41,20 @@ if TYPE_CHECKING:
     from coilclaw.domain.redacting import Redacting
     from coilclaw.orchestrator.planning import Request
     from coilclaw.storage.signing import SigningKey
+    from coilclaw.workspace.owner import Owner
     from coilclaw.workspace.sandbox import Kind
 
 SIGNING_KEY: Final = "signing.key"
-MAX_RUN_S: Final = 30 * 24 * 3600.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How approvals are waited for."""
+    """How approvals and other runs are waited for."""
 
     wait_s: float = 0.0
+    lock_wait_s: float = 0.0
+    """``math.inf`` waits for as long as it takes."""
     live_wait_s: float = 300.0
     sandbox: Kind = "auto"
 
@@ -132,7 +134,7 @@ class Orchestrator:
             repository=self.repository,
             worktrees=Worktrees(self.repository, self.places.git, self.places.worktrees),
             snapshots=SnapshotStore(self.places.snapshots),
-            locks=Locks(self.places.locks, alive=self._goes_on),
+            locks=Locks(self.places.locks, alive=self._goes_on, works=self._works),
             policies=self.policies,
             control_paths=self.control_paths,
             runner=self._runner,
@@ -148,6 +150,7 @@ class Orchestrator:
             key_path=self.key_path,
             signing_key=self.signing_key(),
             wait_s=self.terms.wait_s,
+            lock_wait_s=self.terms.lock_wait_s,
             live_wait_s=self.terms.live_wait_s,
         )
 
@@ -234,6 +237,12 @@ class Orchestrator:
         """Whether a run whose process is gone can still be resumed."""
         directory = self.places.runs / run_id
         return directory.is_dir() and sealed_manifest(directory) is None
+
+    def _works(self, run_id: str, owner: Owner) -> bool:
+        """Whether somebody works on a run; of one without a bundle only the process is known."""
+        if worked_on(self.places.runtime, run_id):
+            return True
+        return owner.runs() and not self.places.bundle(run_id).is_dir()
 
     def _model(self, _role: str) -> Model | None:
         from coilclaw.app import providers

@@ -46,6 +46,8 @@ def line(event: Mapping[str, object]) -> str:
     if kind == "STATE_TRANSITION":
         said = f"== {facts.get('from')} -> {facts.get('to')} ({facts.get('trigger')})"
         return visible(f"{when}{said}")
+    if kind == "LOCKS_AWAITED":
+        return visible(f"{when}{facts.get('reason')}"[: 10 * MAX_CHARS])
     if isinstance(facts.get("passed"), bool):
         said = "passed" if facts["passed"] else "FAILED: " + "; ".join(_texts(facts))
         return visible(f"{when}{kind}{task} {said}"[: 10 * MAX_CHARS])

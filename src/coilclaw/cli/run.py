@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.cli.parser import add_json, add_performers, add_repo
 
 if TYPE_CHECKING:
     import argparse
 
+    from coilclaw.app.runwiring import Terms
     from coilclaw.cli.console import Console
     from coilclaw.orchestrator.planning import Request
     from coilclaw.orchestrator.starting import Options
+
+FOREVER: Final = "forever"
+"""What ``--wait`` means without a number."""
+MAX_WAIT_S: Final = 7 * 24 * 3600.0
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -35,20 +41,54 @@ def declare(parser: argparse.ArgumentParser) -> None:
         help="start without trying set-up and tests on the baseline first",
     )
     add_watching(parser)
+    add_waiting(parser)
     add_repo(parser)
     add_json(parser)
 
 
 def add_watching(parser: argparse.ArgumentParser) -> None:
-    """Declare how a run is watched and waited for."""
+    """Declare how a run is watched."""
     parser.add_argument("--follow", action="store_true", help="print every event as it happens")
-    parser.add_argument(
+
+
+def add_waiting(parser: argparse.ArgumentParser) -> None:
+    """Declare for what a run waits, and how long."""
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
         "--wait",
-        type=float,
-        default=0.0,
+        nargs="?",
+        const=FOREVER,
         metavar="SECONDS",
-        help="wait so long for an approval before the run pauses (default: 0)",
+        help="wait in turn for paths that other runs hold; with SECONDS no longer than that, and "
+        "as long for an approval before the run pauses",
     )
+    chosen.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="fail at once if another run holds a path, and pause for an approval (default)",
+    )
+
+
+def waiting_terms(args: argparse.Namespace) -> Terms:
+    """Return how long to wait for approvals and for other runs."""
+    from coilclaw.app.runwiring import Terms
+    from coilclaw.errors import UsageError
+
+    if args.wait is None:
+        return Terms()
+    if args.wait == FOREVER:
+        return Terms(lock_wait_s=math.inf)
+    try:
+        seconds = float(args.wait)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_WAIT_S:
+        raise UsageError(
+            f"--wait is a number of seconds between 0 and a week, not {args.wait[:100]!r}",
+            rule="usage.wait",
+            hint="without a number it stands last: it would take what follows for one",
+        )
+    return Terms(wait_s=seconds, lock_wait_s=seconds)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -56,6 +96,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.cli.runprogress import attend
     from coilclaw.errors import UsageError
 
+    _return_contract(args)
+    terms = waiting_terms(args)
     given = [name for name in ("contract", "request", "resume") if getattr(args, name) is not None]
     if len(given) != 1:
         raise UsageError(
@@ -74,10 +116,22 @@ def run(args: argparse.Namespace, console: Console) -> int:
             args,
             console,
             lambda runs, watch: runs.resume(RunStore(runs.places).find(args.resume).name, watch),
+            terms,
         )
     request = _request(args)
     options = options_from(args, request)
-    return attend(args, console, lambda runs, watch: runs.start(request, options, watch))
+    return attend(args, console, lambda runs, watch: runs.start(request, options, watch), terms)
+
+
+def _return_contract(args: argparse.Namespace) -> None:
+    """Let ``--wait CONTRACT.json`` mean what it says: the contract is no number of seconds."""
+    others = (args.contract, args.request, args.resume)
+    if args.wait in {None, FOREVER} or any(other is not None for other in others):
+        return
+    try:
+        float(args.wait)
+    except ValueError:
+        args.contract, args.wait = args.wait, FOREVER
 
 
 def _request(args: argparse.Namespace) -> Request:

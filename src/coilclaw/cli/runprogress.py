@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
-    from coilclaw.app.runwiring import Orchestrator
+    from coilclaw.app.runwiring import Orchestrator, Terms
     from coilclaw.cli.console import Console
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.engine import Outcome
@@ -35,18 +35,17 @@ MAX_TOLD: Final = 500
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def attend(args: argparse.Namespace, console: Console, carry: Carry) -> int:
+def attend(
+    args: argparse.Namespace, console: Console, carry: Carry, terms: Terms | None = None
+) -> int:
     """Carry out a run, tell of it as it goes on, and return the exit code."""
     from coilclaw.app.home import home
-    from coilclaw.app.runwiring import Orchestrator, Terms
+    from coilclaw.app.runwiring import Orchestrator
     from coilclaw.cli.dispatch import DENIED
-    from coilclaw.errors import Stopped, UsageError
+    from coilclaw.errors import Stopped
     from coilclaw.workspace.cancel import Cancellation
 
-    if not 0 <= args.wait <= 7 * 24 * 3600:
-        raise UsageError("--wait is between 0 and a week", rule="usage.wait")
     cancel = Cancellation()
-    terms = Terms(wait_s=args.wait)
     runs = Orchestrator(Path(args.repo), home(), os.environ, terms=terms, cancel=cancel)
     contract = getattr(args, "contract", None)
     shown = Display(console, follow=args.follow, repo=args.repo, contract=contract)
@@ -200,6 +199,7 @@ def _stands_out(event: Mapping[str, object]) -> bool:
         "TASK_STARTED",
         "gate_failed",
         "HUMAN_APPROVAL_REQUIRED",
+        "LOCKS_AWAITED",
         "FIX_LOOP_TRIGGERED",
         "MERGE_COMPLETED",
     }

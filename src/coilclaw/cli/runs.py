@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
+    from coilclaw.app.runlisting import RunStore
     from coilclaw.cli.console import Console
     from coilclaw.orchestrator.engine import Outcome
 
@@ -56,9 +57,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--whole-history", action="store_true", help="put the history before the run in, too"
     )
     _declare_gc(_action(actions, "gc", "remove what ended runs left lying about", run=False))
-    from coilclaw.cli.run import add_watching
+    from coilclaw.cli.run import add_waiting, add_watching
 
-    add_watching(_action(actions, "resume", "go on with a run that waits or was interrupted"))
+    resuming = _action(actions, "resume", "go on with a run that waits or was interrupted")
+    add_watching(resuming)
+    add_waiting(resuming)
+    _action(actions, "stop", "stop a run that goes on or waits; it can be resumed")
     add_watching(_action(actions, "abandon", "give up a run that waits or was interrupted"))
 
 
@@ -98,13 +102,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.runwiring import Orchestrator
 
     if args.action in {"resume", "abandon"}:
+        from coilclaw.cli.run import waiting_terms
         from coilclaw.cli.runprogress import attend
 
         def go(runs: Orchestrator, watch: Callable[[Mapping[str, object]], None]) -> Outcome:
             name = RunStore(runs.places).find(args.run).name
             return (runs.resume if args.action == "resume" else runs.abandon)(name, watch)
 
-        return attend(args, console, go)
+        return attend(args, console, go, waiting_terms(args) if args.action == "resume" else None)
     runs = Orchestrator(Path(args.repo), home(), os.environ)
     if args.action in {"list", "show", "events", "diff"}:
         from coilclaw.cli import runview
@@ -114,6 +119,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
         from coilclaw.cli import run_report
 
         return run_report.run(args, console, runs)
+    if args.action == "stop":
+        return _stop(RunStore(runs.places), args.run, console)
     from coilclaw.cli import runaudit
 
     return runaudit.run(args, console, runs)
+
+
+def _stop(store: RunStore, name: str, console: Console) -> int:
+    """Have the process that works on a run stop it, and say how it goes on."""
+    from coilclaw.cli.dispatch import DONE
+    from coilclaw.orchestrator.starting import request_stop
+
+    run_id = store.find(name).name
+    request_stop(store.places.runtime, run_id)
+    again = f"coilclaw runs resume {run_id}"
+    if console.as_json:
+        console.data({"run_id": run_id, "status": "stopped", "next": again})
+    else:
+        console.print("status   stopped", "yellow")
+        console.print(f"next     {again}")
+    return DONE

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.2
 MAX_REQUEST_CHARS: Final = 60
+GOING_ON: Final = ("running", "waiting")
 _STYLES: Final = {
     "passed": "green",
     "failed": "red",
     "paused": "yellow",
     "running": "cyan",
+    "waiting": "yellow",
     "interrupted": "yellow",
     "PASS": "green",
     "SUCCESS": "green",
@@ -184,7 +186,7 @@ def _followed(directory: Path) -> Iterator[dict[str, object]]:
         fresh = list(events(directory, len(seen)))
         yield from fresh
         seen += fresh
-        if not fresh and (not seen or standing_of(directory, seen) != "running"):
+        if not fresh and (not seen or standing_of(directory, seen) not in GOING_ON):
             return
         if seen and seen[-1]["event_type"] == "RUN_SEALED":
             return

@@ -26,9 +26,11 @@ class EventType(StrEnum):
     HANDOFF_RECORDED = "HANDOFF_RECORDED"
     WORKTREE_CREATED = "WORKTREE_CREATED"
     WORKTREE_REMOVED = "WORKTREE_REMOVED"
+    LOCKS_AWAITED = "LOCKS_AWAITED"
     LOCKS_ACQUIRED = "LOCKS_ACQUIRED"
     LOCKS_RELEASED = "LOCKS_RELEASED"
     LOCK_RECLAIMED = "LOCK_RECLAIMED"
+    BASELINE_MOVED = "BASELINE_MOVED"
     TASK_STARTED = "TASK_STARTED"
     TASK_RESULT_RECORDED = "TASK_RESULT_RECORDED"
     RUNNER_FAILED = "RUNNER_FAILED"
@@ -91,9 +93,11 @@ REQUIRED_KEYS: Final[Mapping[EventType, tuple[str, ...]]] = {
     EventType.HANDOFF_RECORDED: ("from", "to", "instruction_sha256"),
     EventType.WORKTREE_CREATED: ("path", "commit"),
     EventType.WORKTREE_REMOVED: ("path",),
+    EventType.LOCKS_AWAITED: ("paths", "holders", "since"),
     EventType.LOCKS_ACQUIRED: ("paths",),
     EventType.LOCKS_RELEASED: ("paths",),
     EventType.LOCK_RECLAIMED: ("path", "owner"),
+    EventType.BASELINE_MOVED: ("from", "baseline_commit", "policy_sha256"),
     EventType.TASK_STARTED: ("runner", "snapshot", "tree"),
     EventType.TASK_RESULT_RECORDED: (
         "status",

@@ -30,7 +30,7 @@ class Claim:
 
 
 def judge(claims: Sequence[Claim], *, held: Mapping[str, str]) -> GateResult:
-    """Judge tasks that would run at once; ``held`` maps paths that are locked to who holds them."""
+    """Judge tasks that would run at once; ``held`` maps paths to who holds or waits for them."""
     found = [*_undeclared(claims), *_siblings(claims), *_held(claims, held)]
     paths = sorted({path for claim in claims for path in claim.allowed_paths})
     return GateResult("lock_gate", tuple(found), {"paths": [*paths], "tasks": len(claims)})
@@ -70,5 +70,5 @@ def _held(claims: Sequence[Claim], held: Mapping[str, str]) -> Iterator[Violatio
         for path in claim.allowed_paths:
             for place, holder in held.items():
                 if overlap(path, place):
-                    message = f"{shown(path)} overlaps {shown(place)}, which {holder} holds"
+                    message = f"{shown(path)} overlaps {shown(place)}, which {holder}"
                     yield Violation("lock.held", message, path)

@@ -22,6 +22,8 @@ class Wanted:
     merge: bool = False
     diagnostic: bool = False
     no_baseline: bool = False
+    wait: bool = True
+    """Whether it waits for the paths that other runs hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class RunEndpoints:
             merge=body.get("merge") is True,
             diagnostic=body.get("diagnostic") is True,
             no_baseline=body.get("no_baseline") is True,
+            wait=body.get("wait") is not False,
         )
         return _begun(await asyncio.to_thread(runs.start, wanted))
 

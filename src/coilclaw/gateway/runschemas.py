@@ -42,6 +42,7 @@ RUN_REQUEST: Final[Schema] = {
             "merge": FLAG,
             "diagnostic": FLAG,
             "no_baseline": FLAG,
+            "wait": {**FLAG, "default": True},
         }
     ),
     "oneOf": [{"required": ["contract"]}, {"required": ["request"]}],
@@ -65,7 +66,16 @@ DIFF_QUERY: Final = closed(
 _LISTED: Final[Schema] = {
     "run_id": RUN_ID,
     "status": {
-        "enum": ["passed", "failed", "paused", "running", "interrupted", "sealing", "empty"]
+        "enum": [
+            "passed",
+            "failed",
+            "paused",
+            "running",
+            "waiting",
+            "interrupted",
+            "sealing",
+            "empty",
+        ]
     },
     "state": TEXT,
     "created_at": TEXT,

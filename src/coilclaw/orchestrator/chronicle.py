@@ -82,9 +82,14 @@ class Chronicle:
 
     @property
     def baseline(self) -> str:
-        """The commit that the run began at."""
-        created = self.of(EventType.RUN_CREATED)
-        return created[0].text("baseline_commit") if created else ""
+        """The commit that the run began at; it may move until the first task is started."""
+        found = ""
+        for event in self._events:
+            if event.kind == EventType.TASK_STARTED:
+                break
+            if event.kind in {EventType.RUN_CREATED, EventType.BASELINE_MOVED}:
+                found = event.text("baseline_commit")
+        return found
 
     @property
     def commits(self) -> frozenset[str]:

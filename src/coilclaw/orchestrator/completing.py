@@ -68,7 +68,7 @@ class _Facts:
 
     def _look(self, kind: str, payload: Mapping[str, Json]) -> None:
         commit = payload.get("baseline_commit")
-        if kind == "RUN_CREATED" and isinstance(commit, str) and commit:
+        if kind in {"RUN_CREATED", "BASELINE_MOVED"} and isinstance(commit, str) and commit:
             self.baseline = commit
         gate, passed, violations = (payload.get(k) for k in ("gate", "passed", "violations"))
         if isinstance(gate, str) and isinstance(passed, bool):

@@ -64,8 +64,7 @@ class Engine:
     def __init__(self, run: Run, equipment: Equipment, request: Request) -> None:
         self._run = run
         self._equipment = equipment
-        baseline = str(run.option("baseline_commit"))
-        self._inspection = Inspection(equipment, baseline, lambda: self._planning.policies)
+        self._inspected: Inspection | None = None
         self._planning = Planning(run, equipment, request, self._asking)
         self._blamed: tuple[str, ...] = ()
         self._reason = ""
@@ -112,6 +111,14 @@ class Engine:
         failures = (reason,) if reason else ()
         status = self._planning.status or self._status
         self._run.move(trigger, failures=failures, blamed=self._blamed, outcome=status)
+
+    @property
+    def _inspection(self) -> Inspection:
+        """What looks at trees; the baseline of a run that waits may move before its work begins."""
+        baseline = str(self._run.option("baseline_commit"))
+        if self._inspected is None or self._inspected.baseline != baseline:
+            self._inspected = Inspection(self._equipment, baseline, lambda: self._planning.policies)
+        return self._inspected
 
     def _asking(self) -> Asking:
         equipment = self._equipment

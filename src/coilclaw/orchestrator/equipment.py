@@ -71,6 +71,8 @@ class Equipment:
     max_workers: int = 8
     wait_s: float = 0.0
     """How long an approval is waited for before the run pauses."""
+    lock_wait_s: float = 0.0
+    """How long paths that other runs hold are waited for before the run fails."""
     live_wait_s: float = 300.0
     """How long an agent waits for one."""
     approval_expires_s: float = 24 * 3600.0

@@ -36,6 +36,8 @@ def finish(run: Run, equipment: Equipment, reason: str) -> RunManifest:
     """Say how the run ended, let everything go that it held, and seal it. It can be repeated."""
     passed = run.progress.state is State.DONE
     if not run.progress.finished:
+        # A kill may have come between the event that moved the baseline and the file.
+        run.bundle.write_text(layout.GIT_BASELINE, f"{run.option('baseline_commit')}\n")
         _result(run, reason, passed=passed)
         run.emit(
             EventType.RUN_FINISHED,
@@ -67,6 +69,7 @@ def _let_go(run: Run, equipment: Equipment) -> None:
     elif not run.progress.sealed:
         # A run that was killed after its end does not lock again, only to let go.
         paths = tuple(lock.path for lock in equipment.locks.reclaim(run.id, owned=True))
+    equipment.locks.leave(run.id)
     if paths:
         run.emit(EventType.LOCKS_RELEASED, {"paths": list(paths)})
     for place in (run.places.homes / run.id, run.places.active(run.id).parent):

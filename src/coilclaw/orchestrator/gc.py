@@ -138,6 +138,7 @@ class _Collection:
             if name.endswith(_SUFFIX)
         )
         names.update(lock.run_id for lock in self.equipment.locks.held())
+        names.update(ticket.run_id for ticket in self.equipment.locks.queued())
         git = self.equipment.repository.git
         listing = git.run("for-each-ref", "--format=%(refname)", merging.REFS + "/")
         for ref in listing.decode("utf-8", "replace").splitlines():
@@ -186,6 +187,10 @@ class _Collection:
         held = [lock for lock in locks.held(run_id) if not lock.owner.runs()]
         for lock in held if dry else locks.reclaim(run_id) if held else ():
             yield Removed("lock", run_id, lock.path)
+        if run_id in {ticket.run_id for ticket in locks.queued()}:
+            yield Removed("lock", run_id, "its place in the queue")
+            if not dry:
+                locks.leave(run_id)
 
     def _owner(self, run_id: str) -> Path:
         return self.equipment.places.runtime / OWNERS / f"{run_id}{_SUFFIX}"

@@ -66,7 +66,9 @@ EMPTY_WHERE_MISSING: Final = (
 )
 """Files that every sealed bundle has; where nothing was recorded they are empty."""
 
-_LATEST: Final = frozenset({MANIFEST, META, PATCH, NAMES, WORKTREE_REF, GIT_PATCH, GIT_NAMES})
+_LATEST: Final = frozenset(
+    {MANIFEST, META, PATCH, NAMES, WORKTREE_REF, GIT_BASELINE, GIT_PATCH, GIT_NAMES}
+)
 _LATEST_FOLDERS: Final = ("reports", "tests")
 _APPENDED: Final = re.compile(r"codex/[^/]+/(?:events\.jsonl|transcript\.md)")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")

@@ -14,7 +14,7 @@ from coilclaw.domain.canonical import digest
 from coilclaw.errors import UsageError
 from coilclaw.gates import outputschema
 from coilclaw.gates import schema as schema_gate
-from coilclaw.orchestrator import planner, techlead
+from coilclaw.orchestrator import layout, planner, techlead
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.orchestrator.exchanges import plane_of
 from coilclaw.orchestrator.places import segment
@@ -114,7 +114,49 @@ class Planning:
                     return failed
         if not preflight.lock(tasks):
             return self._refused("the paths are not free", None)
-        return Trigger.SPLIT_ACCEPTED
+        self._catch_up()
+        return self._judge_again(preflight, contract, tasks) or Trigger.SPLIT_ACCEPTED
+
+    def _catch_up(self) -> None:
+        """Begin at what the runs left that this one waited for, unless the contract says where."""
+        run, repository = self._run, self._equipment.repository
+        branch, old = str(run.option("branch") or ""), str(run.option("baseline_commit"))
+        if not run.progress.queued or not branch or not self._follows(branch):
+            return
+        tip = repository.branch(branch)
+        if tip is None or tip == old or not repository.is_ancestor(old, tip):
+            return
+        run.emit(
+            EventType.BASELINE_MOVED,
+            {
+                "from": old,
+                "baseline_commit": tip,
+                "policy_sha256": self._equipment.policies(tip).sha256,
+            },
+        )
+        run.bundle.write_text(layout.GIT_BASELINE, f"{tip}\n")
+        for name in ("policies", "baseline"):
+            self.__dict__.pop(name, None)
+
+    def _follows(self, branch: str) -> bool:
+        """Whether the run was to begin at whatever the branch stands at."""
+        if self._request.contract is None:
+            return True
+        named = self._run.root_contract.rollback.baseline_ref
+        return named in {"HEAD", branch, f"refs/heads/{branch}"}
+
+    def _judge_again(
+        self, preflight: Preflight, contract: TaskContract, tasks: Sequence[TaskContract]
+    ) -> Trigger | None:
+        """Judge everything once more where the baseline is no longer what was judged."""
+        if not self._run.progress.moved:
+            return None
+        for each in dict.fromkeys((contract.task_id, *(task.task_id for task in tasks))):
+            judged = preflight.judge(self._run.contract(each), self.policies, self.baseline)
+            failed = self._settled(judged)
+            if failed is not None:
+                return failed
+        return None
 
     def relock(self) -> None:
         """After a kill: take the locks over that the run had."""

@@ -8,6 +8,7 @@ from coilclaw.contracts.eventtypes import EventType
 from coilclaw.gates import locks as lock_gate
 from coilclaw.gates import schema as schema_gate
 from coilclaw.orchestrator.contract_gates import ContractGates, runner_kinds
+from coilclaw.orchestrator.lock_wait import take_locks
 from coilclaw.orchestrator.locks import Taken
 
 if TYPE_CHECKING:
@@ -63,21 +64,20 @@ class Preflight:
         )
 
     def lock(self, tasks: Sequence[TaskContract], *, again: bool = False) -> bool:
-        """Lock everything that the tasks may write, or nothing."""
-        locks, run = self._equipment.locks, self._run
+        """Lock everything that the tasks may write, or nothing; perhaps only after a wait."""
+        run = self._run
         claims = [
             lock_gate.Claim(task.task_id, task.allowed_paths, task.locks or ()) for task in tasks
         ]
-        for old in locks.reclaim(run.id, owned=True):
-            run.emit(EventType.LOCK_RECLAIMED, {"path": old.path, "owner": str(old.owner)})
         wanted = tuple(dict.fromkeys(path for task in tasks for path in task.allowed_paths))
         siblings = lock_gate.judge(claims, held={})
         taken = None
         if siblings.passed:
-            answer = locks.acquire(run.id, run.root_contract.task_id, wanted)
+            answer = take_locks(run, self._equipment, wanted)
             if isinstance(answer, Taken):
                 taken = {
-                    one.lock.path: f"task {one.lock.task_id} of run {one.lock.run_id}"
+                    one.lock.path: f"task {one.lock.task_id} of run {one.lock.run_id} "
+                    f"{'waits for' if one.queued else 'holds'}"
                     for one in answer.conflicts
                 }
             else:

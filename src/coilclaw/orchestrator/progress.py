@@ -56,7 +56,7 @@ class Progress:
 
     state: State = START
     created: Mapping[str, object] = field(default_factory=dict)
-    """The payload of ``RUN_CREATED``."""
+    """The payload of ``RUN_CREATED``; the baseline is where the run begins by now."""
     tasks: Mapping[str, TaskProgress] = field(default_factory=dict)
     attempt: int = 0
     """How many times the fix loop was entered with new contracts."""
@@ -74,6 +74,10 @@ class Progress:
     """Digest of what was asked → what was answered."""
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     """Approvals that were asked for and not settled, by their ids."""
+    queued: bool = False
+    """Whether it had to wait for its paths."""
+    moved: bool = False
+    """Whether it begins at a later commit than the one that it was created at."""
     locked: bool = False
     merging: Mapping[str, object] = field(default_factory=dict)
     merge: Merge = "none"
@@ -126,6 +130,8 @@ def after(progress: Progress, event: Mapping[str, object]) -> Progress:
         return _task_event(progress, kind, task_id, payload)
     if kind in _APPROVAL_EVENTS:
         return _approval_event(progress, kind, task_id, payload)
+    if kind in _LOCK_EVENTS:
+        return _lock_event(progress, kind, payload)
     return _run_event(progress, kind, payload)
 
 
@@ -145,6 +151,18 @@ _APPROVAL_EVENTS = frozenset(
         EventType.HUMAN_APPROVAL_TIMEOUT,
     }
 )
+_LOCK_EVENTS = frozenset(
+    {EventType.LOCKS_AWAITED, EventType.LOCKS_ACQUIRED, EventType.BASELINE_MOVED}
+)
+
+
+def _lock_event(progress: Progress, kind: EventType, payload: dict[str, object]) -> Progress:
+    if kind is EventType.LOCKS_AWAITED:
+        return replace(progress, queued=True)
+    if kind is EventType.LOCKS_ACQUIRED:
+        return replace(progress, locked=True)
+    now = {name: payload[name] for name in ("baseline_commit", "policy_sha256")}
+    return replace(progress, created={**progress.created, **now}, moved=True)
 
 
 def _run_event(progress: Progress, kind: EventType, payload: dict[str, object]) -> Progress:
@@ -153,8 +171,6 @@ def _run_event(progress: Progress, kind: EventType, payload: dict[str, object]) 
             return replace(progress, created=payload)
         case EventType.STATE_TRANSITION:
             return _moved(progress, State(str(payload["to"])), payload)
-        case EventType.LOCKS_ACQUIRED:
-            return replace(progress, locked=True)
         case EventType.BASELINE_RESULT:
             return replace(progress, baseline=payload)
         case EventType.CANDIDATE_PREPARED:

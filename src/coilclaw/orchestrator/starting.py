@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,13 +15,14 @@ from coilclaw.contracts.eventtypes import EventType
 from coilclaw.contracts.reading import parse
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.freeform import hashed
-from coilclaw.errors import LockTimeout, UsageError
+from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.bundle import Bundle, sealed_manifest
 from coilclaw.orchestrator.eventlog import EventLog
 from coilclaw.orchestrator.places import checked
 from coilclaw.orchestrator.planning import Request
 from coilclaw.orchestrator.run import Run
+from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.identity import stamp, this_process
 from coilclaw.storage.lock import FileLock
 
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.equipment import Equipment
 
 MAX_CONTRACT_BYTES: Final = 2**20
+MAX_RUN_S: Final = 30 * 24 * 3600.0
+STOP_LOOK_S: Final = 0.5
+STOP_TIMEOUT_S: Final = 120.0
 WATCH_NOTHING: Final = lambda _: None  # noqa: E731 - a value, not a definition
 
 
@@ -156,9 +161,13 @@ def owned(equipment: Equipment, run_id: str) -> Iterator[None]:
         raise UsageError(
             f"another process works on run {run_id}", rule="run.busy", hint="let it, or stop it"
         ) from None
+    stop = stop_switch(equipment.places.runtime, run_id)
+    stop.clear()
     try:
-        yield
+        with stop.watched(equipment.cancel, MAX_RUN_S):
+            yield
     finally:
+        stop.clear()
         if sealed_manifest(equipment.places.bundle(run_id)) is not None:
             place.unlink(missing_ok=True)
         lock.release()
@@ -175,6 +184,30 @@ def worked_on(runtime: Path, run_id: str) -> bool:
             return False
     except LockTimeout:
         return True
+
+
+def stop_switch(runtime: Path, run_id: str) -> Estop:
+    """The file that asks the process that works on a run to stop it."""
+    place = _owner(runtime, run_id).with_suffix(".stop")
+    return Estop(place, "'coilclaw runs stop' asked for it", STOP_LOOK_S)
+
+
+def request_stop(runtime: Path, run_id: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Have a run stopped, whoever works on it, and return once that has happened."""
+    if not worked_on(runtime, run_id):
+        raise UsageError(f"nobody works on run {run_id}", rule="run.idle")
+    stop_switch(runtime, run_id).trigger(f"run {run_id}")
+    until = time.monotonic() + timeout_s
+    while worked_on(runtime, run_id):
+        if time.monotonic() > until:
+            raise EnvironmentFault(
+                f"run {run_id} has been asked to stop, and did not within {timeout_s:g} s",
+                rule="run.stopping",
+                hint=f"look at it again with 'coilclaw runs show {run_id}'",
+            )
+        time.sleep(STOP_LOOK_S)
+    # The run may have ended by itself before it saw the request.
+    stop_switch(runtime, run_id).clear()
 
 
 def _owner(runtime: Path, run_id: str) -> Path:

@@ -33,6 +33,9 @@ class Estop:
     """The switch; whatever stands at its path, even what cannot be read, means stop."""
 
     path: Path
+    reason: str = REASON
+    """What whoever is stopped is told."""
+    look_every_s: float = LOOK_EVERY_S
 
     @classmethod
     def of(cls, home: Path) -> Estop:
@@ -87,9 +90,9 @@ class Estop:
         deadline = time.monotonic() + timeout_s
 
         def look() -> None:
-            while not done.wait(LOOK_EVERY_S):
+            while not done.wait(self.look_every_s):
                 if self.set:
-                    cancel.cancel(REASON)
+                    cancel.cancel(self.reason)
                     return
                 if time.monotonic() > deadline:
                     cancel.cancel(f"the tool took longer than {timeout_s:g} s")

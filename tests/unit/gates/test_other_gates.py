@@ -43,7 +43,7 @@ def claims(*paths: str, lock: tuple[str, ...] = ()) -> list[locks.Claim]:
 )
 def test_siblings_may_not_overlap(one: str, other: str) -> None:
     assert rules(locks.judge(claims(one, other), held={})) == ["lock.siblings"]
-    assert rules(locks.judge(claims(one), held={other: "run-2"})) == ["lock.held"]
+    assert rules(locks.judge(claims(one), held={other: "run-2 holds"})) == ["lock.held"]
 
 
 def test_siblings_beside_each_other_are_fine() -> None:

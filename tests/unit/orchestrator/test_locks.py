@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from coilclaw.errors import EnvironmentFault, PathRefused, UsageError
-from coilclaw.orchestrator.locks import Conflict, Held, Lock, Locks, Taken, overlap
+from coilclaw.orchestrator.lock_paths import overlap
+from coilclaw.orchestrator.locks import Conflict, Held, Lock, Locks, Taken
 from coilclaw.workspace.owner import Owner
 from tests.support.scale import scaled
 
