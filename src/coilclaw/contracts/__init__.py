@@ -7,6 +7,7 @@ PUBLIC_MODULES: Final = (
     "artifact",
     "binding",
     "chain",
+    "command_launcher",
     "drafting",
     "events",
     "eventtypes",

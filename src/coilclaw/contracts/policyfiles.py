@@ -14,9 +14,10 @@ from coilclaw.contracts.taskcontract import (
     TestPolicy,
 )
 
-CommandKind: TypeAlias = Literal["test", "check", "build", "script", "read"]
+CommandKind: TypeAlias = Literal["test", "check", "build", "script", "setup", "read"]
 """What a command is for; a pack says which kinds may be run. ``script``: whatever the project's
-own files say under a name, such as a target or a package script."""
+own files say under a name, such as a target or a package script. ``setup``: what prepares a
+worktree, and is never run for anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,8 @@ class CommandRule(Record):
     """An argv is allowed that starts with ``exec`` and one of the prefixes, token by token.
 
     A token of a prefix matches exactly; one that ends in a slash means any file below that
-    directory, and the empty prefix anything. A forbidden flag is forbidden in every spelling.
+    directory, as an ``exec`` does, and the empty prefix anything. A forbidden flag is forbidden in
+    every spelling.
     """
 
     SCHEMA: ClassVar[str] = "command_allowlist.v1#CommandRule"

@@ -114,7 +114,12 @@ class PolicySet:
 
     @property
     def commands(self) -> tuple[CommandRule, ...]:
-        """The rules of the allowlist that the pack leaves."""
+        """The rules of the allowlist that the pack leaves, without those for a set-up."""
+        return tuple(rule for rule in self.setup_commands if rule.kind != "setup")
+
+    @property
+    def setup_commands(self) -> tuple[CommandRule, ...]:
+        """The rules that a set-up is judged by: all that the pack leaves."""
         kinds = self.pack.command_kinds
         return tuple(rule for rule in self.allowlist.allow if rule.kind in kinds)
 

@@ -6,6 +6,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.contracts.command_launcher import read_launched
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,6 +24,12 @@ FLAGS: Final = frozenset(
 """With them, a test runner runs no test."""
 _PYTEST: Final = frozenset({"--ignore", "--ignore-glob", "--deselect", "--fixtures-per-test"})
 _NODE_PACKAGES: Final = frozenset({"--if-present", "--ignore-scripts"})
+_JAVASCRIPT: Final = frozenset({"--passWithNoTests", "--pass-with-no-tests", "-h", "-v"})
+_MAVEN: Final = frozenset(
+    {"-DskipTests", "-DskipITs", "-Dmaven.test.skip", "-Dmaven.test.failure.ignore", "-h", "-v"}
+    | {"-fn", "--fail-never"}
+)
+_GRADLE: Final = frozenset({"-x", "--exclude-task", "-m", "-h", "-v"})
 _BY_RUNNER: Final = {
     "pytest": _PYTEST,
     "py.test": _PYTEST,
@@ -30,6 +38,16 @@ _BY_RUNNER: Final = {
     "yarn": _NODE_PACKAGES,
     "cargo": frozenset({"--list"}),
     "ctest": frozenset({"-N", "-h", "-H", "--show-only"}),
+    "jest": _JAVASCRIPT,
+    "vitest": _JAVASCRIPT,
+    "hatch": _PYTEST | {"-s", "--show"},
+    "just": frozenset({"-n", "-l", "--list", "--show", "-s", "--evaluate", "--summary"}),
+    "bazel": frozenset({"--nobuild", "--check_up_to_date"}),
+    "dotnet": frozenset({"-t", "-h", "-?"}),
+    "mvn": _MAVEN,
+    "mvnw": _MAVEN,
+    "gradle": _GRADLE,
+    "gradlew": _GRADLE,
 }
 """With them it runs none, or leaves out those that it should run."""
 _GO: Final = frozenset({"list", "c", "n", "h"})
@@ -61,8 +79,13 @@ def is_trivial(command: str) -> bool:
         words = shlex.split(command)
     except ValueError:
         return True
-    if not words:
-        return True
+    return not words or _tests_nothing(words)
+
+
+def _tests_nothing(words: Sequence[str]) -> bool:
+    launched = read_launched(words)
+    if launched is not None:
+        return not launched.argv or _tests_nothing(launched.argv)
     program = words[0].rpartition("/")[2]
     if program in PROGRAMS or (program == "git" and not _looks(words[1:])):
         return True
@@ -75,7 +98,13 @@ def is_trivial(command: str) -> bool:
 
 
 def runner(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the program that a command runs and its arguments: for Python, the module it names."""
+    """Return the program that a command runs and its arguments.
+
+    For Python it is the module that it names, for a launcher the program behind it.
+    """
+    launched = read_launched(words)
+    if launched is not None and launched.argv:
+        return runner(launched.argv)
     name, rest = words[0].rpartition("/")[2], tuple(words[1:])
     if not _PYTHON.fullmatch(name):
         return name, rest
@@ -123,8 +152,12 @@ def _has_letter(bundle: str, wanted: str, values: str) -> bool:
     return False
 
 
-def _looks(words: list[str]) -> bool:
+def _looks(words: Sequence[str]) -> bool:
     """Whether git is asked something that a change can answer differently."""
-    if words[:1] == ["grep"]:
+    if words[:1] and words[0] == "grep":
         return True
-    return words[:1] == ["diff"] and bool({"--check", "--exit-code", "--quiet"} & set(words))
+    return (
+        bool(words[:1])
+        and words[0] == "diff"
+        and bool({"--check", "--exit-code", "--quiet"} & set(words))
+    )

@@ -4,13 +4,14 @@ Words are compared with words, never with parts of them. An allowlist has to nam
 what is known about programs (``commandtable``) holds whatever the allowlist says.
 
 ``tool.allowlist`` there is none · ``tool.not_allowed`` no rule names the command ·
-``tool.flag`` an option that a rule forbids · ``tool.argument_file`` a word that stands for the
-words of a file · ``tool.wrapper`` a program that runs another ·
-``tool.interactive`` · ``tool.inline_code`` an interpreter that is given code ·
-``tool.script`` a script that is no file of the tree · ``tool.shadowed`` a file of the tree in the
-place of a tool · ``tool.program_path`` a program given by a path that is no file of the tree ·
-``tool.path`` a word that leads out of the tree · ``tool.network`` · ``tool.forbidden_action`` ·
-``tool.forbidden_action_unreadable`` · ``tool.timeout``; and those of ``commandline``.
+``tool.flag`` an option that a rule forbids, or that is not known where all have to be ·
+``tool.argument_file`` a word that stands for the words of a file · ``tool.wrapper`` a program that
+runs another, or a launcher that is given none · ``tool.interactive`` ·
+``tool.inline_code`` an interpreter that is given code · ``tool.script`` a script that is no file of
+the tree · ``tool.shadowed`` a file of the tree in the place of a tool · ``tool.program_path`` a
+program given by a path that is no file of the tree · ``tool.path`` a word that leads out of the
+tree · ``tool.network`` · ``tool.forbidden_action`` · ``tool.forbidden_action_unreadable`` ·
+``tool.timeout``; and those of ``commandline``.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.contracts.command_launcher import read_launched
+from coilclaw.contracts.trivial import runner
 from coilclaw.domain.treepath import shown
+from coilclaw.gates.command_options import is_label, is_offline, refused_words
 from coilclaw.gates.commandline import parse
-from coilclaw.gates.commandrule import in_tree, matches, plain, used_flags
+from coilclaw.gates.commandrule import fitting_rules, in_tree, plain, used_flags
 from coilclaw.gates.commandtable import (
     FORBIDDEN_FLAGS,
     INTERACTIVE,
     NETWORK_COMMANDS,
+    NETWORK_LAUNCHERS,
     NETWORK_PROGRAMS,
     PLAIN_AT_SIGN,
     TOOL_MODULES,
@@ -69,13 +74,7 @@ def judge(argv: tuple[str, ...], *, terms: Terms, timeout_sec: float | None) -> 
     if not argv or not argv[0]:
         found = [Violation("tool.empty", "there is no command")]
     else:
-        found = [
-            *_of_allowlist(argv, terms),
-            *_of_program(argv, terms),
-            *_of_words(argv),
-            *_of_actions(argv, terms),
-            *_of_timeout(timeout_sec),
-        ]
+        found = [*_of_command(argv, terms), *_of_words(argv), *_of_timeout(timeout_sec)]
     return _result(argv, tuple(found))
 
 
@@ -91,15 +90,40 @@ def _result(argv: tuple[str, ...], violations: tuple[Violation, ...]) -> GateRes
     return GateResult("tool_gate", violations, {"argv": [*argv]})
 
 
-def _of_allowlist(argv: tuple[str, ...], terms: Terms) -> Iterator[Violation]:
+def _of_command(argv: tuple[str, ...], terms: Terms, *, named: bool = False) -> Iterator[Violation]:
+    """Judge a program with its arguments, and the one that it launches like any other.
+
+    ``named``: the rule for the launcher names the program as well.
+    """
+    yield from _of_allowlist(argv, terms, named=named)
+    yield from _of_program(argv, terms)
+    yield from _of_actions(argv, terms)
+    launched = read_launched(argv)
+    if launched is None:
+        return
+    if launched.refused:
+        message = f"{shown(launched.launcher)} is not run with {shown(launched.refused)}"
+        yield Violation("tool.flag", message)
+    elif not launched.argv:
+        yield Violation("tool.wrapper", f"{shown(launched.launcher)} is given no program")
+    else:
+        fitting = fitting_rules(terms.rules, argv)
+        reach = max((len(form) for rule in fitting for form in _forms(rule, argv)), default=0)
+        yield from _of_command(launched.argv, terms, named=reach >= launched.at)
+
+
+def _of_allowlist(argv: tuple[str, ...], terms: Terms, *, named: bool) -> Iterator[Violation]:
     if not terms.rules:
         yield Violation("tool.allowlist", "there is no command allowlist")
-    fitting = [rule for rule in terms.rules if matches(rule, argv)]
-    if not fitting:
+    fitting = fitting_rules(terms.rules, argv)
+    if not fitting and not named:
         yield Violation("tool.not_allowed", f"no rule of the allowlist names {_shown(argv)}")
     flags = {flag for rule in fitting for flag in rule.forbidden_flags}
     for word in used_flags(argv, flags | set(_known_flags(argv))):
         yield Violation("tool.flag", f"the option {shown(word)} is forbidden for {shown(argv[0])}")
+    if read_launched(argv) is None:
+        for word in refused_words(argv):
+            yield Violation("tool.flag", f"{shown(word)} is not known for {shown(argv[0])}")
     if argv[0].rpartition("/")[2] not in PLAIN_AT_SIGN:
         yield from _of_argument_files(argv, fitting)
 
@@ -208,12 +232,7 @@ def _is_of_tree(word: str, terms: Terms) -> bool:
 
 
 def _of_network(name: str, argv: tuple[str, ...]) -> Iterator[Violation]:
-    commands = NETWORK_COMMANDS.get(name)
-    # Options before the subcommand may have values that look like one.
-    words = argv[1:] if argv[1:2] and argv[1].startswith("-") else argv[1:2]
-    if name in NETWORK_PROGRAMS or (
-        commands is not None and (not commands or commands.intersection(words))
-    ):
+    if name in NETWORK_PROGRAMS or _fetches(argv):
         yield Violation("tool.network", f"{_shown(argv)} needs the network")
     for word in argv[1:]:
         for found in _ADDRESS.finditer(word):
@@ -222,9 +241,23 @@ def _of_network(name: str, argv: tuple[str, ...]) -> Iterator[Violation]:
                 break
 
 
+def _fetches(argv: tuple[str, ...]) -> bool:
+    """Whether a command is known to fetch or send, unless it launches what is judged by itself."""
+    launched = read_launched(argv)
+    if launched is not None:
+        return bool(launched.refused) and launched.launcher in NETWORK_LAUNCHERS
+    name, rest = runner(argv)
+    commands = NETWORK_COMMANDS.get(name)
+    if commands is None or is_offline(argv):
+        return False
+    # Options before the subcommand may have values that look like one.
+    words = rest if rest[:1] and rest[0].startswith("-") else (*rest[:1], " ".join(rest[:2]))
+    return not commands or not commands.isdisjoint(words)
+
+
 def _of_words(argv: tuple[str, ...]) -> Iterator[Violation]:
     for word in argv[1:]:
-        if any(_leads_out(piece) for piece in _paths_in(word)):
+        if not is_label(argv, word) and any(_leads_out(piece) for piece in _paths_in(word)):
             yield Violation("tool.path", f"{shown(word)} leads out of the tree")
         if "\0" in word or "\n" in word or "\r" in word:
             yield Violation("tool.character", f"{shown(word)} holds a control character")

@@ -21,11 +21,26 @@ _WORD_OPTIONS: Final = frozenset(
 )
 
 
-def matches(rule: CommandRule, argv: tuple[str, ...]) -> bool:
-    """Whether the argv is the rule's program, followed by one of its prefixes."""
-    return plain(argv[0]) == plain(rule.exec) and any(
-        len(argv) > len(prefix) and all(map(_fits, prefix, argv[1:])) for prefix in rule.prefixes
-    )
+def fitting_rules(rules: Iterable[CommandRule], argv: tuple[str, ...]) -> list[CommandRule]:
+    """Return the rules with the program of an argv and one of the prefixes that follow it.
+
+    A rule for every program below a directory holds only for those without a rule of their own.
+    """
+    every = tuple(rules)
+    own = [rule for rule in every if plain(rule.exec) == plain(argv[0])]
+    below = [rule for rule in every if rule.exec.endswith("/") and _is_below(rule.exec, argv[0])]
+    return [
+        rule
+        for rule in own or below
+        if any(
+            len(argv) > len(prefix) and all(map(_fits, prefix, argv[1:]))
+            for prefix in rule.prefixes
+        )
+    ]
+
+
+def _is_below(directory: str, program: str) -> bool:
+    return "/" in program and _fits(directory, program)
 
 
 def _fits(form: str, word: str) -> bool:

@@ -38,18 +38,27 @@ NETWORK_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
     "yarn": _set("add dlx install publish up upgrade create"),
     "bun": _set("a add create i install publish update x"),
     "npx": frozenset(),
+    "bunx": frozenset(),
+    "uvx": frozenset(),
     "pip": _set("download install wheel index"),
     "pip3": _set("download install wheel index"),
     "uv": _set("add pip sync tool lock publish"),
     "poetry": _set("add install lock publish update"),
     "cargo": _set("add fetch install login owner publish search update"),
-    "go": _set("get install"),
+    "pdm": _set("add install lock publish sync update"),
+    "pipenv": _set("install lock sync update upgrade"),
+    "mvn": _set("dependency:go-offline dependency:resolve"),
+    "mvnw": _set("dependency:go-offline dependency:resolve"),
+    "go": frozenset({"get", "install", "mod download"}),
     "gem": _set("fetch install push update"),
     "bundle": _set("install update"),
     "composer": _set("install require update"),
     "dotnet": _set("add nuget restore tool"),
 }
-"""Subcommands that fetch or send; an empty set means all of them."""
+"""Subcommands, of one or two words, that fetch or send; an empty set means all of them."""
+
+NETWORK_LAUNCHERS: Final = frozenset({"npx", "pnpm exec"})
+"""Launchers that fetch what they are told to, if their own options say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,8 @@ _NODE_PACKAGES: Final = (
 FORBIDDEN_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "pytest": _PYTEST,
     "py.test": _PYTEST,
+    # What it does not know itself, it hands on to pytest.
+    "hatch": _PYTEST,
     "git": (
         *("-c", "-C", "--exec-path", "--git-dir", "--work-tree", "--config-env", "--ext-diff"),
         *("--textconv", "--output", "-O", "--open-files-in-pager", "--upload-pack"),

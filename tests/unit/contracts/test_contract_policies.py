@@ -261,7 +261,8 @@ echo ok
 true
 :
 cat .env
-./tests/run.py
+./tests/gone.py
+../run.sh
 /usr/bin/pytest
 """.strip().splitlines()
 TESTS = """
@@ -297,6 +298,12 @@ git status --porcelain
 git log -p -1
 git grep -q Usage -- README.md
 ./scripts/test.sh
+uv run pytest
+poetry run pytest -q
+hatch test
+just test
+bazel test //...
+mvn -q test
 """.strip().splitlines()
 CHECKS = """
 ruff check .
@@ -321,6 +328,9 @@ tox
 nox
 bash scripts/x.sh
 python scripts/x.py
+./tests/run.py
+just anything
+tox -e py
 """.strip().splitlines()
 
 
