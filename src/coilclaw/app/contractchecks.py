@@ -184,4 +184,5 @@ class Checks:
             commit,
             repository.files(commit),
             lambda name: repository.read(commit, name, MAX_FILE_BYTES),
+            repository.links(commit),
         )

@@ -56,6 +56,7 @@ def problems(
         *binding.problems(contract),
         *_artifacts(contract, known_files),
         *_tests(contract, policies),
+        *_setup(contract, policies),
         *_limits(contract, policies),
         *_rollback(contract),
         *_outputs(contract),
@@ -155,6 +156,25 @@ def _tests(contract: TaskContract, policies: PolicySet) -> Iterator[Problem]:
     policy = contract.test_policy
     if policy is not None and policy not in policies.pack.test_policies:
         yield Problem("/test_policy", f"{policies.pack.pack} does not allow {policy}")
+
+
+def _setup(contract: TaskContract, policies: PolicySet) -> Iterator[Problem]:
+    """The set-up is run by the orchestrator, so that the pack bounds it, and no agent's default."""
+    names: set[str] = set()
+    most = policies.pack.ceilings.network
+    for index, command in enumerate(policies.setup_for(contract)):
+        where = f"/setup/{index}"
+        if not command.cmd.strip():
+            yield Problem(f"{where}/cmd", "is blank")
+        if command.name in names:
+            yield Problem(f"{where}/name", f"{shown(command.name)} is there twice")
+        names.add(command.name)
+        if (command.timeout_sec or 0) > policies.pack.limits.max_timeout_sec:
+            yield Problem(f"{where}/timeout_sec", _too_long(policies))
+        if command.may_use_network and permissions.exceeds("network", "allow", most):
+            yield Problem(
+                f"{where}/network", f"asks for allow, and the pack {policies.pack.pack} has {most}"
+            )
 
 
 def _limits(contract: TaskContract, policies: PolicySet) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts import paths
@@ -36,13 +36,21 @@ class Baseline:
     files: frozenset[str]
     directories: frozenset[str]
     read: Callable[[str], bytes | None]
+    links: frozenset[str] = frozenset()
+    """Those of the files that are none: links and submodules."""
 
     @classmethod
-    def of(cls, commit: str, files: Iterable[str], read: Callable[[str], bytes | None]) -> Baseline:
+    def of(
+        cls,
+        commit: str,
+        files: Iterable[str],
+        read: Callable[[str], bytes | None],
+        links: Iterable[str] = (),
+    ) -> Baseline:
         """Make it from the names of files: directories are what is above them."""
         names = frozenset(files)
         above = frozenset(above for name in names for above in _above(name))
-        return cls(commit, names, above, read)
+        return cls(commit, names, above, read, frozenset(links))
 
     def broad(self) -> frozenset[str]:
         """Return the directories that are too much for one task, unless somebody says otherwise.
@@ -67,18 +75,10 @@ class Baseline:
     def judge_test(
         self, test: AcceptanceTest, contract: TaskContract, policies: PolicySet
     ) -> GateResult:
-        """Ask the command gate about a test of a contract.
-
-        A file that the work may still make counts as there; the gate asks again when it is run.
-        """
-        forbidden = (*policies.forbidden_actions, *contract.forbidden_actions)
-        terms = Terms(
-            rules=policies.commands,
-            forbidden_actions=tuple(dict.fromkeys(forbidden)),
-            is_file=lambda name: name in self.files or paths.within(name, contract.allowed_paths),
-            network=contract.tool_permissions.network == "allow",
-        )
+        """Ask the command gate about a test of a contract."""
+        network = contract.tool_permissions.network == "allow"
         limit = test.timeout_sec or contract.timeout_retry.timeout_sec
+        terms = replace(self._terms(contract, policies), network=network)
         return judge_text(test.cmd, terms=terms, timeout_sec=limit)
 
     def refusals(
@@ -86,6 +86,33 @@ class Baseline:
     ) -> tuple[str, ...]:
         """Say why the command gate would not run a test of a contract."""
         return tuple(map(str, self.judge_test(test, contract, policies).violations))
+
+    def judge_setup(self, contract: TaskContract, policies: PolicySet) -> tuple[GateResult, ...]:
+        """Let the command gate judge each command of a set-up, with the network it declares."""
+        terms = replace(self._terms(contract, policies), rules=policies.setup_commands)
+        return tuple(
+            judge_text(
+                command.cmd,
+                terms=replace(terms, network=command.may_use_network),
+                timeout_sec=command.timeout_sec or contract.timeout_retry.timeout_sec,
+            )
+            for command in policies.setup_for(contract)
+        )
+
+    def _terms(self, contract: TaskContract, policies: PolicySet) -> Terms:
+        """Return what commands are judged by, without the network.
+
+        A file that the work may still make counts as there; a link of the baseline does not.
+        """
+        forbidden = (*policies.forbidden_actions, *contract.forbidden_actions)
+        return Terms(
+            rules=policies.commands,
+            forbidden_actions=tuple(dict.fromkeys(forbidden)),
+            is_file=lambda name: (
+                name not in self.links
+                and (name in self.files or paths.within(name, contract.allowed_paths))
+            ),
+        )
 
 
 def _above(name: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from coilclaw.contracts.policyset import PolicySet
     from coilclaw.contracts.taskcontract import TaskContract
+    from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.baseline import Baseline
 
 _PLACES: Final = {
@@ -120,6 +121,11 @@ class ContractGates:
                 for index, test in enumerate(contract.acceptance_tests)
                 for refused in self.baseline.refusals(test, contract, self.policies)
             ),
+            *(
+                Problem(f"/setup/{index}/cmd", str(violation))
+                for index, result in enumerate(self.baseline.judge_setup(contract, self.policies))
+                for violation in result.violations
+            ),
         ]
         if not found:
             approved = [ask.kind for ask in self.list_asks(contract)]
@@ -131,14 +137,19 @@ class ContractGates:
         return tuple(dict.fromkeys(found))
 
     def _judge_tests(self, contract: TaskContract) -> GateResult:
-        """The command gate over every acceptance test, as one result."""
+        """The command gate over every command of the set-up and acceptance test, as one result."""
         results = [
-            self.baseline.judge_test(test, contract, self.policies)
-            for test in contract.acceptance_tests
+            *self.baseline.judge_setup(contract, self.policies),
+            *(
+                self.baseline.judge_test(test, contract, self.policies)
+                for test in contract.acceptance_tests
+            ),
         ]
         found = tuple(violation for result in results for violation in result.violations)
-        commands = [test.cmd for test in contract.acceptance_tests]
-        return GateResult("tool_gate", found, {"commands": list(commands)})
+        facts: dict[str, Json] = {"commands": [test.cmd for test in contract.acceptance_tests]}
+        if setup := self.policies.setup_for(contract):
+            facts["setup"] = [command.cmd for command in setup]
+        return GateResult("tool_gate", found, facts)
 
     def _check_baseline(self, contract: TaskContract) -> tuple[Problem, ...]:
         """The baseline that a contract names has to be there: another one is not what was meant."""

@@ -75,7 +75,7 @@ class Planning:
     def baseline(self) -> Baseline:
         """What is known of the repository at the commit that the run starts from."""
         repository, commit = self._equipment.repository, str(self._run.option("baseline_commit"))
-        return Baseline.of(commit, repository.files(commit), self._read)
+        return Baseline.of(commit, repository.files(commit), self._read, repository.links(commit))
 
     def contract(self) -> Trigger:
         """S0: make or take the contract, and judge it."""

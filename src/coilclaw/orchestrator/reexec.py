@@ -157,6 +157,7 @@ class _Execution:
             self.baseline,
             repository.files(self.baseline),
             lambda name: repository.read(self.baseline, name, MAX_FILE_BYTES),
+            repository.links(self.baseline),
         )
         root = self.run.root_contract
         policies = now.under(now.pack_for(root))
@@ -165,6 +166,12 @@ class _Execution:
             for contract in self._contracts()
             for test in contract.acceptance_tests
             for said in known.refusals(test, contract, policies)
+        ]
+        refused += [
+            str(violation)
+            for contract in self._contracts()
+            for result in known.judge_setup(contract, policies)
+            for violation in result.violations
         ]
         self._hard("gates.tool_gate", [], list(refused))
 

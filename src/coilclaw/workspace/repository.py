@@ -115,6 +115,11 @@ class Repository:
         rows = self._rows("-r", checked(commit))
         return tuple(os.fsdecode(name) for facts, name in rows if facts.startswith(b"160000 "))
 
+    def links(self, commit: str) -> tuple[str, ...]:
+        """Return where something stands in a commit that is no regular file: links, submodules."""
+        rows = self._rows("-r", checked(commit))
+        return tuple(os.fsdecode(name) for facts, name in rows if not facts.startswith(b"100"))
+
     def read(self, commit: str, path: str, limit: int) -> bytes | None:
         """Return the content of a file of a commit; ``None`` if nothing stands there."""
         found = [

@@ -459,3 +459,48 @@ def test_everything_is_found_in_one_pass() -> None:
 def test_problems_are_bounded() -> None:
     change = {"allowed_paths": [f"a{index}*" for index in range(1000)]}
     assert len(_problems(change)) == MAX_PROBLEMS
+
+
+def _setup(**changes: Any) -> dict[str, Any]:
+    return {"setup": [{"name": "install", "cmd": "npm ci", "network": "allow", **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"cmd": "  "}, "/setup/0/cmd"),
+        ({"timeout_sec": 14401}, "/setup/0/timeout_sec"),
+    ],
+)
+def test_a_setup_that_is_wrong(change: dict[str, Any], where: str) -> None:
+    assert _problems(_setup(timeout_sec=14400)) == ()
+    assert _where(_setup(**change)) == [where]
+
+
+def test_each_command_of_a_setup_has_a_name_of_its_own() -> None:
+    (one,) = _setup()["setup"]
+    assert _where({"setup": [one, one]}) == ["/setup/1/name"]
+    assert _problems({"setup": [one, {**one, "name": "more"}]}) == ()
+
+
+def test_the_pack_decides_about_the_network_of_a_setup() -> None:
+    strict = {"policy_pack": "high"}
+    assert _where({**strict, **_setup()}, pack="high") == ["/setup/0/network"]
+    assert _problems({**strict, **_setup(network="deny")}, pack="high") == ()
+    assert _problems(_setup(), pack="low") == ()
+    asking = json.loads(shipped_files()["packs/low.json"])
+    asking["ceilings"]["network"] = "on-request"
+    files = {**shipped_files(), "packs/low.json": json.dumps(asking).encode()}
+    assert _where(_setup(), policies=PolicySet.of(files)) == ["/setup/0/network"]
+
+
+def test_the_setup_of_the_policies_is_held_to_the_same() -> None:
+    allowlist = json.loads(shipped_files()["command_allowlist.json"])
+    files = {
+        **shipped_files(),
+        "command_allowlist.json": json.dumps({**allowlist, **_setup()}).encode(),
+    }
+    policies = PolicySet.of(files)
+    strict = {"policy_pack": "high"}
+    assert _where(strict, policies=policies, pack="high") == ["/setup/0/network"]
+    assert _problems({**strict, "setup": []}, policies=policies, pack="high") == ()
