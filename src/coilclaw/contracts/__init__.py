@@ -18,6 +18,7 @@ PUBLIC_MODULES: Final = (
     "permissions",
     "policyfiles",
     "policyset",
+    "project_profile",
     "reading",
     "record",
     "registry",

@@ -49,7 +49,7 @@ _PIP: Final = CommandOptions(
 _NPM: Final = CommandOptions(
     _set("""
         --ignore-scripts --no-audit --no-fund --prefer-offline --offline --include --omit
-        --legacy-peer-deps --no-save --silent --no-progress
+        --legacy-peer-deps --no-save --no-package-lock --silent --no-progress
         """)
 )
 _BAZEL: Final = CommandOptions(

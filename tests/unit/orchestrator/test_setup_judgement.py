@@ -9,13 +9,13 @@ from coilclaw.contracts.policyset import PolicySet
 from coilclaw.contracts.taskcontract import AcceptanceTest, SetupCommand, TaskContract
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.workspace.repository import Repository
-from tests.support.snapshot_trees import Link, Program, build, git
+from tests.support.snapshot_trees import Content, Link, Program, build, git
 
 POLICIES = PolicySet.shipped("low")
 
 
 def baseline_at(root: Path) -> Baseline:
-    entries = {
+    entries: dict[str, Content] = {
         "run.sh": Program(b"#!/bin/sh\n"),
         "shell": Link("/bin/sh"),
         "near": Link("run.sh"),
