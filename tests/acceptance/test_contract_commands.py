@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.taskcontract import TaskContract
+from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import CALC, FILES, World, opened
+from tests.support.snapshot_trees import Link, build, git
 
 SHIPPED = Path(__file__).parents[2] / "policies"
 ASKED = ("--spec", "Make add add.", "--path", "pkg/calc.py", "--test", CALC)
@@ -190,6 +191,98 @@ def test_init_writes_a_contract_that_is_valid_and_runs(coilclaw: Coilclaw, place
     assert coilclaw("contract", "validate", str(place)).code == 0
     runner = coilclaw.world.script([{"write": {"pkg/calc.py": "def add(a, b):\n    return a+b\n"}}])
     assert coilclaw("run", str(place), "--runner", runner).code == 0
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of Python and JavaScript, with lock files, continuous integration and tests."""
+    root = tmp_path / "project"
+    build(
+        root,
+        {
+            "pyproject.toml": b"[tool.pytest.ini_options]\n",
+            "uv.lock": b"",
+            "package.json": b'{"scripts": {"test": "jest"}}',
+            "package-lock.json": b"{}",
+            ".github/workflows/ci.yml": b"",
+            "src/app.py": b"",
+            "tests/test_app.py": b"",
+            "setup.cfg": Link("/etc/passwd"),
+        },
+    )
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    return root
+
+
+PROPOSED = ("--spec", "Fix it.", "--path", "src/app.py")
+
+
+def test_init_proposes_what_the_project_says(coilclaw: Coilclaw, project: Path) -> None:
+    done = coilclaw("contract", "init", "-", *PROPOSED, "--json", cwd=project)
+    assert done.code == 0, done.err
+    made = TaskContract.of(done.json["contract"])
+    assert [test.cmd for test in made.acceptance_tests] == ["uv run pytest", "npm test"]
+    assert made.setup == (
+        SetupCommand(name="install-python", cmd="uv sync --frozen", network="allow"),
+        SetupCommand(name="install-node", cmd="npm ci", network="allow"),
+    )
+    assert made.expected_baseline is None
+    assert {"edit ./uv.lock", "edit ./package-lock.json", "edit ./.github/workflows"} <= {
+        *made.forbidden_actions
+    }
+    assert "edit ./tests" not in made.forbidden_actions
+    assert any("uv.lock" in said for said in done.json["recognised"])
+    text = coilclaw("contract", "init", "-", *PROPOSED, cwd=project)
+    assert "recognised uv.lock: the environment is that of uv" in text.err
+    assert "set-up: npm ci (with the network)" in text.err
+
+
+def test_what_the_user_names_goes_before_what_is_proposed(
+    coilclaw: Coilclaw, project: Path
+) -> None:
+    def made(*more: str) -> TaskContract:
+        done = coilclaw("contract", "init", "-", *PROPOSED, *more, "--json", cwd=project)
+        assert done.code == 0, done.err
+        return TaskContract.of(done.json["contract"])
+
+    own = made("--test", "pytest -q tests/test_app.py", "--expect", "red", "--no-setup")
+    assert [test.cmd for test in own.acceptance_tests] == ["pytest -q tests/test_app.py"]
+    assert (own.setup, own.expected_baseline) == ((), "red")
+    # A command that names the tests could not be run if they were forbidden.
+    assert "edit ./tests" not in own.forbidden_actions
+    red = made("--expect", "red", "--setup", "make generate", "--path", "uv.lock")
+    assert red.setup == (SetupCommand(name="setup-1", cmd="make generate"),)
+    assert "edit ./tests" in red.forbidden_actions
+    assert "edit ./uv.lock" not in red.forbidden_actions
+    online = made("--setup", "uv sync", "--setup-network")
+    assert online.setup == (SetupCommand(name="setup-1", cmd="uv sync", network="allow"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--setup", "uv sync"), "tool.network"),
+        (("--setup", "sh -c ls", "--setup-network"), "tool.inline_code"),
+        (("--setup", "make x", "--no-setup"), "contract.setup"),
+        (("--setup-network",), "contract.setup"),
+        (("--setup", "uv sync", "--setup-network", "--pack", "high"), "/setup/0/network"),
+    ],
+)
+def test_a_setup_that_may_not_run_is_refused(
+    coilclaw: Coilclaw, project: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = coilclaw("contract", "init", "-", *PROPOSED, *arguments, cwd=project)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_what_the_pack_refuses_is_not_proposed(coilclaw: Coilclaw, project: Path) -> None:
+    done = coilclaw("contract", "init", "-", *PROPOSED, "--pack", "high", "--json", cwd=project)
+    assert done.code == 0, done.err
+    assert "setup" not in done.json["contract"]
+    assert any("denies the network" in said for said in done.json["recognised"])
 
 
 def test_init_never_overwrites_unless_it_is_told_to(coilclaw: Coilclaw, place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.app.contract_proposal import forbidden_edits, propose_contract
 from coilclaw.app.policy_source import UNCLAIMED
 from coilclaw.contracts import rolecontract, schemas
 from coilclaw.contracts.drafting import MAX_RETRIES, TIMEOUT_SEC, draft
@@ -19,9 +20,10 @@ from coilclaw.orchestrator.contract_gates import ContractGates, runner_kinds
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from coilclaw.app.contract_proposal import ContractProposal
     from coilclaw.app.runwiring import Orchestrator
     from coilclaw.contracts.roles import Role
-    from coilclaw.contracts.taskcontract import PackName
+    from coilclaw.contracts.taskcontract import ExpectedBaseline, PackName, SetupCommand
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.starting import Options
 
@@ -46,6 +48,10 @@ class Wanted:
     spec: str
     allowed_paths: tuple[str, ...]
     tests: tuple[str, ...]
+    """None: those that are proposed."""
+    setup: tuple[SetupCommand, ...] | None = None
+    """``None``: what is proposed; empty: nothing."""
+    expected_baseline: ExpectedBaseline | None = None
     role: Role = "WORKER"
     read_only: bool = False
     runner: str | None = None
@@ -136,9 +142,24 @@ class Checks:
             contract = rolecontract.with_role_contract(contract, registry)
         return rolecontract.summary(contract)
 
-    def drafted(self, wanted: Wanted) -> Checked:
+    def proposed(self, pack: PackName | None = None) -> ContractProposal:
+        """Say what the project looks like, and what a contract for it could name."""
+        commit = self.orchestrator.repository.resolve("HEAD") if self.orchestrator else ""
+        policies = self._policies(commit)
+        return propose_contract(self._baseline(commit), policies.under(pack, "WORKER"))
+
+    def drafted(self, wanted: Wanted, proposal: ContractProposal) -> Checked:
         """Make a complete contract, and say what is wrong with it."""
         commit = self.orchestrator.repository.resolve("HEAD") if self.orchestrator else ""
+        tests = wanted.tests or proposal.tests
+        setup = wanted.setup
+        if setup is None and proposal.setup:
+            setup = proposal.setup
+        guarded = proposal.forbidden_paths
+        if wanted.expected_baseline == "red":
+            # The tests that show the fault are there, and the work is not about them.
+            guarded = (*guarded, *proposal.test_paths)
+        commands = (*tests, *(command.cmd for command in setup or ()))
         options: dict[str, Json] = {
             name: value
             for name, value in (
@@ -151,7 +172,7 @@ class Checks:
         contract = draft(
             wanted.spec,
             wanted.allowed_paths,
-            wanted.tests,
+            tests,
             policies=self._policies(commit),
             task_id=wanted.task_id,
             role=wanted.role,
@@ -161,6 +182,9 @@ class Checks:
             runtime_options=RuntimeOptions.of(options) if options else None,
             timeout_sec=wanted.timeout_sec,
             max_retries=wanted.max_retries,
+            forbidden_actions=forbidden_edits(guarded, wanted.allowed_paths, commands),
+            setup=setup,
+            expected_baseline=wanted.expected_baseline,
         )
         return self.judge(contract)
 

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from coilclaw.app.contract_proposal import ContractProposal
     from coilclaw.app.contractchecks import Checked, Checks, Wanted
     from coilclaw.cli.console import Console
-    from coilclaw.contracts.taskcontract import TaskContract
+    from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
     from coilclaw.domain.messages import Json
 
 DEFAULT_FILE: Final = "contract.json"
@@ -58,11 +59,26 @@ def _declare_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spec", metavar="TEXT", help="what is to be done")
     for name, what in (
         ("--path", "a file or directory that may change"),
-        ("--test", "a command that has to succeed"),
+        ("--test", "a command that has to succeed; without one, what is proposed"),
     ):
         parser.add_argument(
             name, action="append", default=[], metavar=name[2:].upper(), help=f"{what} (repeatable)"
         )
+    parser.add_argument(
+        "--setup",
+        action="append",
+        metavar="COMMAND",
+        help="what prepares a worktree first, instead of what is proposed (repeatable)",
+    )
+    parser.add_argument(
+        "--setup-network", action="store_true", help="let the commands of --setup use the network"
+    )
+    parser.add_argument("--no-setup", action="store_true", help="prepare nothing")
+    parser.add_argument(
+        "--expect",
+        choices=("red", "green"),
+        help="what the tests say before the work: red where they show a fault",
+    )
     parser.add_argument(
         "--role",
         default="WORKER",
@@ -178,7 +194,8 @@ def _init(args: argparse.Namespace, checks: Checks, console: Console) -> int:
         raise UsageError(
             f"there is a file {place} already", rule="contract.exists", hint="--force replaces it"
         )
-    made = checks.drafted(_wanted(args, console))
+    proposal = checks.proposed(args.pack)
+    made = checks.drafted(_wanted(args, console, proposal), proposal)
     assert made.contract is not None
     if made.problems:
         if console.as_json:
@@ -193,11 +210,14 @@ def _init(args: argparse.Namespace, checks: Checks, console: Console) -> int:
         write_atomic(place, text.encode())
     elif not console.as_json:
         console.out.write(text)
+    if console.as_json:
+        told = {"recognised": list(proposal.notes), "contract": made.contract.json()}
+        console.data({**_record(args.file, made), **told})
+        return DONE
+    _explain_proposal(made.contract, proposal, console)
     for note in made.notes:
         console.note(note, "yellow")
-    if console.as_json:
-        console.data({**_record(args.file, made), "contract": made.contract.json()})
-    elif place is not None:
+    if place is not None:
         console.print(f"wrote {place}: {made.contract.task_id}", "green")
         for line in _next(args, checks, made.contract):
             console.note(f"next: {line}", "dim")
@@ -226,7 +246,37 @@ def _next(args: argparse.Namespace, checks: Checks, contract: TaskContract) -> I
     yield next_command.command("run", next_command.as_path(args.file), repo=args.repo)
 
 
-def _wanted(args: argparse.Namespace, console: Console) -> Wanted:
+def _explain_proposal(contract: TaskContract, proposal: ContractProposal, console: Console) -> None:
+    """Say what was recognised, and what the contract has from it."""
+    for said in proposal.notes:
+        console.note(said, "dim")
+    for test in contract.acceptance_tests:
+        console.note(f"test: {test.cmd}", "dim")
+    for command in contract.setup or ():
+        network = "with the network" if command.may_use_network else "without the network"
+        console.note(f"set-up: {command.cmd} ({network})", "dim")
+
+
+def _setup(args: argparse.Namespace) -> tuple[SetupCommand, ...] | None:
+    """The set-up that the user named; ``None`` leaves it to what is proposed."""
+    from coilclaw.contracts.taskcontract import SetupCommand
+    from coilclaw.errors import UsageError
+
+    if args.setup and args.no_setup:
+        raise UsageError("--setup and --no-setup exclude each other", rule="contract.setup")
+    if args.setup_network and not args.setup:
+        raise UsageError("--setup-network needs --setup", rule="contract.setup")
+    if args.no_setup or args.setup is None:
+        return () if args.no_setup else None
+    return tuple(
+        SetupCommand(
+            name=f"setup-{number}", cmd=cmd, network="allow" if args.setup_network else None
+        )
+        for number, cmd in enumerate(args.setup, 1)
+    )
+
+
+def _wanted(args: argparse.Namespace, console: Console, proposal: ContractProposal) -> Wanted:
     from coilclaw.app.contractchecks import Wanted
     from coilclaw.contracts.drafting import MAX_RETRIES, TIMEOUT_SEC
     from coilclaw.contracts.roles import ROLES
@@ -244,10 +294,15 @@ def _wanted(args: argparse.Namespace, console: Console) -> Wanted:
     paths = args.path or (_ask("Which files or directories may change? ").split() if asking else [])
     tests = args.test
     if not tests and asking:
-        tests = [line for line in [_ask("Which command has to succeed? ")] if line]
+        usual = f"[{', '.join(proposal.tests)}] " if proposal.tests else ""
+        tests = [line for line in [_ask(f"Which command has to succeed? {usual}")] if line]
     missing = [
         name
-        for name, value in (("--spec", spec), ("--path", paths), ("--test", tests))
+        for name, value in (
+            ("--spec", spec),
+            ("--path", paths),
+            ("--test", tests or proposal.tests),
+        )
         if not value
     ]
     if missing:
@@ -260,6 +315,8 @@ def _wanted(args: argparse.Namespace, console: Console) -> Wanted:
         spec=spec,
         allowed_paths=tuple(paths),
         tests=tuple(tests),
+        setup=_setup(args),
+        expected_baseline=args.expect,
         role=role,
         read_only=args.read_only,
         runner=args.runner,

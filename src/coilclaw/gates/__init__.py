@@ -8,6 +8,7 @@ PUBLIC_MODULES: Final = (
     "command",
     "commandline",
     "diff",
+    "forbiddenaction",
     "integrated",
     "locks",
     "mcp",

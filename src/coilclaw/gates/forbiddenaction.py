@@ -11,7 +11,7 @@ from coilclaw.gates.guarded import ENV_EXAMPLE
 from coilclaw.gates.scope import folded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _VERBS: Final = frozenset(
     {"change", "changing", "edit", "editing", "modify", "modifying", "touch", "touching"}
@@ -58,6 +58,12 @@ class ForbiddenAction:
             return True
         # Options before the subcommand may have values that look like words.
         return len(argv) > 1 and argv[1].startswith("-") and _in_order(wanted, rest)
+
+
+def forbidden_paths(actions: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that some actions forbid to change."""
+    read = (ForbiddenAction.of(text) for text in actions)
+    return tuple(action.path for action in read if action is not None and action.path)
 
 
 def _is_path(word: str) -> bool:

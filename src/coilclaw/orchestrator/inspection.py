@@ -13,6 +13,7 @@ from coilclaw.domain.treediff import EntryType, TreeDiff
 from coilclaw.gates import diff as diff_gate
 from coilclaw.gates import leavings, testweakening
 from coilclaw.gates.binary import binary_among
+from coilclaw.gates.forbiddenaction import forbidden_paths
 from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import RUNTIME_ROOT, Scope, legible
 from coilclaw.workspace.dependencies import untracked_paths
@@ -77,7 +78,10 @@ class Inspection:
             binary_paths=contract.binary_paths or (),
             runtime_root=self._runtime_root(),
             control=self.equipment.control_paths,
-            protected=policies.forbidden.protected_paths,
+            protected=(
+                *policies.forbidden.protected_paths,
+                *forbidden_paths(contract.forbidden_actions),
+            ),
             max_changes=pack.limits.max_changed_files,
             max_patch_bytes=pack.limits.max_patch_bytes,
             read_only=contract.tool_permissions.filesystem == "read-only",
