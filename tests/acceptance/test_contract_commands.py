@@ -15,7 +15,7 @@ import pytest
 
 from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
 from tests.support.children import PATIENCE_S
-from tests.support.runcommands import Coilclaw
+from tests.support.runcommands import Coilclaw, Done
 from tests.support.runs import CALC, FILES, World, opened
 from tests.support.snapshot_trees import Link, build, git
 
@@ -283,6 +283,23 @@ def test_what_the_pack_refuses_is_not_proposed(coilclaw: Coilclaw, project: Path
     assert done.code == 0, done.err
     assert "setup" not in done.json["contract"]
     assert any("denies the network" in said for said in done.json["recognised"])
+
+
+def test_what_a_contract_forbids_to_edit_is_not_changed_by_its_work(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    files = {"pkg/calc.py": "def add(a, b):\n    return a + b\n", "pkg/uv.lock": "x\n"}
+    runner = world.script([{"write": files}], name="editor")
+
+    def done(*actions: str) -> Done:
+        data = world.contract(
+            ("pkg/calc.py", "pkg/uv.lock"), max_retries=0, forbidden_actions=actions
+        )
+        return coilclaw("run", coilclaw.keep(data, "edits.json"), "--runner", runner)
+
+    assert done("edit ./pkg/other").code == 0
+    refused = done("edit ./pkg/uv.lock")
+    assert refused.code != 0
+    assert "pkg/uv.lock" in refused.out + refused.err
 
 
 def test_init_never_overwrites_unless_it_is_told_to(coilclaw: Coilclaw, place: Path) -> None:

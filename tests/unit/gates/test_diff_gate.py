@@ -10,6 +10,7 @@ import pytest
 
 from coilclaw.domain.treediff import ChangeKind, EntryType, TreeChange, TreeDiff
 from coilclaw.gates.diff import MAX_VIOLATIONS, Observed, judge, leavings
+from coilclaw.gates.forbiddenaction import forbidden_paths
 from coilclaw.gates.result import GateResult, Violation
 from coilclaw.gates.scope import Scope
 
@@ -336,6 +337,16 @@ def test_the_caller_names_what_else_is_protected_and_where_its_control_files_are
     assert judged(modified("src/vendored.c"), scope=scope).passed
     own = Scope(("schemas",), control=())
     assert judged(modified("schemas/app.json"), scope=own).passed
+
+
+def test_what_an_action_forbids_to_edit_is_protected() -> None:
+    actions = ("edit ./src/uv.lock", "edit src/ci", "rm -rf", "edit .env")
+    assert forbidden_paths(actions) == ("src/uv.lock", "src/ci", ".env")
+    scope = replace(SCOPE, protected=forbidden_paths(actions))
+    for path in ("src/uv.lock", "src/ci/x.yml"):
+        assert ("diff.protected", path) in rules(judged(modified(path), scope=scope))
+    for path in ("src/uv.locked", "src/cis", "src/rm"):
+        assert judged(modified(path), scope=scope).passed
 
 
 @pytest.mark.parametrize(

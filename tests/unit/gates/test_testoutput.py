@@ -56,6 +56,91 @@ def test_some_ran(argv: tuple[str, ...], stdout: bytes, stderr: bytes) -> None:
     assert ran(argv, stdout, stderr) is True
 
 
+JEST = ("npx", "jest")
+VITEST = ("npx", "vitest", "run")
+GO = ("go", "test", "./...")
+GRADLE = ("./gradlew", "test")
+DOTNET = ("dotnet", "test")
+BAZEL = ("bazel", "test", "//...")
+MAVEN = ("mvn", "-B", "test")
+CARGO = ("cargo", "test")
+NEXTEST = ("cargo", "nextest", "run")
+
+
+@pytest.mark.parametrize(
+    ("argv", "output", "said"),
+    [
+        (JEST, "Test Suites: 1 passed, 1 total\nTests:       3 passed, 3 total\n", True),
+        (JEST, "Tests:       1 failed, 2 skipped, 3 passed, 6 total\n", True),
+        (JEST, "Tests:       1 failed, 1 total\n", True),
+        (JEST, "Tests:       2 skipped, 2 total\n", False),
+        (JEST, "Tests:       0 total\n", False),
+        (JEST, "No tests found, exiting with code 0\n", False),
+        (JEST, "", None),
+        (VITEST, " Test Files  1 passed (1)\n      Tests  3 passed (3)\n", True),
+        (VITEST, "      Tests  1 failed | 2 passed (3)\n", True),
+        (VITEST, "      Tests  2 skipped (2)\n", False),
+        (VITEST, "No test files found, exiting with code 0\n", False),
+        (("node", "--test"), "# tests 3\n# pass 3\n# fail 0\n", True),
+        (("node", "--test"), "ℹ tests 1\nℹ pass 1\nℹ fail 0\n", True),
+        (("node", "--test"), "# tests 0\n# pass 0\n# fail 0\n", False),
+        (CARGO, "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured;\n", True),
+        (CARGO, "test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured;\n", False),
+        (CARGO, 2 * "test result: ok. 0 passed; 0 failed;\n" + "x\n", False),
+        (
+            CARGO,
+            "test result: ok. 4 passed; 0 failed;\n\ntest result: ok. 0 passed; 0 failed;\n",
+            True,
+        ),
+        (CARGO, "a harness of its own says what it likes\n", None),
+        (NEXTEST, "     Summary [   0.012s] 3 tests run: 3 passed, 0 skipped\n", True),
+        (NEXTEST, "     Summary [   0.012s] 0 tests run: 0 passed, 3 skipped\n", False),
+        (GO, "ok  \texample.com/a\t0.012s\n", True),
+        (GO, "ok  \texample.com/a\t(cached)\n?   \texample.com/b\t[no test files]\n", True),
+        (GO, "--- FAIL: TestA (0.00s)\nFAIL\nFAIL\texample.com/a\t0.01s\n", True),
+        (GO, "ok  \texample.com/a\t0.012s [no tests to run]\n", False),
+        (GO, "ok  \texample.com/a\t0.012s\tcoverage: 0% [no tests to run]\n", False),
+        (GO, "?   \texample.com/b\t[no test files]\n", False),
+        (MAVEN, "[INFO] Tests run: 3, Failures: 0, Errors: 0, Skipped: 1\n", True),
+        (MAVEN, "[INFO] Tests run: 0, Failures: 0, Errors: 0, Skipped: 0\n", False),
+        (MAVEN, "[INFO] No tests to run.\n", False),
+        (("mvn", "-q", "test"), "", None),
+        (GRADLE, "> Task :test\nBUILD SUCCESSFUL in 3s\n", None),
+        (GRADLE, "CalcTest > adds() PASSED\n", True),
+        (GRADLE, "> Task :test NO-SOURCE\nBUILD SUCCESSFUL in 3s\n", False),
+        (DOTNET, "Passed!  - Failed:     0, Passed:     3, Skipped:     0, Total:     3\n", True),
+        (DOTNET, "Passed!  - Failed:     0, Passed:     0, Skipped:     2, Total:     2\n", False),
+        (DOTNET, "No test is available in /x/a.dll. Make sure\n", False),
+        (BAZEL, "//a:b_test   (cached) PASSED in 0.3s\n", True),
+        (BAZEL, "//a:b_test            PASSED in 0.3s\n", True),
+        (BAZEL, "Executed 0 out of 0 tests.\n", False),
+        (BAZEL, "INFO: Build completed successfully\n", None),
+        (("ctest",), "100% tests passed, 0 tests failed out of 3\n", True),
+        (("ctest",), "No tests were found!!!\n", False),
+        (("uv", "run", "pytest"), "1 passed in 0.01s\n", True),
+        (("uv", "run", "pytest"), "no tests ran in 0.01s\n", False),
+        (("poetry", "run", "python", "-m", "pytest"), "", False),
+        (("tox", "-e", "py"), "==== 3 passed in 0.1s ====\n  py: OK (1.2 seconds)\n", True),
+        (("tox", "-e", "py"), "Ran 0 tests in 0.000s\n\nOK\n  py: OK\n", False),
+        (("tox", "-e", "py"), "  py: OK (1.2 seconds)\n", None),
+        (("make", "test"), "100% tests passed, 0 tests failed out of 3\n", True),
+        (("make", "test"), "Ran 0 tests in 0.0s\n\nOK\n3 passed in 0.1s\n", True),
+        (("make", "test"), "all tests ok\n", None),
+        (("npm", "test"), "Tests:       3 passed, 3 total\n", True),
+        (("npm", "test"), "No tests found, exiting with code 0\n", False),
+        (("npm", "test"), "  3 passing (5ms)\n", True),
+        (("npm", "test"), "  0 passing (1ms)\n", False),
+        (("just", "test"), "test result: ok. 3 passed; 0 failed;\n", True),
+        (("./run.sh",), "no tests ran in 0.01s\n", False),
+        (("./run.sh",), "fine\n", None),
+    ],
+)
+def test_what_other_runners_say(argv: tuple[str, ...], output: str, said: bool | None) -> None:
+    assert ran(argv, output.encode(), b"") is said
+    if "pytest" not in argv and "unittest" not in argv:
+        assert ran(argv, b"", output.encode()) is said
+
+
 @pytest.mark.parametrize("argv", [(), ("make", "test"), ("python3", "tests/run.py"), ("node",)])
 def test_nobody_knows(argv: tuple[str, ...]) -> None:
     assert ran(argv, b"", b"") is None
