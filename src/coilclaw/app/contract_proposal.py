@@ -44,7 +44,7 @@ def propose_contract(baseline: Baseline, policies: PolicySet) -> ContractProposa
     """Recognise the project at a commit, and propose what its policies allow."""
     profile = _profile(baseline)
     notes = [f"recognised {finding}" for finding in profile.findings]
-    terms = baseline.terms(policies, allowed_paths=(), forbidden_actions=())
+    terms = baseline.terms(policies)
     tests = []
     for cmd in profile.tests:
         refused = judge_text(cmd, terms=terms, timeout_sec=_TIMEOUT_SEC).violations

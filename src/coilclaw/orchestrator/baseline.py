@@ -78,7 +78,7 @@ class Baseline:
         """Ask the command gate about a test of a contract."""
         network = contract.tool_permissions.network == "allow"
         limit = test.timeout_sec or contract.timeout_retry.timeout_sec
-        terms = replace(self._terms(contract, policies), network=network)
+        terms = replace(self._terms_of(contract, policies), network=network)
         return judge_text(test.cmd, terms=terms, timeout_sec=limit)
 
     def refusals(
@@ -89,7 +89,7 @@ class Baseline:
 
     def judge_setup(self, contract: TaskContract, policies: PolicySet) -> tuple[GateResult, ...]:
         """Let the command gate judge each command of a set-up, with the network it declares."""
-        terms = replace(self._terms(contract, policies), rules=policies.setup_commands)
+        terms = replace(self._terms_of(contract, policies), rules=policies.setup_commands)
         return tuple(
             judge_text(
                 command.cmd,
@@ -99,18 +99,25 @@ class Baseline:
             for command in policies.setup_for(contract)
         )
 
-    def _terms(self, contract: TaskContract, policies: PolicySet) -> Terms:
+    def _terms_of(self, contract: TaskContract, policies: PolicySet) -> Terms:
+        return self.terms(policies, contract.allowed_paths, contract.forbidden_actions)
+
+    def terms(
+        self,
+        policies: PolicySet,
+        allowed_paths: Collection[str] = (),
+        forbidden_actions: Iterable[str] = (),
+    ) -> Terms:
         """Return what commands are judged by, without the network.
 
         A file that the work may still make counts as there; a link of the baseline does not.
         """
-        forbidden = (*policies.forbidden_actions, *contract.forbidden_actions)
+        forbidden = (*policies.forbidden_actions, *forbidden_actions)
         return Terms(
             rules=policies.commands,
             forbidden_actions=tuple(dict.fromkeys(forbidden)),
             is_file=lambda name: (
-                name not in self.links
-                and (name in self.files or paths.within(name, contract.allowed_paths))
+                name not in self.links and (name in self.files or paths.within(name, allowed_paths))
             ),
         )
 
