@@ -88,6 +88,8 @@ class BuiltinRunner:
     refuse_command: Callable[[Runs], str] = lambda _: ""
     now: Callable[[], datetime] = _now
     name: str = "builtin"
+    extra_tools: tuple[Tool, ...] = ()
+    """Tools beside those of every assignment; the guard judges their calls like all others."""
 
     def receipts(self, assignment: Assignment) -> Path:
         """Where the receipts of an assignment are written, with the intents beside them."""
@@ -161,7 +163,8 @@ class _Session:
         tools = self._tools()
         guard = self._guard(stage, policy, tools, stack)
         offered = self._offered()
-        rounds = assignment.budget.tool_rounds or DEFAULT_ROUNDS
+        rounds = assignment.budget.tool_rounds
+        rounds = DEFAULT_ROUNDS if rounds is None else rounds
         return Loop(
             provider=provider,
             model=assignment.model or runner.model,
@@ -190,12 +193,13 @@ class _Session:
         from coilclaw.tools.builtin import builtin
 
         wanted = {*_LOOKING, *_CHANGING, "shell", "http"}
-        return {tool.name: tool for tool in builtin() if tool.name in wanted}
+        chosen = [tool for tool in builtin() if tool.name in wanted]
+        return {tool.name: tool for tool in (*chosen, *self.runner.extra_tools)}
 
     def _offered(self) -> frozenset[str]:
         """What the model is told of."""
         assignment = self.assignment
-        names = list(_LOOKING)
+        names = [*_LOOKING, *(tool.name for tool in self.runner.extra_tools)]
         if assignment.filesystem == "workspace-write":
             names += _CHANGING
         if assignment.shell != "deny":
@@ -224,6 +228,7 @@ class _Session:
             validators=Validators(),
             redact=runner.redactor.redact,
             stage=stage,
+            max_bytes=self.assignment.budget.bytes,
         )
 
     def _approve(self, asked: ApprovalRequest) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.shellpolicy import REFUSED_EXIT_CODE
 from coilclaw.domain import freeform
@@ -12,6 +12,7 @@ from coilclaw.domain.messages import ProviderCapabilities, Usage
 from coilclaw.domain.parts import Part
 from coilclaw.errors import UsageError
 from coilclaw.runtime.guard import Guard
+from coilclaw.tools.output import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from coilclaw.domain.redacting import Redacting
     from coilclaw.domain.toolcalls import ToolResult
     from coilclaw.tools.contract import ToolContext
+
+BYTES_RULE: Final = "budget.bytes"
 
 
 @dataclass(slots=True)
@@ -65,11 +68,18 @@ class ObservedGuard(Guard):
     """The guard, which says what became of each call."""
 
     stage: Stage = field(kw_only=True)
+    max_bytes: int | None = None
+    """What all results together may hold; afterwards every call is refused."""
+    used_bytes: int = 0
 
     def call(self, call: ToolCall, context: ToolContext) -> ToolResult:
+        if self.max_bytes is not None and self.used_bytes >= self.max_bytes:
+            why = f"the budget of {self.max_bytes:,} bytes of results is used up"
+            return self.refuse(call, context, BYTES_RULE, why)
         with self.stage.calling() as cancel:
             # Named, because a dataclass with slots is another class than the one being written.
             result = Guard.call(self, call, replace(context, cancel=cancel))
+        self.used_bytes += size(result.output) + size(result.error or "")
         self.stage.say(self._part(call, result))
         return result
 

@@ -22,6 +22,7 @@ from coilclaw.orchestrator.engine import Engine, Outcome
 from coilclaw.orchestrator.equipment import Equipment, Model
 from coilclaw.orchestrator.locks import Locks
 from coilclaw.orchestrator.places import OVERRIDE, RUNTIME_ROOT, Places
+from coilclaw.orchestrator.plan_dialogue import record_answer
 from coilclaw.orchestrator.starting import MAX_RUN_S, Options, created, reopened, worked_on
 from coilclaw.runtime.approvals import Desk
 from coilclaw.workspace import orphans
@@ -50,13 +51,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How approvals and other runs are waited for."""
+    """How approvals and other runs are waited for, and who answers questions."""
 
     wait_s: float = 0.0
     lock_wait_s: float = 0.0
     """``math.inf`` waits for as long as it takes."""
     live_wait_s: float = 300.0
     sandbox: Kind = "auto"
+    ask_user: Callable[[str], str | None] = lambda _: None
+    """Asks the user at the terminal; ``None`` where nobody answers."""
 
 
 def places_of(repository: Path, environ: Mapping[str, str]) -> Places:
@@ -152,6 +155,7 @@ class Orchestrator:
             wait_s=self.terms.wait_s,
             lock_wait_s=self.terms.lock_wait_s,
             live_wait_s=self.terms.live_wait_s,
+            ask_user=self.terms.ask_user,
         )
 
     def start(
@@ -167,11 +171,17 @@ class Orchestrator:
             return Engine(run, self.equipment, asked).go()
 
     def resume(
-        self, run_id: str, watch: Callable[[Mapping[str, object]], None] = lambda _: None
+        self,
+        run_id: str,
+        watch: Callable[[Mapping[str, object]], None] = lambda _: None,
+        *,
+        answer: str = "",
     ) -> Outcome:
-        """Go on with a run that was paused, stopped or killed."""
+        """Go on with a run that was paused, stopped or killed; ``answer`` is to its question."""
         self._prepare()
         with self._stoppable(), reopened(self.equipment, run_id, watch) as (run, asked):
+            if answer:
+                record_answer(run, answer)
             return Engine(run, self.equipment, asked).go()
 
     def abandon(

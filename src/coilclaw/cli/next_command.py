@@ -28,6 +28,8 @@ def after_run(outcome: Outcome, *, repo: str | None, contract: str | None = None
     """Return what to type once a run has ended or waits; ``contract`` is the file it came from."""
     run_id = outcome.run_id
     match outcome.status:
+        case "paused" if outcome.question:
+            return command("runs", "resume", run_id, "--answer", "YOUR ANSWER", repo=repo)
         case "paused":
             return resume(run_id, outcome.waiting, repo=repo)
         case "passed" if outcome.merge == "pending":

@@ -31,6 +31,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--request", metavar="SENTENCE", help="have the PM make the contract from one sentence"
     )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run instead")
+    add_answer(parser)
     add_performers(parser)
     parser.add_argument(
         "--merge", action="store_true", help="merge accepted work into the branch checked out"
@@ -44,6 +45,15 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_waiting(parser)
     add_repo(parser)
     add_json(parser)
+
+
+def add_answer(parser: argparse.ArgumentParser) -> None:
+    """Declare how a question of the planner is answered."""
+    parser.add_argument(
+        "--answer",
+        metavar="TEXT",
+        help="answer the question that the PM asked, or would ask",
+    )
 
 
 def add_watching(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +115,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
             rule="usage.run",
             hint="'coilclaw contract init' writes a contract",
         )
+    if args.answer is not None and (args.contract is not None or not args.answer.strip()):
+        raise UsageError(
+            "--answer holds a text, and goes with --request or --resume", rule="usage.answer"
+        )
     if args.resume is not None:
         settled = ("runner", "reviewer", "merge", "diagnostic", "no_baseline")
         refused = [name.replace("_", "-") for name in settled if getattr(args, name)]
@@ -115,7 +129,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return attend(
             args,
             console,
-            lambda runs, watch: runs.resume(RunStore(runs.places).find(args.resume).name, watch),
+            lambda runs, watch: runs.resume(
+                RunStore(runs.places).find(args.resume).name, watch, answer=args.answer or ""
+            ),
             terms,
         )
     request = _request(args)
@@ -143,7 +159,7 @@ def _request(args: argparse.Namespace) -> Request:
     sentence = " ".join(args.request.split())
     if not sentence:
         raise UsageError("the request is empty", rule="request.empty")
-    return Request(None, sentence)
+    return Request(None, sentence, () if args.answer is None else (args.answer,))
 
 
 def read_contract(name: str) -> bytes:

@@ -40,12 +40,13 @@ def attend(
 ) -> int:
     """Carry out a run, tell of it as it goes on, and return the exit code."""
     from coilclaw.app.home import home
-    from coilclaw.app.runwiring import Orchestrator
+    from coilclaw.app.runwiring import Orchestrator, Terms
     from coilclaw.cli.dispatch import DENIED
     from coilclaw.errors import Stopped
     from coilclaw.workspace.cancel import Cancellation
 
     cancel = Cancellation()
+    terms = replace(terms or Terms(), ask_user=_asking_user(console))
     runs = Orchestrator(Path(args.repo), home(), os.environ, terms=terms, cancel=cancel)
     contract = getattr(args, "contract", None)
     shown = Display(console, follow=args.follow, repo=args.repo, contract=contract)
@@ -60,6 +61,25 @@ def attend(
     if outcome.waiting:
         outcome = replace(outcome, waiting=_unanswered(runs, outcome.waiting))
     return shown.ended(outcome, runs.places.bundle(outcome.run_id))
+
+
+def _asking_user(console: Console) -> Callable[[str], str | None]:
+    """Ask at the terminal what the planner must know, if there is one; an empty line is no answer.
+
+    What the planner wrote cannot act on the terminal.
+    """
+    from coilclaw.cli.console import visible
+    from coilclaw.cli.question import Questions
+
+    questions = Questions(console, sys.stdin)
+
+    def ask(question: str) -> str | None:
+        if console.as_json or not questions.attended:
+            return None
+        console.note("the planner asks:", "yellow")
+        return questions.text(f"{visible(question)}\n>", flag="--answer", default="") or None
+
+    return ask
 
 
 def _unanswered(runs: Orchestrator, waiting: tuple[str, ...]) -> tuple[str, ...]:
@@ -187,6 +207,7 @@ class Display:
             "bundle": str(bundle),
             "anchor": integrity.root_hash if integrity else "",
             "waiting": list(outcome.waiting),
+            "question": outcome.question,
             "problems": list(self._problems[:MAX_TOLD]) if outcome.status != "passed" else [],
             "next": next_command.after_run(outcome, repo=self._repo, contract=self._contract),
         }
@@ -200,6 +221,7 @@ def _stands_out(event: Mapping[str, object]) -> bool:
         "gate_failed",
         "HUMAN_APPROVAL_REQUIRED",
         "LOCKS_AWAITED",
+        "PLAN_REFUSED",
         "FIX_LOOP_TRIGGERED",
         "MERGE_COMPLETED",
     }

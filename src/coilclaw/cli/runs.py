@@ -57,9 +57,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--whole-history", action="store_true", help="put the history before the run in, too"
     )
     _declare_gc(_action(actions, "gc", "remove what ended runs left lying about", run=False))
-    from coilclaw.cli.run import add_waiting, add_watching
+    from coilclaw.cli.run import add_answer, add_waiting, add_watching
 
     resuming = _action(actions, "resume", "go on with a run that waits or was interrupted")
+    add_answer(resuming)
     add_watching(resuming)
     add_waiting(resuming)
     _action(actions, "stop", "stop a run that goes on or waits; it can be resumed")
@@ -107,7 +108,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         def go(runs: Orchestrator, watch: Callable[[Mapping[str, object]], None]) -> Outcome:
             name = RunStore(runs.places).find(args.run).name
-            return (runs.resume if args.action == "resume" else runs.abandon)(name, watch)
+            if args.action == "abandon":
+                return runs.abandon(name, watch)
+            return runs.resume(name, watch, answer=args.answer or "")
 
         return attend(args, console, go, waiting_terms(args) if args.action == "resume" else None)
     runs = Orchestrator(Path(args.repo), home(), os.environ)

@@ -23,6 +23,9 @@ class EventType(StrEnum):
     RUNNER_SELECTED = "RUNNER_SELECTED"
     CONTRACT_WRITTEN = "CONTRACT_WRITTEN"
     MODEL_ASKED = "MODEL_ASKED"
+    PLAN_REFUSED = "PLAN_REFUSED"
+    USER_ASKED = "USER_ASKED"
+    USER_ANSWERED = "USER_ANSWERED"
     HANDOFF_RECORDED = "HANDOFF_RECORDED"
     WORKTREE_CREATED = "WORKTREE_CREATED"
     WORKTREE_REMOVED = "WORKTREE_REMOVED"
@@ -90,6 +93,9 @@ REQUIRED_KEYS: Final[Mapping[EventType, tuple[str, ...]]] = {
     EventType.RUNNER_SELECTED: ("runner", "reviewer"),
     EventType.CONTRACT_WRITTEN: ("path", "sha256", "parent_task_id"),
     EventType.MODEL_ASKED: ("role", "provider", "model", "request_sha256", "answer_sha256"),
+    EventType.PLAN_REFUSED: ("number", "problems"),
+    EventType.USER_ASKED: ("question",),
+    EventType.USER_ANSWERED: ("question", "answer"),
     EventType.HANDOFF_RECORDED: ("from", "to", "instruction_sha256"),
     EventType.WORKTREE_CREATED: ("path", "commit"),
     EventType.WORKTREE_REMOVED: ("path",),

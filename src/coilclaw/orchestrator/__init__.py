@@ -25,6 +25,7 @@ PUBLIC_MODULES: Final = (
     "places",
     "plane",
     "planner",
+    "plan_dialogue",
     "planning",
     "progress",
     "reexec",

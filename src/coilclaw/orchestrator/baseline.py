@@ -61,9 +61,10 @@ class Baseline:
         many = {name for name, count in counts.items() if count >= BROAD_FILES}
         return frozenset(many | (ROOTS & self.directories))
 
-    def told(self, scopes: Collection[str] = ()) -> dict[str, Json]:
+    def told(self, scopes: Collection[str] = (), *, limit: int = MAX_TOLD) -> dict[str, Json]:
         """Return names for a model, those within ``scopes`` first, and how many are left out."""
-        files, directories = _chosen(self.files, scopes), _chosen(self.directories, scopes)
+        files = _chosen(self.files, scopes, limit)
+        directories = _chosen(self.directories, scopes, limit)
         return {
             "baseline_commit": self.commit,
             "files": files,
@@ -71,6 +72,12 @@ class Baseline:
             "directories": directories,
             "directories_left_out": len(self.directories) - len(directories),
         }
+
+    def mentioned(self, text: str) -> tuple[str, ...]:
+        """Return the files and directories that a text names, in its order."""
+        words = (word.strip("\"'`.,:;!?()[]{}<>").rstrip("/") for word in text.split())
+        names = self.files | self.directories
+        return tuple(dict.fromkeys(word for word in words if word in names))
 
     def judge_test(
         self, test: AcceptanceTest, contract: TaskContract, policies: PolicySet
@@ -127,11 +134,11 @@ def _above(name: str) -> Iterator[str]:
         yield name
 
 
-def _chosen(names: Iterable[str], scopes: Collection[str]) -> list[Json]:
+def _chosen(names: Iterable[str], scopes: Collection[str], limit: int) -> list[Json]:
     order = sorted(names, key=lambda name: (not paths.within(name, scopes), name.count("/"), name))
     chosen: list[Json] = []
     left = MAX_TOLD_CHARS
-    for name in map(legible, order[:MAX_TOLD]):
+    for name in map(legible, order[:limit]):
         left -= len(name)
         if left < 0:
             break

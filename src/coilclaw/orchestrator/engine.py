@@ -56,6 +56,8 @@ class Outcome:
     """The seal; ``None`` while the run can still go on."""
     waiting: tuple[str, ...] = ()
     """Approvals that it waits for."""
+    question: str = ""
+    """What the user has to answer before it goes on."""
 
 
 class Engine:
@@ -225,7 +227,8 @@ class Engine:
 
     def _paused(self) -> Outcome:
         waiting = tuple(self._run.progress.waiting)
-        reason = f"waits for {', '.join(waiting)}"
+        question = self._run.progress.question
+        reason = f"the planner asks: {question}" if question else f"waits for {', '.join(waiting)}"
         self._run.emit(EventType.RUN_PAUSED, {"reason": reason}, level="WARN")
         self._run.log.close()
         return self._outcome("paused", reason, None, waiting)
@@ -248,7 +251,14 @@ class Engine:
     ) -> Outcome:
         progress = self._run.progress
         return Outcome(
-            self._run.id, status, progress.state, reason, progress.merge, manifest, waiting
+            self._run.id,
+            status,
+            progress.state,
+            reason,
+            progress.merge,
+            manifest,
+            waiting,
+            progress.question if status == "paused" else "",
         )
 
     def _check_cancelled(self) -> None:

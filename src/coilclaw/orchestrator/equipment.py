@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coilclaw.contracts.policyset import PolicySet
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.messages import Provider
+    from coilclaw.domain.redacting import Redacting
     from coilclaw.orchestrator.locks import Locks
     from coilclaw.orchestrator.places import Places
     from coilclaw.runtime.approvals import Desk
@@ -31,12 +32,6 @@ class Model:
 
     provider: Provider
     name: str
-
-
-class Secrets(Protocol):
-    """What must not be written anywhere."""
-
-    def redact(self, text: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,8 @@ class Equipment:
     model: Callable[[str], Model | None]
     """The model of a role; ``None`` where none is bound."""
     desk: Desk
-    secrets: Secrets
+    secrets: Redacting
+    """Takes out what must not be written anywhere."""
     support: SandboxSupport
     sandbox: Kind
     home: Path
@@ -76,3 +72,5 @@ class Equipment:
     live_wait_s: float = 300.0
     """How long an agent waits for one."""
     approval_expires_s: float = 24 * 3600.0
+    ask_user: Callable[[str], str | None] = lambda _: None
+    """Asks the user what the planner must know; ``None`` where nobody answers."""

@@ -2,7 +2,8 @@
 
 It is offered no tools, so there is nothing that it could bring about. Its answer counts only if it
 is JSON from the first character to the last and fits the whole schema that is bound to it by hash;
-anything else is a list of problems. Nothing is cut out of an answer, mended or asked again.
+anything else is a list of problems. Nothing is cut out of an answer or mended; whoever asks again
+asks another question, which says what was wrong.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Plane:
         if held:
             return Answer(None, (held,), "", "", "")
         payload = _payload(question.payload)
-        request = self.redact(_described(question, payload, self.provider.name, self.model))
+        request = self.describe(question)
         self._go_on()
         request_sha256 = digest(request.encode("utf-8"))
         known = self.recall(request_sha256)
@@ -120,10 +121,10 @@ class Plane:
                 )
             )
         except ProviderError as problem:
-            self._record(question, request, "", error=self.redact(problem.message))
+            self.keep(question, request, "", error=self.redact(problem.message))
             raise
         value, problems = read(response, question.schema.name)
-        exchange = self._record(question, request, response.final_text, problems, response.usage)
+        exchange = self.keep(question, request, response.final_text, problems, response.usage)
         self._go_on()
         return Answer(
             value,
@@ -133,7 +134,12 @@ class Plane:
             exchange.answer_sha256,
         )
 
-    def _record(
+    def describe(self, question: Question) -> str:
+        """Return a question as it is kept: RFC 8785 text without secrets."""
+        payload = _payload(question.payload)
+        return self.redact(_described(question, payload, self.provider.name, self.model))
+
+    def keep(
         self,
         question: Question,
         request: str,
@@ -143,6 +149,7 @@ class Plane:
         *,
         error: str = "",
     ) -> Exchange:
+        """Record an exchange, also one that came about in a conversation with tools."""
         kept = self.redact(answer[:MAX_ANSWER_BYTES])
         exchange = Exchange(
             role=question.role,

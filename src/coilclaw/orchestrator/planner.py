@@ -7,74 +7,148 @@ bound to which schema and from which commit is compiled here, and rules judge th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from coilclaw.contracts import rules
+from coilclaw.contracts import reading, rules
 from coilclaw.contracts.drafting import draft
 from coilclaw.contracts.policyset import PACKS
 from coilclaw.contracts.schemas import Problem
 from coilclaw.contracts.taskcontract import AcceptanceTest, RequiredOutput, RuntimeOptions
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator import roleprompts
+from coilclaw.orchestrator.baseline import MAX_TOLD
 from coilclaw.orchestrator.plane import BoundSchema, Question
+from coilclaw.orchestrator.planner_hints import hint_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coilclaw.contracts.handoff import Handoff
     from coilclaw.contracts.policyset import PolicySet
     from coilclaw.contracts.taskcontract import PackName, TaskContract
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.baseline import Baseline
-    from coilclaw.orchestrator.plane import Plane
+    from coilclaw.orchestrator.plane import Answer, Plane
+    from coilclaw.orchestrator.planner_sightings import Sightings
 
 SCHEMA: Final = "plan.v1"
 MAX_REQUEST_CHARS: Final = 20_000
+MAX_QUESTION_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A contract with the advice that goes along with it, or everything that is wrong."""
+    """A contract with the advice that goes along with it, a question, or all that is wrong."""
 
     contract: TaskContract | None
     handoff: Handoff | None
     problems: tuple[Problem, ...]
     """``/plan`` and below are those of the answer, all others those of the contract made of it."""
+    question: str = ""
+    """What the user has to answer before there can be a plan."""
+
+
+class PlanAuthor(Protocol):
+    """Who is asked for plans."""
+
+    @property
+    def sightings(self) -> Sightings:
+        """What it has seen of the baseline."""
+
+    @property
+    def max_names(self) -> int:
+        """How many names of the baseline it is told."""
+
+    def ask(self, told: Mapping[str, Json]) -> Answer:
+        """Ask once; ``told`` is data."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAuthor:
+    """A model without tools, which sees the names that it is told."""
+
+    plane: Plane
+    sightings: Sightings
+    max_names: int = MAX_TOLD
+
+    def ask(self, told: Mapping[str, Json]) -> Answer:
+        """Ask for one JSON object."""
+        return self.plane.ask(Question("PM", roleprompts.PM, told, BoundSchema.of(SCHEMA)))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTerms:
+    """What a plan is compiled with; ``policies`` are under the loosest pack allowed."""
+
+    baseline: Baseline
+    policies: PolicySet
+    task_id: str
+    run_id: str = ""
+    runtime_options: RuntimeOptions | None = None
 
 
 def plan(
-    plane: Plane,
+    author: PlanAuthor,
     request: str,
+    terms: PlanTerms,
     *,
-    baseline: Baseline,
-    policies: PolicySet,
-    task_id: str,
-    run_id: str = "",
-    runtime_options: RuntimeOptions | None = None,
+    answers: Sequence[tuple[str, str]] = (),
+    refused: Sequence[Sequence[str]] = (),
 ) -> Planned:
-    """Ask the PM for a plan, and compile it; ``policies`` are under the loosest pack allowed."""
+    """Ask the PM for a plan, and compile it.
+
+    ``answers`` is what the user said to earlier questions, ``refused`` why earlier plans were.
+    """
     if not request.strip() or len(request) > MAX_REQUEST_CHARS:
         raise UsageError(
             f"a request has 1 to {MAX_REQUEST_CHARS:,} characters", rule="plan.request"
         )
+    baseline, policies = terms.baseline, terms.policies
+    names = baseline.told(baseline.mentioned(request), limit=author.max_names)
+    author.sightings.add([*cast("list[str]", names["files"])])
+    author.sightings.add([*cast("list[str]", names["directories"])])
     commands: list[Json] = [*sorted({rule.exec for rule in policies.commands})]
     told: dict[str, Json] = {
         "request": request,
+        "answers": [{"question": asked, "answer": said} for asked, said in answers],
+        "refused": [list(reasons) for reasons in refused],
+        "hints": [*hint_lines(baseline)],
         "policy_pack": policies.pack.pack,
         "commands": commands,
-        **baseline.told(),
+        **names,
     }
-    answer = plane.ask(Question("PM", roleprompts.PM, told, BoundSchema.of(SCHEMA)))
+    answer = author.ask(told)
+    question = question_of(answer.text)
+    if question:
+        return Planned(None, None, (), question)
     if answer.value is None:
         return Planned(None, None, _below("/plan", answer.problems))
-    value = answer.value
+    return _compile(answer.value, author, terms)
+
+
+def question_of(text: str) -> str:
+    """Return what an answer asks the user; an answer need not hold anything beside it."""
     try:
-        contract = compiled(value, baseline, policies, task_id, runtime_options)
+        value = reading.parse(text.encode("utf-8"))
+    except (UsageError, UnicodeEncodeError):
+        return ""
+    question = value.get("question")
+    return question.strip()[:MAX_QUESTION_CHARS] if isinstance(question, str) else ""
+
+
+def _compile(value: Mapping[str, Json], author: PlanAuthor, terms: PlanTerms) -> Planned:
+    baseline, policies = terms.baseline, terms.policies
+    try:
+        contract = compiled(value, baseline, policies, terms.task_id, terms.runtime_options)
         # Advice names a contract by its hash, so that nothing may change in it afterwards.
-        contract = replace(contract, log_refs=replace(contract.log_refs, run_id=run_id))
+        contract = replace(contract, log_refs=replace(contract.log_refs, run_id=terms.run_id))
     except UsageError as problem:
         return Planned(None, None, (Problem("/plan", problem.message),))
-    problems = judged(contract, policies, baseline)
+    new = cast("list[str]", value.get("new_paths", []))
+    problems = (
+        *judged(contract, policies, baseline),
+        *author.sightings.problems(contract.allowed_paths, new),
+    )
     if problems:
         return Planned(None, None, problems)
     return Planned(contract, roleprompts.handed_on(contract, *_advice(value)), ())

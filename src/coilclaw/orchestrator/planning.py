@@ -18,6 +18,7 @@ from coilclaw.orchestrator import layout, planner, techlead
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.orchestrator.exchanges import plane_of
 from coilclaw.orchestrator.places import segment
+from coilclaw.orchestrator.plan_dialogue import PlanDialogue
 from coilclaw.orchestrator.preflight import Preflight
 from coilclaw.orchestrator.states import Trigger
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.run import Run
 
 MAX_FILE_BYTES: Final = 64 * 2**20
+MAX_REASONS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Request:
 
     contract: bytes | None
     sentence: str = ""
+    answers: tuple[str, ...] = ()
+    """What the user says in addition to the sentence, before anybody asks."""
 
 
 class Planning:
@@ -222,23 +226,37 @@ class Planning:
         return replace(contract, log_refs=replace(contract.log_refs, run_id=self._run.id))
 
     def _planned(self) -> TaskContract | None:
-        plane = plane_of(self._run, self._equipment, "PM", "")
-        made = planner.plan(
-            plane,
+        dialogue = PlanDialogue(
+            self._run,
+            self._equipment,
             self._request.sentence,
-            baseline=self.baseline,
-            policies=self.policies,
-            task_id=f"task-{digest(self._run.id.encode())[:12]}",
-            run_id=self._run.id,
-            runtime_options=self._options(),
+            planner.PlanTerms(
+                self.baseline,
+                self.policies,
+                task_id=f"task-{digest(self._run.id.encode())[:12]}",
+                run_id=self._run.id,
+                runtime_options=self._options(),
+            ),
+            self._refusals,
         )
+        for answer in self._request.answers if not self._run.progress.answers else ():
+            self._run.emit(EventType.USER_ANSWERED, {"question": "", "answer": answer})
+        made = dialogue.hold()
+        if made.question:
+            raise Waiting
         self._answered("PM", planner.SCHEMA, made.problems, "")
         if made.contract is None:
-            self.reason = "; ".join(str(each) for each in made.problems[:5])
+            self.reason = "; ".join(str(each) for each in made.problems[:MAX_REASONS])
             return None
         if made.handoff is not None:
             self._hand_on("PM", "TECH_LEAD", made.contract.task_id, made.handoff)
         return self._bound(made.contract)
+
+    def _refusals(self, contract: TaskContract) -> tuple[Problem, ...]:
+        """Why the gates before the work would refuse a contract that was planned."""
+        policies = self.policies.under(self.policies.pack_for(contract))
+        preflight = self._preflight_of(self._asking())
+        return preflight.refusals(contract, policies, self.baseline)
 
     def _options(self) -> RuntimeOptions | None:
         kind = str(self._run.option("runner")).partition(":")[0]
@@ -289,4 +307,4 @@ class Planning:
 
 
 class Waiting(Exception):
-    """The run waits for an approval."""
+    """The run waits for an approval, or for an answer of the user."""

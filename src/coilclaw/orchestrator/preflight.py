@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coilclaw.contracts.policyset import PolicySet
+    from coilclaw.contracts.schemas import Problem
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.orchestrator.asking import Asking
     from coilclaw.orchestrator.baseline import Baseline
@@ -62,6 +63,15 @@ class Preflight:
             runner_kinds(str(self._run.option("runner")), str(self._run.option("reviewer") or "")),
             self._is_part(contract),
         )
+
+    def refusals(
+        self, contract: TaskContract, policies: PolicySet, baseline: Baseline
+    ) -> tuple[Problem, ...]:
+        """Say why gates would refuse a contract that is not part of the run yet.
+
+        Whatever a person may still approve counts as approved, and nothing is recorded.
+        """
+        return self._gates(contract, policies, baseline).list_refusals(contract)
 
     def lock(self, tasks: Sequence[TaskContract], *, again: bool = False) -> bool:
         """Lock everything that the tasks may write, or nothing; perhaps only after a wait."""

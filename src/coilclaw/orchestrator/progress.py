@@ -78,6 +78,12 @@ class Progress:
     """Whether it had to wait for its paths."""
     moved: bool = False
     """Whether it begins at a later commit than the one that it was created at."""
+    refused_plans: tuple[tuple[str, ...], ...] = ()
+    """Why each plan of the PM was refused."""
+    question: str = ""
+    """What the PM asked the user and has no answer to yet."""
+    answers: tuple[tuple[str, str], ...] = ()
+    """What the user was asked and answered; an answer that was given at once has no question."""
     locked: bool = False
     merging: Mapping[str, object] = field(default_factory=dict)
     merge: Merge = "none"
@@ -132,6 +138,8 @@ def after(progress: Progress, event: Mapping[str, object]) -> Progress:
         return _approval_event(progress, kind, task_id, payload)
     if kind in _LOCK_EVENTS:
         return _lock_event(progress, kind, payload)
+    if kind in _PLANNING_EVENTS:
+        return _planning_event(progress, kind, payload)
     return _run_event(progress, kind, payload)
 
 
@@ -165,6 +173,11 @@ def _lock_event(progress: Progress, kind: EventType, payload: dict[str, object])
     return replace(progress, created={**progress.created, **now}, moved=True)
 
 
+_PLANNING_EVENTS = frozenset(
+    {EventType.PLAN_REFUSED, EventType.USER_ASKED, EventType.USER_ANSWERED}
+)
+
+
 def _run_event(progress: Progress, kind: EventType, payload: dict[str, object]) -> Progress:
     match kind:
         case EventType.RUN_CREATED:
@@ -189,6 +202,17 @@ def _run_event(progress: Progress, kind: EventType, payload: dict[str, object]) 
             return replace(progress, sealed=True)
         case _:
             return progress
+
+
+def _planning_event(progress: Progress, kind: EventType, payload: dict[str, object]) -> Progress:
+    if kind is EventType.PLAN_REFUSED:
+        refused = (*progress.refused_plans, _texts(payload["problems"]))
+        return replace(progress, refused_plans=refused)
+    question = str(payload["question"])
+    if kind is EventType.USER_ASKED:
+        return replace(progress, question=question)
+    answer = (question, str(payload["answer"]))
+    return replace(progress, question="", answers=(*progress.answers, answer))
 
 
 def _moved(progress: Progress, state: State, payload: dict[str, object]) -> Progress:

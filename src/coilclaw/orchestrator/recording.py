@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coilclaw.agents import transcript
+from coilclaw.agents.builtin import BuiltinRunner
 from coilclaw.agents.runner import Ending
 from coilclaw.agents.transcript import Timed
 from coilclaw.contracts.eventtypes import EventType
@@ -13,9 +14,10 @@ from coilclaw.orchestrator.places import segment
 from coilclaw.runtime.identity import stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
     from datetime import datetime
 
+    from coilclaw.agents.runner import Assignment, Runner
     from coilclaw.domain.parts import Part
     from coilclaw.orchestrator.run import Run
 
@@ -60,6 +62,29 @@ class Recorder:
             if each.part.text.startswith(f"{EventType.POLICY_VIOLATION}:")
         ]
         return tuple(refused)
+
+
+def keep_receipts(run: Run, runner: Runner, assignment: Assignment) -> None:
+    """Keep the receipts of an agent of our own: those of its tool calls are evidence too."""
+    if not isinstance(runner, BuiltinRunner):
+        return
+    folder = f"artifacts/receipts/{segment(assignment.task_id)}"
+    place = runner.receipts(assignment)
+    for path in sorted(place.parent.glob(f"{place.stem}*")):
+        if path.is_file() and not path.name.endswith(".lock"):
+            run.bundle.write_bytes(f"{folder}/{path.name}", path.read_bytes())
+
+
+def tell_refused(run: Run, denied: Iterable[str], task_id: str | None) -> None:
+    """Record what an agent asked for beyond its permissions, which did not happen."""
+    for what in denied:
+        reason = f"the agent asked for {what}, which its permissions refuse"
+        run.emit(
+            EventType.POLICY_VIOLATION,
+            {"reason": reason, "rule": "tool.denied", "path": ""},
+            task_id=task_id,
+            level="WARN",
+        )
 
 
 def played(performance: Generator[Part, None, Ending], take: Callable[[Part], None]) -> Ending:

@@ -90,6 +90,7 @@ def created(
                     "source": "request" if request.contract is None else "contract",
                     "request": request.sentence or _spec(request.contract),
                     "sentence": request.sentence,
+                    "answers": list(request.answers),
                     "baseline_commit": baseline,
                     "branch": branch or "",
                     "runner": options.runner,
@@ -139,7 +140,9 @@ def reopened(
             if not run.progress.sealed:
                 run.emit(EventType.RUN_RESUMED, {"process": this_process()})
             given = bundle.find(layout.GIVEN, limit=MAX_CONTRACT_BYTES)
-            yield run, Request(given, str(run.option("sentence") or ""))
+            answers = run.option("answers")
+            told = tuple(map(str, answers)) if isinstance(answers, list) else ()
+            yield run, Request(given, str(run.option("sentence") or ""), told)
 
 
 def unknown(run_id: str) -> UsageError:

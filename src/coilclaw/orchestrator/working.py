@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.builtin import BuiltinRunner
 from coilclaw.agents.runner import Assignment, Ending, Means
 from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
@@ -24,14 +23,14 @@ from coilclaw.orchestrator.fixing import evidence_prefix
 from coilclaw.orchestrator.inspection import Inspected
 from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.ready_worktree import ready
-from coilclaw.orchestrator.recording import Recorder, played
+from coilclaw.orchestrator.recording import Recorder, keep_receipts, played, tell_refused
 from coilclaw.runtime.identity import stamp
 from coilclaw.workspace.rollback import roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coilclaw.agents.runner import Network, Runner
+    from coilclaw.agents.runner import Network
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.asking import Asking
@@ -205,20 +204,10 @@ class Working:
             with worktree.in_use():
                 ending = played(runner.perform(assignment, means), recorder.take)
         recorder.end(ending)
-        self._keep_receipts(runner, assignment)
+        keep_receipts(run, runner, assignment)
         return Performed(
             ending, len(recorder.parts), started, stamp(equipment.clock()), recorder.denied
         )
-
-    def _keep_receipts(self, runner: Runner, assignment: Assignment) -> None:
-        """An agent of our own leaves receipts of its tool calls; they are evidence too."""
-        if not isinstance(runner, BuiltinRunner):
-            return
-        folder = f"artifacts/receipts/{segment(assignment.task_id)}"
-        place = runner.receipts(assignment)
-        for path in sorted(place.parent.glob(f"{place.stem}*")):
-            if path.is_file() and not path.name.endswith(".lock"):
-                self._run.bundle.write_bytes(f"{folder}/{path.name}", path.read_bytes())
 
     def _assignment(self, desk: Desk, worktree: ReadyWorktree) -> Assignment:
         contract = desk.contract
@@ -297,7 +286,7 @@ class Working:
             {"snapshot": inspected.after.id, "tree": inspected.after.tree, "why": "after the work"},
             task_id=task_id,
         )
-        self._tell_refused(task_id, performed)
+        tell_refused(self._run, performed.denied, task_id)
         gates = [inspected.result, self._answer_result(desk, performed)]
         passed = [self._run.judged(gate, task_id=task_id) for gate in gates]
         ending = performed.ending
@@ -323,17 +312,6 @@ class Working:
                 raise
             violation = Violation("diff.unkeepable", f"the tree cannot be kept: {problem.message}")
             return Inspected(GateResult("diff_gate", (violation,)), desk.start, b"", (), {}, {})
-
-    def _tell_refused(self, task_id: str, performed: Performed) -> None:
-        """What the agent asked for beyond its permissions did not happen, and is recorded."""
-        for what in performed.denied:
-            reason = f"the agent asked for {what}, which its permissions refuse"
-            self._run.emit(
-                EventType.POLICY_VIOLATION,
-                {"reason": reason, "rule": "tool.denied", "path": ""},
-                task_id=task_id,
-                level="WARN",
-            )
 
     def _answer_result(self, desk: Desk, performed: Performed) -> GateResult:
         """Mechanism 0: the agent's answer must be what its schema says, and for this task."""

@@ -6,6 +6,7 @@ PUBLIC_MODULES: Final = (
     "basis",
     "builtin",
     "contract",
+    "file_search",
     "output",
     "schema",
     "searchsettings",

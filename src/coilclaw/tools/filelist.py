@@ -142,7 +142,7 @@ class _Listing:
             self.walk(parts, prefix, level)
         except (CoilClawError, FileNotFoundError) as problem:
             # It is gone, changed, or kept from us: that is no reason not to show the rest.
-            self._left_out.append(f"{_visible(prefix)}: {problem}")
+            self._left_out.append(f"{visible_name(prefix)}: {problem}")
 
     def _entries(self, fd: int) -> list[tuple[str, os.stat_result]]:
         found = []
@@ -178,7 +178,7 @@ class _Listing:
 
 
 def _line(fd: int, prefix: str, name: str, info: os.stat_result) -> str:
-    path = _visible(prefix + name)
+    path = visible_name(prefix + name)
     if stat.S_ISDIR(info.st_mode):
         return f"directory           {path}/"
     if stat.S_ISREG(info.st_mode):
@@ -190,11 +190,11 @@ def _line(fd: int, prefix: str, name: str, info: os.stat_result) -> str:
 
 def _target(fd: int, name: str) -> str:
     try:
-        return _visible(os.readlink(name, dir_fd=fd))
+        return visible_name(os.readlink(name, dir_fd=fd))
     except OSError:
         return "?"
 
 
-def _visible(name: str) -> str:
+def visible_name(name: str) -> str:
     """Return a name on one line, with nothing in it that hides what it is."""
     return "".join(shown(name[i : i + 200])[1:-1] for i in range(0, len(name), 200))
