@@ -15,9 +15,8 @@ from coilclaw.orchestrator.planner_sightings import Sightings
 
 FILES = ("a.py", "src/app/main.py", "src/app/other.py", "src/lib/deep/x.py", "pyproject.toml")
 BASELINE = Baseline.of("a" * 40, FILES, lambda _: None)
-LISTED = (
-    "directory           deep/\nfile              12 other.py\nlink                l -> main.py\n"
-)
+FILE = f"file     {12:>10} "
+LISTED = f"directory           deep/\n{FILE}other.py\nlink                l -> main.py\n"
 
 
 def seen(*parts: Part) -> Sightings:
