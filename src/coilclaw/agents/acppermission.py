@@ -14,6 +14,7 @@ from coilclaw.agents import shellpolicy
 from coilclaw.agents.acpupdates import CHANGES, RUNS, diff_lines
 from coilclaw.agents.codexcalls import text_of
 from coilclaw.agents.codexitems import inside
+from coilclaw.agents.denial import Denial
 from coilclaw.domain import freeform
 
 if TYPE_CHECKING:
@@ -30,6 +31,15 @@ _LOOKS: Final = frozenset({"read", "search", "think"})
 _FETCHES: Final = "fetch"
 _YES: Final = ("allow_once",)
 _NO: Final = ("reject_once", "reject_always")
+
+REASONS: Final[Mapping[str, str]] = {
+    "acp.network": "the contract allows no network",
+    "acp.read_only": "the contract allows no writing",
+    "acp.outside": "it reaches beyond the worktree",
+    "acp.not_approved": "the request was not approved",
+    "acp.unknown": "it is not known what the request would do",
+}
+"""Why a request is refused, by its rule; of a command, the permissions say it."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +95,7 @@ class Permissions:
             self.means.approve,
             contained=shellpolicy.is_contained(self.assignment, self.means),
         )
-        return ruling.allowed or self._denied("command", "acp.shell", call)
+        return ruling.allowed or self._denied("command", "acp.shell", call, ruling.reason)
 
     def _change(self, call: ToolCall) -> bool:
         paths = call.paths
@@ -120,7 +130,7 @@ class Permissions:
         task = self.assignment.task_id
         return shellpolicy.request(task, kind, title[:MAX_TITLE], tuple(detail))
 
-    def _denied(self, kind: str, rule: str, call: ToolCall) -> bool:
+    def _denied(self, kind: str, rule: str, call: ToolCall, reason: str = "") -> bool:
         _log.warning(
             "the agent asked for what it does not get: %s",
             kind,
@@ -134,4 +144,7 @@ class Permissions:
                 },
             },
         )
+        named = call.command if kind == "command" else ", ".join(call.paths) or call.title
+        what = named if kind == "command" else f"{kind} {named}"
+        self.means.on_denied(Denial(what, reason or REASONS[rule], rule, call_id=call.call_id))
         return False

@@ -163,6 +163,7 @@ class Turn:
         read, written = usage.get("input_tokens"), usage.get("output_tokens")
         if isinstance(read, int) and isinstance(written, int):
             self._usage = Usage(read, written)
+            self.means.on_usage(self._usage)
         if self._stop is not None:
             return self._ending(*self._stop)
         limit = self.assignment.budget.tokens

@@ -121,6 +121,7 @@ class _Session:
             self.runner.redactor,
             assignment.output_schema,
             assignment.budget.tokens,
+            on_usage=self.means.on_usage,
         )
         with ExitStack() as stack:
             loop = self._loop(stage, state, provider, stack)

@@ -103,7 +103,7 @@ class _Session:
         state = runner.state(assignment)
         logs = state / "logs"
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        watcher = _Watcher(stage)
+        watcher = _Watcher(stage, self.means.on_usage)
         with ExitStack() as stack:
             root = stack.enter_context(Root(assignment.directory))
             tree = TreeState.of(state, root.path)
@@ -154,6 +154,7 @@ class _Watcher:
     """Makes parts of what the run shows."""
 
     stage: Stage
+    on_usage: Callable[[Usage], None]
     text: str = ""
     usage: Usage | None = None
     tries: int = field(default=0)
@@ -170,6 +171,8 @@ class _Watcher:
     def answered(self, response: ChatResponse, seconds: float) -> None:  # noqa: ARG002
         self.text = response.final_text
         self.usage = added(self.usage, response.usage)
+        if self.usage is not None:
+            self.on_usage(self.usage)
         self.stage.say(Part("text", text=self.text, usage=response.usage))
 
     def applied(self, plan: Plan, change_id: str) -> None:

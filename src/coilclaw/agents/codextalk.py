@@ -258,6 +258,7 @@ class Talk:
         if self._before is None:
             self._before = _less(total, last)
         self._usage = _less(total, self._before)
+        self.means.on_usage(self._usage)
         limit = self.assignment.budget.tokens
         spent = (self._usage.input_tokens or 0) + (self._usage.output_tokens or 0)
         if limit is not None and spent > limit:

@@ -15,7 +15,7 @@ from coilclaw.runtime.guard import Guard
 from coilclaw.tools.output import size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from coilclaw.agents.stage import Stage
     from coilclaw.domain.messages import ChatRequest, ChatResponse, Json, Provider, ToolCall
@@ -38,6 +38,7 @@ class ObservedProvider:
     """What all answers together may use."""
     usage: Usage | None = None
     """What they used, as far as the provider tells."""
+    on_usage: Callable[[Usage], None] = lambda _: None
 
     @property
     def name(self) -> str:
@@ -52,6 +53,8 @@ class ObservedProvider:
         response = self.inner.chat(replace(request, output_schema=self.output_schema))
         self.stage.check()
         self.usage = added(self.usage, response.usage)
+        if self.usage is not None:
+            self.on_usage(self.usage)
         text = self.redactor.redact(response.final_text)
         if text:
             self.stage.say(Part("text", text=text, usage=response.usage))

@@ -19,7 +19,7 @@ from coilclaw.errors import AnswerError
 from coilclaw.workspace import process
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from coilclaw.agents.runner import Assignment, Means
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from coilclaw.workspace.process import ProcessResult
 
 MAX_STDERR_BYTES: Final = 2**20
+MAX_LINE_BYTES: Final = 64 * 2**10
+MAX_LINES: Final = 2_000
+"""Lines of error output that are told while the program runs; all of it is kept."""
 _SIGNALLED: Final = 128
 ERROR_OUTPUT: Final = "stderr"
 """The ``item_type`` of the part that holds what the program wrote besides its result."""
@@ -45,6 +48,7 @@ class ProcessRunner:
         """Run the program to its end."""
         deadline = Deadline.of(assignment.budget)
         argv = self._argv()
+        heard = OutputLines(means.on_output)
         result = process.run(
             argv,
             cwd=assignment.directory,
@@ -56,7 +60,9 @@ class ProcessRunner:
             sandbox=assignment.sandbox.showing(*argv),
             support=means.support,
             cancel=means.cancel,
+            observe_errors=heard.take,
         )
+        heard.finish()
         said = _errors(result)
         if said:
             yield Part("text", text=said, item_type=ERROR_OUTPUT)
@@ -70,6 +76,29 @@ class ProcessRunner:
         if self.base is not None and "/" in program:
             program = os.path.join(self.base, program)
         return (program, *rest)
+
+
+@dataclass(slots=True)
+class OutputLines:
+    """Cuts output into lines as it comes; what is longer than a line may be is told in part."""
+
+    tell: Callable[[str], None]
+    _rest: bytes = b""
+    _told: int = 0
+
+    def take(self, data: bytes) -> None:
+        """Tell each line that is complete; after ``MAX_LINES`` nothing more is told."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:MAX_LINE_BYTES]
+        for line in lines:
+            if self._told < MAX_LINES:
+                self._told += 1
+                self.tell(line[:MAX_LINE_BYTES].decode("utf-8", "replace"))
+
+    def finish(self) -> None:
+        """Tell a last line that has no end."""
+        if self._rest:
+            self.take(b"\n")
 
 
 def _given(assignment: Assignment) -> bytes:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from pathlib import Path
 
+    from coilclaw.agents.denial import Denial
     from coilclaw.domain.budget import Budget
     from coilclaw.domain.messages import Json, Usage
     from coilclaw.domain.parts import Part
@@ -90,6 +91,12 @@ class Means:
     on_session: Callable[[str], None] = lambda _: None
     """Told the agent's session as soon as the agent names it: who is killed afterwards can go on
     with it. It may be told the same more than once."""
+    on_denied: Callable[[Denial], None] = lambda _: None
+    """Told of a request that was refused, at the moment at which the agent hears of it."""
+    on_usage: Callable[[Usage], None] = lambda _: None
+    """Told the tokens of this performance so far, each time that more are known of."""
+    on_output: Callable[[str], None] = lambda _: None
+    """Told each line that a program writes besides its result, as it comes."""
 
 
 @dataclass(frozen=True, slots=True)

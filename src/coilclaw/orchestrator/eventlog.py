@@ -119,6 +119,10 @@ class EventLog:
             last = (str(event.get("ts")), str(event.get("event_type")))
         return last
 
+    def clean(self, value: object) -> object:
+        """Return a value as it would be kept: without secrets."""
+        return self._clean(value, MAX_DEPTH)
+
     def _clean(self, value: object, depth: int) -> object:
         if depth == 0:
             raise UsageError("an event's payload is nested too deeply", rule="event.depth")

@@ -24,7 +24,7 @@ from coilclaw.orchestrator.plane import Answer, BoundSchema, Question, parse
 from coilclaw.orchestrator.planner import SCHEMA
 from coilclaw.orchestrator.planner_sightings import Sightings
 from coilclaw.orchestrator.ready_worktree import hidden_places
-from coilclaw.orchestrator.recording import Recorder, keep_receipts, played, tell_refused
+from coilclaw.orchestrator.recording import Recorder, keep_receipts, played
 from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.identity import new_id
 from coilclaw.runtime.settings import Limits
@@ -124,7 +124,7 @@ class ExploringAuthor:
         question = Question("PM", roleprompts.EXPLORING_PM, told, BoundSchema.of(SCHEMA))
         request = self._plane.describe(question)
         name = self._free_name()
-        recorder = Recorder(self._run, name, "planner", self._equipment.clock)
+        recorder = Recorder(self._run, name, "planner", self._equipment.clock, plans=True)
         assignment = self._assignment(name, told)
         started = time.monotonic()
         try:
@@ -136,7 +136,6 @@ class ExploringAuthor:
             raise
         finally:
             keep_receipts(self._run, self._runner, assignment)
-            tell_refused(self._run, recorder.denied, None)
         recorder.end(ending)
         self._use_up(recorder, ending, time.monotonic() - started)
         if self._equipment.cancel.cancelled:
@@ -151,7 +150,13 @@ class ExploringAuthor:
             recorder.take(part)
             self.sightings.take(part)
 
-        means = Means(lambda _: False, equipment.cancel, equipment.support)
+        means = Means(
+            lambda _: False,
+            equipment.cancel,
+            equipment.support,
+            on_denied=recorder.deny,
+            on_usage=recorder.count,
+        )
         return played(self._runner.perform(assignment, means), take)
 
     def _answer(self, question: Question, request: str, ending: Ending) -> Answer:

@@ -48,6 +48,8 @@ GATE_EVENTS: Final[Mapping[GateName, EventType]] = {
 }
 VIOLATING: Final[frozenset[GateName]] = frozenset({"diff_gate", "policy_gate", "tool_gate"})
 """Gates whose failure is somebody's doing, not only a result that is not good enough."""
+AGENT_PART: Final = "agent_part"
+"""The type of what ``show`` shows; it is in no event log."""
 MAX_TOLD: Final = 50
 """Violations that get an event of their own."""
 
@@ -99,7 +101,19 @@ class Run:
                 "fields": {"run_id": self.id, "event_type": kind.value, "task_id": task_id or ""},
             },
         )
-        self._watch({**event, "run_id": self.id, "attempt": attempt, "level": level})
+        self._tell(event, attempt, level)
+
+    def show(self, payload: Mapping[str, object], *, task_id: str) -> None:
+        """Show what an agent does to whoever watches; it is no event of the run, and not kept."""
+        event = {"event_type": AGENT_PART, "payload": dict(payload), "task_id": task_id}
+        self._tell(event, self._progress.attempt, "INFO")
+
+    def _tell(self, event: Mapping[str, object], attempt: int, level: Level) -> None:
+        """Tell whoever watches, without any secret."""
+        payload = self.log.clean(event["payload"])
+        self._watch(
+            {**event, "payload": payload, "run_id": self.id, "attempt": attempt, "level": level}
+        )
 
     def move(
         self,
@@ -132,6 +146,7 @@ class Run:
                 "passed": result.passed,
                 "violations": [str(each) for each in result.violations],
                 "facts": canonical_text(dict(result.facts)),
+                **({} if result.passed else {"paths": [each.path for each in result.violations]}),
             },
             task_id=task_id,
             level="INFO" if result.passed else "ERROR",

@@ -21,9 +21,10 @@ from coilclaw.orchestrator import patchnames, roleprompts, taskreports
 from coilclaw.orchestrator.commands import Commands, in_order
 from coilclaw.orchestrator.fixing import evidence_prefix
 from coilclaw.orchestrator.inspection import Inspected
+from coilclaw.orchestrator.line_counts import LineCounts
 from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.ready_worktree import ready
-from coilclaw.orchestrator.recording import Recorder, keep_receipts, played, tell_refused
+from coilclaw.orchestrator.recording import Recorder, keep_receipts, played
 from coilclaw.runtime.identity import stamp
 from coilclaw.workspace.rollback import roll_back
 
@@ -55,8 +56,6 @@ class Performed:
     parts: int
     started: str
     finished: str
-    denied: tuple[str, ...]
-    """Tools that it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +189,10 @@ class Working:
     def _performed(self, desk: Desk) -> Performed:
         equipment, run, task_id = self._equipment, self._run, desk.task.task_id
         runner = equipment.runner(str(run.option("runner")), desk.contract)
-        started = stamp(equipment.clock())
-        recorder = Recorder(run, task_id, runner.name, equipment.clock)
         inspection = self._inspection
+        counts = LineCounts(desk.worktree.path, equipment.repository, inspection.baseline)
+        started = stamp(equipment.clock())
+        recorder = Recorder(run, task_id, runner.name, equipment.clock, count_lines=counts.count)
         with ready(run, inspection, task_id, desk.worktree, inspection.baseline) as worktree:
             assignment = self._assignment(desk, worktree)
             means = Means(
@@ -200,14 +200,15 @@ class Working:
                 cancel=equipment.cancel,
                 support=equipment.support,
                 run_tests=lambda path: self._tested(desk, worktree, path),
+                on_denied=recorder.deny,
+                on_usage=recorder.count,
+                on_output=recorder.hear,
             )
             with worktree.in_use():
                 ending = played(runner.perform(assignment, means), recorder.take)
         recorder.end(ending)
         keep_receipts(run, runner, assignment)
-        return Performed(
-            ending, len(recorder.parts), started, stamp(equipment.clock()), recorder.denied
-        )
+        return Performed(ending, len(recorder.parts), started, stamp(equipment.clock()))
 
     def _assignment(self, desk: Desk, worktree: ReadyWorktree) -> Assignment:
         contract = desk.contract
@@ -286,7 +287,6 @@ class Working:
             {"snapshot": inspected.after.id, "tree": inspected.after.tree, "why": "after the work"},
             task_id=task_id,
         )
-        tell_refused(self._run, performed.denied, task_id)
         gates = [inspected.result, self._answer_result(desk, performed)]
         passed = [self._run.judged(gate, task_id=task_id) for gate in gates]
         ending = performed.ending

@@ -60,16 +60,18 @@ def run(
     support: SandboxSupport | None = None,
     cancel: Cancellation | None = None,
     observe: Callable[[bytes], None] | None = None,
+    observe_errors: Callable[[bytes], None] | None = None,
 ) -> ProcessResult:
     """Run a program to its end and collect what it writes, ``limit_bytes`` of each stream.
 
     ``env`` replaces the minimal environment. ``stdin`` that is a real file becomes the child's own;
     anything else that can be read is fed to it. ``support`` is what ``sandbox.probe`` gave earlier.
-    ``observe`` is shown all output as it comes, in this thread.
+    ``observe`` is shown all output as it comes, in this thread; the error output is shown to
+    ``observe_errors`` instead, where that is given.
     """
     began = time.monotonic()
     command, choice = _prepare(argv, cwd, timeout_s, env, sandbox, support)
-    stdout, stderr = Capture(limit_bytes, observe), Capture(limit_bytes, observe)
+    stdout, stderr = Capture(limit_bytes, observe), Capture(limit_bytes, observe_errors or observe)
     if isinstance(stdin, str | io.TextIOBase):
         raise UsageError("The input of a process is bytes, not text.", rule="process.stdin")
     if cancel is not None and cancel.cancelled:
