@@ -50,7 +50,8 @@ def ended() -> Iterator[tuple[Coilclaw, str]]:
 def test_a_run_that_passes_says_where_everything_is(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
     contract = coilclaw.keep(world.contract())
-    done = coilclaw.program("run", contract, "--runner", world.script(ADD), "--merge")
+    runner = world.script(ADD)
+    done = coilclaw.program("run", contract, "--runner", runner, "--merge", "--quiet")
     assert done.code == 0, done.err
     first, *rest = done.out.splitlines()
     run_id = first.removeprefix("run_id=")
@@ -68,21 +69,23 @@ def test_a_run_that_passes_says_where_everything_is(coilclaw: Coilclaw) -> None:
     assert coilclaw("runs", "verify", run_id, "--root", said["anchor"]).code == 0
 
 
-def test_json_is_one_object_and_with_follow_json_lines(coilclaw: Coilclaw) -> None:
+def test_json_is_one_event_a_line_and_with_quiet_the_result_alone(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
     contract = coilclaw.keep(world.contract())
     runner = world.script(ADD)
-    done = coilclaw("run", contract, "--runner", runner, "--json")
-    assert (done.code, done.json["status"], done.json["merge"]) == (0, "passed", "pending")
-    assert done.err.startswith(f"run_id={done.json['run_id']}\n")
-    followed = coilclaw(
-        "run", "-", "--runner", runner, "--follow", "--json", stdin=world.contract()
-    )
+    done = coilclaw("run", contract, "--runner", runner, "--json", "--quiet")
+    result = json.loads(done.out)
+    assert (done.code, result["status"], result["merge"]) == (0, "passed", "pending")
+    assert done.err.startswith(f"run_id={result['run_id']}\n")
+    followed = coilclaw("run", "-", "--runner", runner, "--json", stdin=world.contract())
     lines = [json.loads(line) for line in followed.out.splitlines()]
     assert followed.code == 0
-    kinds = [line["event_type"] for line in lines[:-1]]
-    assert (kinds[0], kinds[-1]) == ("RUN_CREATED", "LOCKS_RELEASED")
+    kinds = [line["event_type"] for line in lines]
+    assert (kinds[0], kinds[-2], kinds[-1]) == ("RUN_CREATED", "LOCKS_RELEASED", "result")
     assert lines[-1]["status"] == "passed"
+    parts = [line["payload"] for line in lines if line["event_type"] == "agent_part"]
+    assert [part["kind"] for part in parts] == ["file", "end"]
+    assert parts[0]["files"] == [{"path": "pkg/calc.py", "added": 1, "removed": 1}]
     assert {line["run_id"] for line in lines} == {lines[-1]["run_id"]}
 
 
@@ -92,7 +95,7 @@ def test_followed_states_stand_out_and_nothing_an_agent_says_can_act(coilclaw: C
     crash = world.script([{"text": "bye \x1b[2J"}, {"crash": True}])
     done = coilclaw("run", contract, "--runner", crash, "--follow")
     assert done.code == 1
-    assert "== S0_PM -> S1_TECH_LEAD (contract_accepted)" in done.out.splitlines()
+    assert "  == S0_PM -> S1_TECH_LEAD (contract_accepted)" in done.out.splitlines()
     assert "\x1b" not in done.out + done.err
 
 
@@ -261,7 +264,7 @@ def test_a_run_that_is_stopped_can_go_on(coilclaw: Coilclaw, number: signal.Sign
     process = coilclaw.start("run", contract, "--runner", slow, "--follow")
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith(b"TASK_STARTED"):
+        if b"TASK_STARTED" in line:
             break
     process.send_signal(number)
     out, _ = process.communicate(timeout=PATIENCE_S)

@@ -46,7 +46,9 @@ class Done:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        """The one value that was printed; of a run, whose events come before it, the last."""
+        lines = self.out.splitlines()
+        return json.loads(lines[-1] if lines and lines[0].startswith('{"') else self.out)
 
 
 @dataclass(frozen=True)

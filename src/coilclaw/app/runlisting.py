@@ -191,11 +191,13 @@ def events(directory: Path, start: int = 0) -> Iterator[dict[str, object]]:
 
 
 def described(directory: Path) -> dict[str, Json]:
-    """Everything that ``runs show`` tells, from the events alone."""
+    """Everything that ``runs show`` tells, from the events and the reports that they name."""
+    from coilclaw.app.run_failures import read_failures
     from coilclaw.orchestrator.rehydrate import rehydrate
 
     told = rehydrate(directory)
     found = list_audits(directory)
+    failures = read_failures(directory, events(directory))
     value: dict[str, Json] = {
         **listed(directory).json(),
         "events": told.events,
@@ -209,6 +211,7 @@ def described(directory: Path) -> dict[str, Json]:
         "approvals": [dict(row) for row in told.approvals],
         "audits": [audit.name for audit in found if not audit.is_foreign(directory.name)],
         "foreign_audits": [audit.name for audit in found if audit.is_foreign(directory.name)],
+        **failures.json(),
     }
     return value
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coilclaw.app.runwiring import Orchestrator
     from coilclaw.cli.console import Console
-    from coilclaw.cli.demotelling import Teller
+    from coilclaw.cli.run_narration import Narrator
 
 PLACE: Final = "/var/tmp"  # noqa: S108 - a directory of its own is made there; sandboxes cover /tmp
 GIT_TIMEOUT_S: Final = 60.0
@@ -71,27 +71,32 @@ def _folder(*, keep: bool) -> Iterator[Path]:
 
 def _play(folder: Path, console: Console) -> bool:
     from coilclaw.app.runwiring import Orchestrator
-    from coilclaw.cli.demotelling import Teller
+    from coilclaw.cli.run_narration import Narrator
     from coilclaw.orchestrator.planning import Request
     from coilclaw.orchestrator.starting import Options
 
-    teller = Teller(console)
-    teller.title("A repository with two bugs, and one sentence")
-    teller.tell(f"“{demostory.SENTENCE}”")
     environ = _prepare(folder)
     runs = Orchestrator(folder / "shop", folder / "home", environ)
+    narrator = Narrator(console, runs.places.bundle, name_task=_short)
+    narrator.title("A repository with two bugs, and one sentence")
+    narrator.tell(f"“{demostory.SENTENCE}”")
     options = Options(runner=f"scripted:{folder / 'workers.json'}", merge=True)
-    outcome = runs.start(Request(None, demostory.SENTENCE), options, teller.watch)
+    outcome = runs.start(Request(None, demostory.SENTENCE), options, narrator.watch)
     if outcome.status != "passed" or outcome.merge != "merged":
-        teller.tell(f"the run ended as {outcome.status}: {outcome.reason}", "red")
+        narrator.tell(f"the run ended as {outcome.status}: {outcome.reason}", "red")
         return False
     left = [*runs.places.worktrees.iterdir(), *runs.places.locks.glob("*.lock")]
-    teller.tell(f"the bundle is sealed; worktrees and locks that are left: {len(left)}")
+    narrator.tell(f"the bundle is sealed; worktrees and locks that are left: {len(left)}")
     bundle = runs.places.bundle(outcome.run_id)
     done = _merged(folder / "shop")
     return all(
-        (not left, done, _evidence(runs, bundle, teller), _forged(runs, bundle, folder, teller))
+        (not left, done, _evidence(runs, bundle, narrator), _forged(runs, bundle, folder, narrator))
     )
+
+
+def _short(task_id: str) -> str:
+    """Return the part of a task's id that this story calls it by."""
+    return task_id.split("-", 2)[-1]
 
 
 def _merged(repository: Path) -> bool:
@@ -100,22 +105,22 @@ def _merged(repository: Path) -> bool:
     return all((repository / name).read_text() == text for name, text in wanted.items())
 
 
-def _evidence(runs: Orchestrator, bundle: Path, teller: Teller) -> bool:
+def _evidence(runs: Orchestrator, bundle: Path, narrator: Narrator) -> bool:
     from coilclaw.app.runaudits import replay, verify
 
-    teller.title("The evidence: verified, and told again without any model")
+    narrator.title("The evidence: verified, and told again without any model")
     report, _ = verify(runs, bundle)
     files = sum(1 for path in bundle.rglob("*") if path.is_file())
     good = report.status == "pass"
-    teller.tell(
+    narrator.tell(
         f"{files} files, {len(report.checks)} checks: "
         f"{'everything holds' if good else 'it does NOT hold'}",
         "green" if good else "red",
     )
-    teller.tell(f"the run's root hash, to be noted elsewhere: {report.root_hash[:16]}…")
+    narrator.tell(f"the run's root hash, to be noted elsewhere: {report.root_hash[:16]}…")
     told = replay(bundle)
     same = not told.divergences
-    teller.tell(
+    narrator.tell(
         f"replayed from {told.events} events: the same states, tasks and results"
         if same
         else "the events and the reports tell different stories",
@@ -124,11 +129,11 @@ def _evidence(runs: Orchestrator, bundle: Path, teller: Teller) -> bool:
     return good and same
 
 
-def _forged(runs: Orchestrator, bundle: Path, folder: Path, teller: Teller) -> bool:
+def _forged(runs: Orchestrator, bundle: Path, folder: Path, narrator: Narrator) -> bool:
     """Change one thing in a copy, twice; both have to be found."""
     from coilclaw.app.runaudits import verify
 
-    teller.title("Two forged copies of it")
+    narrator.title("Two forged copies of it")
     found = []
     for number, (said, forge) in enumerate(
         (("one byte of the patch is another", _flip), ("one event is cut out", _cut)), 1
@@ -139,7 +144,7 @@ def _forged(runs: Orchestrator, bundle: Path, folder: Path, teller: Teller) -> b
         report, _ = verify(runs, copy)
         codes = ", ".join(dict.fromkeys(str(each.code) for each in report.errors))
         bad = report.status == "fail"
-        teller.tell(
+        narrator.tell(
             f"{said}: {f'found ({codes})' if bad else 'NOT found'}", "green" if bad else "red"
         )
         found.append(bad)

@@ -61,7 +61,7 @@ def perform(args: argparse.Namespace) -> int:
         sys.stderr,
         os.environ,
         as_json=getattr(args, "json", False),
-        as_lines=getattr(args, "follow", False),
+        as_lines=getattr(args, "follow", False) or getattr(args, "as_lines", False),
     )
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="coilclaw: warning: %(message)s"

@@ -36,7 +36,7 @@ def after_run(outcome: Outcome, *, repo: str | None, contract: str | None = None
             return command("runs", "apply", run_id, repo=repo)
         case "passed":
             return command("runs", "verify", run_id, repo=repo)
-        case "invalid" if contract not in {None, "-"}:
+        case "invalid" if contract not in {None, "", "-"}:
             return command("contract", "validate", as_path(contract or ""), repo=repo)
         case _:
             return command("runs", "show", run_id, repo=repo)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
 import time
 from typing import TYPE_CHECKING, Final, Self
 
-from coilclaw.cli.console import visible
 from coilclaw.cli.report import counted
+from coilclaw.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from coilclaw.codecommit.build import Build
     from coilclaw.domain.messages import ChatResponse
 
-TICK_S: Final = 0.2
 TAIL_LINES: Final = 12
 TAIL_BYTES: Final = 8192
 
@@ -36,21 +33,14 @@ class Progress:
         self._status: str | None = None
         self._began = 0.0
         self._tail = b""
-        self._guard = threading.Lock()
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._line = StatusLine(console.err, self._render, live=live)
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._thread = threading.Thread(target=self._tick, daemon=True)
-            self._thread.start()
+        self._line.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._say(None)
+        self._line.__exit__()
 
     # What the workflow tells.
 
@@ -88,7 +78,7 @@ class Progress:
         self._say("building", announce=True)
 
     def output(self, data: bytes) -> None:
-        with self._guard:
+        with self._line.guard:
             self._tail = (self._tail + data)[-TAIL_BYTES:]
 
     def built(self, build: Build) -> None:
@@ -103,37 +93,25 @@ class Progress:
 
     def line(self, text: str, style: str | None = None) -> None:
         """Print one line for good."""
-        with self._guard:
-            self._clear()
+        with self._line.cleared():
             self._console.note(self._redact(text), style)
 
     # The live line.
 
     def _say(self, status: str | None, *, announce: bool = False) -> None:
-        with self._guard:
-            self._clear()
+        with self._line.cleared():
             self._status = status
             self._began = time.monotonic()
         if announce and not self._live and status:
             self.line(f"  {status}")
 
-    def _tick(self) -> None:
-        while not self._done.wait(TICK_S):
-            with self._guard:
-                if self._status is None:
-                    continue
-                spent = time.monotonic() - self._began
-                last = self._last_lines(1)
-                tail = f" · {last[0]}" if last and self._status == "building" else ""
-                text = visible(self._redact(f"  {self._status} {spent:.0f} s{tail}"))
-                width = shutil.get_terminal_size().columns - 1
-                self._console.err.write(f"\r\x1b[K{text[:width]}")
-                self._console.err.flush()
-
-    def _clear(self) -> None:
-        if self._live and self._status is not None:
-            self._console.err.write("\r\x1b[K")
-            self._console.err.flush()
+    def _render(self) -> str | None:
+        if self._status is None:
+            return None
+        spent = time.monotonic() - self._began
+        last = self._last_lines(1)
+        tail = f" · {last[0]}" if last and self._status == "building" else ""
+        return self._redact(f"  {self._status} {spent:.0f} s{tail}")
 
     def _last_lines(self, number: int) -> list[str]:
         text = self._tail.decode("utf-8", "replace")

@@ -58,7 +58,20 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
 
 def add_watching(parser: argparse.ArgumentParser) -> None:
     """Declare how a run is watched."""
-    parser.add_argument("--follow", action="store_true", help="print every event as it happens")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "-q", "--quiet", action="store_true", help="print only the result, once the run has ended"
+    )
+    how.add_argument(
+        "-v",
+        "--verbose",
+        "--follow",
+        action="store_true",
+        dest="verbose",
+        help="print every event with the names of states, too",
+    )
+    # What machines read is one JSON object on each line.
+    parser.set_defaults(as_lines=True)
 
 
 def add_waiting(parser: argparse.ArgumentParser) -> None:

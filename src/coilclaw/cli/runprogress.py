@@ -1,4 +1,4 @@
-"""A run while somebody watches it: its events, its end, and what to do next."""
+"""A run while the user watches it: its events, its end, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.cli import next_command
-from coilclaw.cli.eventlines import line, style
+from coilclaw.cli.eventlines import line
+from coilclaw.cli.failure_lines import command_lines, refusal_line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
+    from coilclaw.app.run_failures import Failures
     from coilclaw.app.runwiring import Orchestrator, Terms
     from coilclaw.cli.console import Console
+    from coilclaw.cli.run_narration import Narrator
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.engine import Outcome
     from coilclaw.telemetry.logs import Logs
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 MAX_TOLD: Final = 500
 """Problems that are listed one by one."""
+AGENT_PART: Final = "agent_part"
+RESULT: Final = "result"
+"""The type of the last line with ``--json``."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -48,10 +54,9 @@ def attend(
     cancel = Cancellation()
     terms = replace(terms or Terms(), ask_user=_asking_user(console))
     runs = Orchestrator(Path(args.repo), home(), os.environ, terms=terms, cancel=cancel)
-    contract = getattr(args, "contract", None)
-    shown = Display(console, follow=args.follow, repo=args.repo, contract=contract)
+    shown = Display(console, View.of(args, console, runs.places.bundle))
     try:
-        with _logging(runs), _stoppable(cancel):
+        with _logging(runs), _stoppable(cancel), shown.narrator or nullcontext():
             outcome = carry(runs, shown.watch)
     except Stopped as problem:
         if not shown.run_id:
@@ -121,19 +126,50 @@ def _stoppable(cancel: Cancellation) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """How much of a run is shown, and what the caller typed."""
+
+    narrator: Narrator | None
+    """Tells of the run in sentences; ``None`` where machines read, or nobody wants to know."""
+    quiet: bool
+    verbose: bool
+    repository: str
+    contract: str
+    """The file of the contract; empty where there is none that can be named."""
+
+    @classmethod
+    def of(
+        cls, args: argparse.Namespace, console: Console, find_bundle: Callable[[str], Path]
+    ) -> View:
+        """Take it from the arguments; a status line is for terminals that can show one."""
+        from coilclaw.cli.run_narration import Narrator
+
+        live = console.out.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+        silent = console.as_json or args.quiet
+        contract = getattr(args, "contract", None)
+        return cls(
+            None if silent else Narrator(console, find_bundle, live=live),
+            args.quiet,
+            args.verbose,
+            args.repo,
+            "" if contract in {None, "-"} else str(contract),
+        )
+
+
 class Display:
     """Prints a run. Several threads may tell it something at the same time."""
 
-    def __init__(
-        self, console: Console, *, follow: bool, repo: str, contract: str | None = None
-    ) -> None:
+    def __init__(self, console: Console, view: View) -> None:
         self._console = console
-        self._follow = follow
-        self._repo = repo
-        self._contract = contract
+        self._view = view
         self._guard = threading.Lock()
         self.run_id = ""
         self._problems: list[str] = []
+
+    @property
+    def narrator(self) -> Narrator | None:
+        return self._view.narrator
 
     def watch(self, event: Mapping[str, object]) -> None:
         """Take an event in."""
@@ -143,14 +179,14 @@ class Display:
             assert isinstance(payload, dict)
             if payload.get("passed") is False and isinstance(payload.get("violations"), list):
                 self._problems += [str(each) for each in payload["violations"]]
-            console = self._console
-            if self._follow and console.as_json:
-                console.data(dict(event))
-            elif self._follow:
-                console.print(line(event), style(event))
-            elif not console.as_json and _stands_out(event):
-                console.note(line(event), style(event))
-            console.out.flush()
+            narrator = self._view.narrator
+            if narrator is not None:
+                if self._view.verbose and event["event_type"] != AGENT_PART:
+                    narrator.tell(line(event), "dim")
+                narrator.watch(event)
+            elif self._console.as_json and not self._view.quiet:
+                self._console.data(dict(event))
+            self._console.out.flush()
 
     def _begin(self, run_id: str) -> None:
         if self.run_id:
@@ -163,7 +199,7 @@ class Display:
 
     def stopped(self, reason: str) -> None:
         """Say that it was stopped, and how it goes on."""
-        again = next_command.resume(self.run_id, (), repo=self._repo)
+        again = next_command.resume(self.run_id, (), repo=self._view.repository)
         if self._console.as_json:
             self._console.data(
                 {"run_id": self.run_id, "status": "stopped", "reason": reason, "next": again}
@@ -179,13 +215,13 @@ class Display:
         from coilclaw.cli.dispatch import DENIED, DONE, FAILED, PROVIDER, USAGE
 
         self._begin(outcome.run_id)
-        record = self._record(outcome, bundle)
+        failures = _read_failures(bundle)
+        record = self._record(outcome, bundle, failures)
         if self._console.as_json:
             self._console.data(record)
         else:
-            problems = self._problems if outcome.status != "passed" else []
-            for text in problems[:MAX_TOLD] if outcome.status in {"invalid", "failed"} else ():
-                self._console.print(f"problem  {visible(text)}", "red")
+            if outcome.status in {"invalid", "failed"}:
+                self._print_failures(failures, bundle)
             good = {"passed": "green", "paused": "yellow"}.get(outcome.status, "red")
             self._console.print(f"status   {outcome.status}", good)
             for name in ("reason", "merge", "bundle", "anchor", "next"):
@@ -196,9 +232,21 @@ class Display:
         codes = {"passed": DONE, "failed": FAILED, "invalid": USAGE, "provider": PROVIDER}
         return codes.get(outcome.status, DENIED)
 
-    def _record(self, outcome: Outcome, bundle: Path) -> dict[str, Json]:
+    def _print_failures(self, failures: Failures, bundle: Path) -> None:
+        """Print what failed at last; what commands wrote only where it was not told already."""
+        self._console.print()
+        last = max((each.attempt for each in failures.refusals), default=0)
+        for refusal in failures.refusals[:MAX_TOLD]:
+            if refusal.attempt == last:
+                self._console.print(f"problem  {refusal_line(refusal)}", "red")
+        for command in failures.commands[-1:] if self._view.narrator is None else ():
+            for text in command_lines(command, bundle):
+                self._console.print(f"         {text}", "dim")
+
+    def _record(self, outcome: Outcome, bundle: Path, failures: Failures) -> dict[str, Json]:
         integrity = outcome.manifest.integrity if outcome.manifest else None
         return {
+            "event_type": RESULT,
             "run_id": outcome.run_id,
             "status": outcome.status,
             "state": outcome.state.value,
@@ -209,19 +257,15 @@ class Display:
             "waiting": list(outcome.waiting),
             "question": outcome.question,
             "problems": list(self._problems[:MAX_TOLD]) if outcome.status != "passed" else [],
-            "next": next_command.after_run(outcome, repo=self._repo, contract=self._contract),
+            **failures.json(),
+            "next": next_command.after_run(
+                outcome, repo=self._view.repository, contract=self._view.contract
+            ),
         }
 
 
-def _stands_out(event: Mapping[str, object]) -> bool:
-    kind = event["event_type"]
-    return kind in {
-        "STATE_TRANSITION",
-        "TASK_STARTED",
-        "gate_failed",
-        "HUMAN_APPROVAL_REQUIRED",
-        "LOCKS_AWAITED",
-        "PLAN_REFUSED",
-        "FIX_LOOP_TRIGGERED",
-        "MERGE_COMPLETED",
-    }
+def _read_failures(bundle: Path) -> Failures:
+    from coilclaw.app.run_failures import read_failures
+    from coilclaw.app.runlisting import events
+
+    return read_failures(bundle, events(bundle))

@@ -25,6 +25,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     _action(actions, "show", "state, tasks, gates, reviews, tests and merge of one run")
     following = _action(actions, "events", "the events of a run")
     following.add_argument("--follow", action="store_true", help="go on until the run ends")
+    _action(actions, "log", "all that the commands wrote that failed")
     diffing = _action(actions, "diff", "what the run changed, as a patch")
     diffing.add_argument("--task", metavar="ID", help="only the work of this task")
     diffing.add_argument(
@@ -114,7 +115,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         return attend(args, console, go, waiting_terms(args) if args.action == "resume" else None)
     runs = Orchestrator(Path(args.repo), home(), os.environ)
-    if args.action in {"list", "show", "events", "diff"}:
+    if args.action in {"list", "show", "events", "log", "diff"}:
         from coilclaw.cli import runview
 
         return runview.run(args, console, RunStore(runs.places))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.cli import next_command
 from coilclaw.cli.console import visible
+from coilclaw.cli.failure_lines import command_lines, inspection_command
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from coilclaw.app.run_failures import Failures
     from coilclaw.app.runlisting import Listed, RunStore
     from coilclaw.cli.console import Console
     from coilclaw.domain.messages import Json
@@ -35,7 +38,7 @@ _STYLES: Final = {
 
 
 def run(args: argparse.Namespace, console: Console, store: RunStore) -> int:
-    """List, show, follow or diff."""
+    """List, show, follow, print logs or diff."""
     from coilclaw.cli.dispatch import DONE
 
     if args.action == "list":
@@ -46,6 +49,8 @@ def run(args: argparse.Namespace, console: Console, store: RunStore) -> int:
             _show(directory, console, args.repo)
         case "events":
             _events(directory, console, follow=args.follow)
+        case "log":
+            _print_logs(directory, console)
         case _:
             return _diff(directory, args.task, console, rejected=args.rejected)
     return DONE
@@ -73,18 +78,68 @@ def _list(store: RunStore, limit: int | None, console: Console) -> int:
     return DONE
 
 
-def _show(directory: Path, console: Console, repo: str) -> None:
-    from coilclaw.app.runlisting import described, listed
+def _show(directory: Path, console: Console, repository: str) -> None:
+    from coilclaw.app.run_failures import read_failures
+    from coilclaw.app.runlisting import described, events, listed
 
-    if console.as_json:
-        console.data(described(directory))
-        return
     one = listed(directory)
-    for label, text in (*_head(one), ("next", _next(one, repo))):
+    failures = read_failures(directory, events(directory))
+    then = _next(one, failures, repository)
+    if console.as_json:
+        console.data({**described(directory), "next": then})
+        return
+    for label, text in _head(one):
         if text:
             console.print(f"{label:<8} {visible(text)}", _STYLES.get(text))
     for said, look in _body(described(directory)):
         console.print(visible(said), look)
+    for command in failures.commands:
+        console.print(f"failed   {visible(command.where)}: {visible(command.reason)}", "red")
+        for text in command_lines(command, directory):
+            console.print(f"         {text}", "dim")
+    if then:
+        console.print(f"next     {then}")
+
+
+def _next(one: Listed, failures: Failures, repository: str) -> str:
+    """Return the command that comes next; nothing where nothing is left to do."""
+    from coilclaw.app.home import home
+    from coilclaw.app.sopwiring import open_desk
+
+    if one.standing in {"paused", "interrupted", "sealing"}:
+        pending = {each.id for each in open_desk(home()).list()} if one.waiting else set()
+        unanswered = [name for name in one.waiting if name in pending]
+        return next_command.resume(one.run_id, unanswered, repo=repository)
+    if one.merge == "pending":
+        return next_command.command("runs", "apply", one.run_id, repo=repository)
+    if one.standing == "failed":
+        return inspection_command(one.run_id, failures, repository=repository)
+    return ""
+
+
+def _print_logs(directory: Path, console: Console) -> None:
+    """Print everything that is kept of what failed commands wrote."""
+    from coilclaw.app.run_failures import read_failures, read_log
+    from coilclaw.app.runlisting import events
+
+    commands = read_failures(directory, events(directory)).commands
+    found = [
+        (command, log, read_log(directory, log)) for command in commands for log in command.logs
+    ]
+    if console.as_json:
+        console.data(
+            [
+                {**command.json(), "path": str(directory / log.path), "text": text}
+                for command, log, text in found
+            ]
+        )
+        return
+    for command, log, text in found:
+        console.print(f"== {visible(command.reason)}: {directory / log.path}", "bold")
+        for line in text.splitlines():
+            console.print(visible(line))
+    if not found:
+        console.note("no command failed, or none wrote anything")
 
 
 def _head(one: Listed) -> Iterator[tuple[str, str]]:
@@ -103,21 +158,6 @@ def _head(one: Listed) -> Iterator[tuple[str, str]]:
     yield "anchor", one.root_hash
 
 
-def _next(one: Listed, repo: str) -> str:
-    """Return what to type next; nothing where nothing is left to do."""
-    from coilclaw.app.home import home
-    from coilclaw.app.sopwiring import open_desk
-    from coilclaw.cli import next_command
-
-    if one.standing in {"paused", "interrupted", "sealing"}:
-        pending = {each.id for each in open_desk(home()).list()} if one.waiting else set()
-        unanswered = [name for name in one.waiting if name in pending]
-        return next_command.resume(one.run_id, unanswered, repo=repo)
-    if one.merge == "pending":
-        return next_command.command("runs", "apply", one.run_id, repo=repo)
-    return ""
-
-
 def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
     tasks = value["tasks"]
     assert isinstance(tasks, dict)
@@ -127,15 +167,12 @@ def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
         review = f", review {facts['verdict']}" if facts.get("verdict") else ""
         parent = f", of {facts['parent']}" if facts.get("parent") else ""
         yield f"task     {name}: {status}{review}{parent}", _STYLES.get(status)
-    for gate in _rows(value["gates"]):
-        if gate.get("passed") is True:
-            continue
-        said = gate.get("violations")
-        for each in said if isinstance(said, list) else ():
-            yield (
-                f"gate     {gate.get('gate')} of {gate.get('task_id') or 'the run'}: {each}",
-                "red",
-            )
+    for refusal in _rows(value["violations"]):
+        where = (
+            f" ({refusal['path']})" if str(refusal["path"]) not in str(refusal["reason"]) else ""
+        )
+        said = f"{refusal['rule']}: {refusal['reason']}{where}"
+        yield f"gate     {refusal['gate']} of {refusal['task_id'] or 'the run'}: {said}", "red"
     passed = {str(gate["gate"]) for gate in _rows(value["gates"]) if gate.get("passed") is True}
     yield f"gates    passed: {', '.join(sorted(passed)) or 'none'}", None
     for test in _rows(value["tests"]):

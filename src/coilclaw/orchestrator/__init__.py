@@ -22,6 +22,7 @@ PUBLIC_MODULES: Final = (
     "locks",
     "mergestage",
     "patch_view",
+    "patchnames",
     "places",
     "plane",
     "planner",

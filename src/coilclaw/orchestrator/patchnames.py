@@ -20,6 +20,7 @@ _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _ESCAPE: Final = re.compile(rb'\\(?:([0-3][0-7]{2})|([abfnrtv"\\]))')
 _LETTERS: Final = dict(zip(b'abfnrtv"\\', b'\a\b\f\n\r\t\v"\\', strict=True))
 _SPELLED: Final = {value: letter for letter, value in _LETTERS.items()}
+_HUNK: Final = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _ENDS: Final = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 
 
@@ -140,3 +141,26 @@ def _quote(path: bytes) -> bytes:
         else:
             out.append(byte)
     return bytes(out + b'"')
+
+
+def line_counts(patch: bytes) -> tuple[tuple[bytes, int, int], ...]:
+    """Return each file of a patch with the lines added and removed, in the patch's order."""
+    found: list[tuple[bytes, int, int]] = []
+    header: list[bytes] = []
+    added = removed = old_left = new_left = 0
+    for line in (*patch.split(b"\n"), _START):
+        if old_left > 0 or new_left > 0:
+            mark = line[:1]
+            old_left -= mark in {b"-", b" "}
+            new_left -= mark in {b"+", b" "}
+            removed += mark == b"-"
+            added += mark == b"+"
+        elif line.startswith(_START):
+            if header:
+                found.append((read_pair(header)[1], added, removed))
+            header, added, removed = [line], 0, 0
+        elif hunk := _HUNK.match(line):
+            old_left, new_left = (int(count or 1) for count in hunk.groups())
+        elif line.startswith(_ENDS):
+            header.append(line)
+    return tuple(found)

@@ -1,0 +1,46 @@
+"""What failed in a run, as lines for people: refusals of gates, and the end of failed commands."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.cli import next_command
+from coilclaw.cli.console import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from coilclaw.app.run_failures import FailedCommand, Failures, Refusal
+
+MAX_CHARS: Final = 600
+"""Of a gate's sentence, and of a command line."""
+
+
+def refusal_line(refusal: Refusal) -> str:
+    """Say which gate refused what, by which rule."""
+    gate = refusal.gate.replace("_", " ")
+    named = refusal.path and refusal.path not in refusal.reason
+    where = f" ({refusal.path})" if named else ""
+    return visible(f"REFUSED by the {gate}: {refusal.rule}: {refusal.reason}{where}")[:MAX_CHARS]
+
+
+def command_lines(command: FailedCommand, directory: Path) -> Iterator[str]:
+    """Yield what a failed command was, and the last lines of what it wrote, with the log's path."""
+    for log in command.logs:
+        yield f"the last lines of {directory / log.path}:"
+        for line in log.lines:
+            yield f"  | {visible(line)}"
+    if not command.logs:
+        said = shlex.join(command.argv)[:MAX_CHARS] or command.name
+        yield f"it wrote nothing: {visible(said)}"
+
+
+def inspection_command(run_id: str, failures: Failures, *, repository: str = ".") -> str:
+    """Return the command that tells more about a failed run than ``runs show`` does."""
+    if failures.commands:
+        return next_command.command("runs", "log", run_id, repo=repository)
+    if any(each.gate == "diff_gate" for each in failures.refusals):
+        return next_command.command("runs", "diff", run_id, "--rejected", repo=repository)
+    return next_command.command("runs", "events", run_id, repo=repository)
