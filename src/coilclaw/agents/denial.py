@@ -94,7 +94,11 @@ def describe_call(part: Part) -> str:
     command = read_command(part)
     if command:
         return command
-    about = ", ".join(part.files) or " ".join(part.input.split())
+    given = _read_input(part)
+    named = given.get("path", given.get("url")) if isinstance(given, dict) else None
+    about = ", ".join(part.files) or (
+        named if isinstance(named, str) else " ".join(part.input.split())
+    )
     tool = part.tool or part.kind
     return f"{tool} {about}".strip() if about not in {"", "{}"} else tool
 
@@ -103,12 +107,17 @@ def read_command(part: Part) -> str:
     """Return the command line that a part ran, on one line; empty where it ran none."""
     if part.kind not in {"tool", "tool_use"}:
         return ""
-    try:
-        given: Json = json.loads(part.input) if part.input else None
-    except (ValueError, RecursionError):
-        return ""
+    given = _read_input(part)
     while isinstance(given, dict):
         given = next((given[key] for key in _COMMAND_KEYS if given.get(key)), None)
     if isinstance(given, list):
         return shlex.join(str(word) for word in given)
     return " ".join(given.split()) if isinstance(given, str) else ""
+
+
+def _read_input(part: Part) -> Json:
+    try:
+        value: Json = json.loads(part.input) if part.input else None
+    except (ValueError, RecursionError):
+        return None
+    return value

@@ -18,12 +18,25 @@ MAX_CHARS: Final = 600
 """Of a gate's sentence, and of a command line."""
 
 
+def refusal_sentence(refusal: Refusal) -> str:
+    """Say which gate refused what, by which rule, as it happens."""
+    return cut(f"REFUSED by the {refusal.gate.replace('_', ' ')}: {_reason(refusal)}")
+
+
 def refusal_line(refusal: Refusal) -> str:
-    """Say which gate refused what, by which rule."""
-    gate = refusal.gate.replace("_", " ")
+    """Say which gate refused what of whom, by which rule, when all is over."""
+    return cut(f"{refusal.gate} of {refusal.task_id or 'the run'}: {_reason(refusal)}")
+
+
+def _reason(refusal: Refusal) -> str:
     named = refusal.path and refusal.path not in refusal.reason
-    where = f" ({refusal.path})" if named else ""
-    return visible(f"REFUSED by the {gate}: {refusal.rule}: {refusal.reason}{where}")[:MAX_CHARS]
+    return f"{refusal.rule}: {refusal.reason}" + (f" ({refusal.path})" if named else "")
+
+
+def cut(text: str) -> str:
+    """Return a bounded text in which nothing can act on a terminal."""
+    shown = visible(text)
+    return shown if len(shown) <= MAX_CHARS else f"{shown[:MAX_CHARS]}…"
 
 
 def command_lines(command: FailedCommand, directory: Path) -> Iterator[str]:
@@ -33,8 +46,7 @@ def command_lines(command: FailedCommand, directory: Path) -> Iterator[str]:
         for line in log.lines:
             yield f"  | {visible(line)}"
     if not command.logs:
-        said = shlex.join(command.argv)[:MAX_CHARS] or command.name
-        yield f"it wrote nothing: {visible(said)}"
+        yield f"it wrote nothing: {cut(shlex.join(command.argv) or command.name)}"
 
 
 def inspection_command(run_id: str, failures: Failures, *, repository: str = ".") -> str:

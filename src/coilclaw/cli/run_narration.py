@@ -6,8 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from coilclaw.app.run_failures import (
+    clean_line,
+    read_changed_files,
+    read_failed_commands,
+    read_refusals,
+)
 from coilclaw.cli.console import visible
-from coilclaw.cli.failure_lines import command_lines, refusal_line
+from coilclaw.cli.failure_lines import command_lines, refusal_sentence
 from coilclaw.cli.status_line import StatusLine
 
 if TYPE_CHECKING:
@@ -98,9 +104,13 @@ class Narrator:
             self._console.out.flush()
 
     def tell(self, text: str, style: str | None = None) -> None:
-        """Say one thing on a line of its own; nothing in it can act on a terminal."""
+        """Say one thing below a title."""
+        self.print(f"  {text}", style)
+
+    def print(self, text: str, style: str | None = None) -> None:
+        """Print a line that stays; nothing in it can act on a terminal."""
         with self._line.cleared():
-            self._console.print(visible(f"  {text}"), style)
+            self._console.print(visible(text), style)
             self._console.out.flush()
 
     def watch(self, event: Mapping[str, object]) -> None:
@@ -115,12 +125,10 @@ class Narrator:
 
     def _tell_failures(self, event: Mapping[str, object]) -> None:
         """Say what a gate refused, and what failed commands wrote."""
-        from coilclaw.app.run_failures import read_failed_commands, read_refusals
-
         task = self._task(event)
         for refusal in read_refusals(event):
             self._refused.add(refusal.task_id)
-            self.tell(f"{task}{refusal_line(refusal)}", "red")
+            self.tell(f"{task}{refusal_sentence(refusal)}", "red")
         directory = self._find_bundle(str(event["run_id"]))
         if event["event_type"] == "RUNNER_FAILED":
             return  # What its program wrote was told as it wrote it.
@@ -185,7 +193,8 @@ class Narrator:
             took = describe_time(facts.number("elapsed_s"))
             self.tell(f"{self._task(event)}the agent ends after {took}{spent}", "dim")
             return
-        head = f"{self._task(event)}{describe_time(facts.number('elapsed_s'))}  "
+        whose = self._task(event) if len(self._working) > 1 else ""
+        head = f"{whose}{describe_time(facts.number('elapsed_s'))}  "
         for text, style in _describe_part(kind, facts):
             self.tell(f"{head}{text}{more}", style)
             more = ""
@@ -198,8 +207,6 @@ class Narrator:
         self.tell(f"{self._task(event)}the agent {how}: {facts.text('reason')}", "red")
 
     def _tell_result(self, event: Mapping[str, object], facts: Facts) -> None:
-        from coilclaw.app.run_failures import read_changed_files
-
         if facts.text("status") != "SUCCESS":
             told = str(event["task_id"]) in self._refused
             why = "" if told else f": {facts.text('reason')}"
@@ -271,7 +278,7 @@ class Narrator:
         spent = describe_time(time.monotonic() - self._began)
         tokens = sum(self._tokens.values())
         used = f" · {tokens:,} tokens" if tokens else ""
-        return f"  {cut(doing)} · {spent}{used}" if doing else f"  {spent}{used}"
+        return f"  {cut(doing)} · {spent}{used}" if doing else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +315,7 @@ def _describe_runner(facts: Facts) -> str:
 
 
 def _describe_part(kind: str, facts: Facts) -> list[tuple[str, str | None]]:
-    text = facts.text("text")
+    text = cut(clean_line(str(facts.values.get("text", ""))))
     code = facts.values.get("exit_code")
     if kind == "file":
         return [(_describe_file(file), "cyan") for file in facts.items("files")]

@@ -194,6 +194,8 @@ class Display:
         self.run_id = run_id
         if self._console.as_json:
             self._console.note(f"run_id={run_id}")
+        elif self._view.narrator is not None:
+            self._view.narrator.print(f"run_id={run_id}")
         else:
             self._console.print(f"run_id={run_id}")
 
@@ -220,6 +222,8 @@ class Display:
         if self._console.as_json:
             self._console.data(record)
         else:
+            if self._view.narrator is not None:
+                self._console.print()
             if outcome.status in {"invalid", "failed"}:
                 self._print_failures(failures, bundle)
             good = {"passed": "green", "paused": "yellow"}.get(outcome.status, "red")
@@ -234,7 +238,6 @@ class Display:
 
     def _print_failures(self, failures: Failures, bundle: Path) -> None:
         """Print what failed at last; what commands wrote only where it was not told already."""
-        self._console.print()
         last = max((each.attempt for each in failures.refusals), default=0)
         for refusal in failures.refusals[:MAX_TOLD]:
             if refusal.attempt == last:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.cli import next_command
 from coilclaw.cli.console import visible
-from coilclaw.cli.failure_lines import command_lines, inspection_command
+from coilclaw.cli.failure_lines import command_lines, inspection_command, refusal_line
 
 if TYPE_CHECKING:
     import argparse
@@ -91,7 +91,7 @@ def _show(directory: Path, console: Console, repository: str) -> None:
     for label, text in _head(one):
         if text:
             console.print(f"{label:<8} {visible(text)}", _STYLES.get(text))
-    for said, look in _body(described(directory)):
+    for said, look in _body(described(directory), failures):
         console.print(visible(said), look)
     for command in failures.commands:
         console.print(f"failed   {visible(command.where)}: {visible(command.reason)}", "red")
@@ -158,7 +158,7 @@ def _head(one: Listed) -> Iterator[tuple[str, str]]:
     yield "anchor", one.root_hash
 
 
-def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
+def _body(value: Mapping[str, Json], failures: Failures) -> Iterator[tuple[str, str | None]]:
     tasks = value["tasks"]
     assert isinstance(tasks, dict)
     for name, facts in tasks.items():
@@ -167,12 +167,8 @@ def _body(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
         review = f", review {facts['verdict']}" if facts.get("verdict") else ""
         parent = f", of {facts['parent']}" if facts.get("parent") else ""
         yield f"task     {name}: {status}{review}{parent}", _STYLES.get(status)
-    for refusal in _rows(value["violations"]):
-        where = (
-            f" ({refusal['path']})" if str(refusal["path"]) not in str(refusal["reason"]) else ""
-        )
-        said = f"{refusal['rule']}: {refusal['reason']}{where}"
-        yield f"gate     {refusal['gate']} of {refusal['task_id'] or 'the run'}: {said}", "red"
+    for refusal in failures.refusals:
+        yield f"gate     {refusal_line(refusal)}", "red"
     passed = {str(gate["gate"]) for gate in _rows(value["gates"]) if gate.get("passed") is True}
     yield f"gates    passed: {', '.join(sorted(passed)) or 'none'}", None
     for test in _rows(value["tests"]):
