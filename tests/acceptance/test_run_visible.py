@@ -183,7 +183,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 def test_our_own_agent_is_shown_part_by_part(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
-    answer = {
+    answer: dict[str, Any] = {
         "task_id": "task-0001",
         "status": "SUCCESS",
         "summary": "It adds now.",

@@ -30,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from coilclaw.agents.codex import CodexRunner
+from coilclaw.agents.denial import Denial
 from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
 from coilclaw.domain.budget import Budget
+from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import Sandbox, SandboxSupport
@@ -175,6 +177,8 @@ class World:
     root: Path
     support: SandboxSupport
     asked: list[AgentRequest] = field(default_factory=list)
+    denied: list[Denial] = field(default_factory=list)
+    counted: list[Usage] = field(default_factory=list)
     approve: bool = True
     cancel: Cancellation = field(default_factory=Cancellation)
     base: Path | None = None
@@ -243,7 +247,13 @@ class World:
         self, program: Path, approve: Callable[[AgentRequest], bool] | None = None, **changes: Any
     ) -> Generator[Part, None, Ending]:
         runner = CodexRunner(executable=program, base_home=self.base)
-        means = Means(approve=approve or self._approve, cancel=self.cancel, support=self.support)
+        means = Means(
+            approve=approve or self._approve,
+            cancel=self.cancel,
+            support=self.support,
+            on_denied=self.denied.append,
+            on_usage=self.counted.append,
+        )
         return runner.perform(self.assignment(**changes), means)
 
     def play(self, *actions: dict[str, Any], **changes: Any) -> Ending:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coilclaw.agents import containment, script
+from coilclaw.agents.denial import Denial
 from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means, Runner
 from coilclaw.agents.scripted import ScriptedRunner
 from coilclaw.domain.budget import Budget
@@ -61,6 +62,8 @@ class Performance:
     kind: Kind = "auto"
     sessions: list[str] = field(default_factory=list)
     """What agents named their sessions."""
+    denied: list[Denial] = field(default_factory=list)
+    """What they were told that they do not get."""
 
     @classmethod
     def make(cls, folder: Path, kind: Kind = "auto") -> Performance:
@@ -71,7 +74,14 @@ class Performance:
 
     def means(self, run_tests: Callable[[str], str] | None = None) -> Means:
         said = self.sessions.append
-        return Means(self.overseer.approve, self.cancel, support(), run_tests, said)
+        return Means(
+            self.overseer.approve,
+            self.cancel,
+            support(),
+            run_tests,
+            said,
+            on_denied=self.denied.append,
+        )
 
     def assignment(
         self,

@@ -62,6 +62,8 @@ class Approvals:
             granted = asked if self._permission(params) and isinstance(asked, dict) else {}
             return {"permissions": granted, "scope": "turn"}
         if method == _ELICITATION:
+            server = text_of(params.get("serverName"))
+            self._denied(params, "permission", "codex.unknown", f"a question of {server}")
             return {"action": "decline"}
         return None
 

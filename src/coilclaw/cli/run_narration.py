@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from coilclaw.agents.denial import SANDBOX_RULE, TOOL_RULE
 from coilclaw.app.run_failures import (
     clean_line,
     read_changed_files,
@@ -35,7 +36,6 @@ SPLIT: Final = "The Tech Lead splits it into tasks that cannot get in each other
 MAX_CHARS: Final = 200
 """Of one line, as far as an agent, a model or a tool has a say in it."""
 MAX_NAMES: Final = 10
-_REFUSED: Final = frozenset({"tool.denied", "sandbox.denied"})
 _ROLES: Final = {"PM": "the PM", "TECH_LEAD": "the Tech Lead", "REVIEWER": "the reviewer"}
 
 
@@ -250,7 +250,7 @@ class Narrator:
         self.tell(f"{name}: {said} (exit code {code})", "green" if code == 0 else "red")
 
     def _tell_denial(self, event: Mapping[str, object], facts: Facts) -> None:
-        if facts.text("rule") in _REFUSED:
+        if facts.text("rule") in {TOOL_RULE, SANDBOX_RULE}:
             said = f"refused: {facts.text('what')}: {facts.text('why')}"
             self.tell(f"{self._task(event)}{said}", "yellow")
 

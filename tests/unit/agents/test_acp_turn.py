@@ -23,6 +23,7 @@ from coilclaw.agents.acpupdates import (
 from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.codexdoor import Target
 from coilclaw.agents.deadline import Deadline
+from coilclaw.agents.denial import Denial
 from coilclaw.agents.runner import Ending
 from coilclaw.agents.testtool import TestTool
 from coilclaw.domain.budget import Budget
@@ -131,6 +132,15 @@ def test_a_command_is_ruled_by_the_shell_of_the_assignment(
             "rm y",
         )
     ] * asked
+    reasons = {
+        "deny": "denied by tool_permissions.shell = deny",
+        "untrusted": "denied: the request was not approved",
+    }
+    assert bench.stage.denied == (
+        [Denial("touch x\nrm y", reasons[shell], "acp.shell", call_id="c1")]
+        if answer == "r"
+        else []
+    )
 
 
 def test_a_command_without_a_sandbox_is_beyond(bench: Bench) -> None:

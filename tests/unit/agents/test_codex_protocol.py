@@ -195,6 +195,9 @@ def test_without_a_shell_commands_are_declined_and_nobody_is_asked(
     world.play(started(EXECUTION), ask_command(), SAID, end(), shell=shell)
     assert world.answers == decision("decline")
     assert world.asked == []
+    (denial,) = world.denied
+    assert (denial.what, denial.denied_by) == ("bash -lc 'rm x'", f"codex.shell_{shell}")
+    assert denial.call_id == "i1"
 
 
 @pytest.mark.parametrize("shell", ["on-request", "untrusted"])
@@ -210,6 +213,7 @@ def test_a_command_is_put_before_whoever_approves(
     assert world.asked == [
         AgentRequest("task-1", "command", "bash -lc 'rm x'", detail, digest, "It is old.")
     ]
+    assert [each.denied_by for each in world.denied] == ([] if approved else ["codex.not_approved"])
 
 
 def test_what_else_a_command_would_get_is_shown_and_changes_the_digest(world: World) -> None:
@@ -518,6 +522,7 @@ def test_a_budget_that_is_just_enough(world: World) -> None:
     script = SAID, completed(EXECUTION), usage((30, 4), (30, 4)), end()
     budget = Budget(wall_s=600, parts=2, tool_rounds=1, tokens=34)
     assert world.play(*script, budget=budget, shell="never").status == "done"
+    assert world.counted == [Usage(30, 4)]
 
 
 def test_whoever_stops_listening_ends_it(world: World) -> None:
