@@ -62,7 +62,8 @@ def _row(action: argparse.Action) -> str:
     name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
     if action.option_strings and action.nargs != 0:
         choices = "|".join(map(str, action.choices)) if action.choices else action.dest
-        name = f"{name} {action.metavar or choices}"
+        value = str(action.metavar or choices)
+        name = f"{name} [{value}]" if action.nargs == "?" else f"{name} {value}"
     cells = (f"`{name}`", action.help or "")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

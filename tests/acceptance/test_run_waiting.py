@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.support.children import PATIENCE_S
+from tests.support.gateways import home_at, serving
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import SHOUTS, TEXT, World, opened
 
@@ -374,3 +377,76 @@ def test_the_wait_may_stand_before_the_contract(scene: Scene) -> None:
     assert done.code == 0, done.err
     wrong = scene.coilclaw("run", contract, "--wait", "soon", "--json")
     assert (wrong.code, json.loads(wrong.out)["rule"]) == (2, "usage.wait")
+
+
+# Over HTTP.
+
+
+def _asked(scene: Scene, name: str, *, gated: bool = False, **more: Any) -> dict[str, Any]:
+    return {
+        "contract": json.loads(scene.world.contract()),
+        "runner": scene.agent(name, gated=gated),
+        "merge": True,
+        **more,
+    }
+
+
+def _begun(client: httpx2.Client, body: dict[str, Any]) -> str:
+    answer = client.post("/runs", json=body)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["run_id"])
+
+
+def _reaches(client: httpx2.Client, run_id: str, *wanted: str) -> dict[str, Any]:
+    """Wait until a run has one of some statuses; return what is told of it."""
+
+    def look() -> dict[str, Any] | None:
+        told: dict[str, Any] = client.get(f"/runs/{run_id}").json()
+        return told if told["status"] in wanted else None
+
+    found: dict[str, Any] = until(look)
+    return found
+
+
+@contextmanager
+def _offered(scene: Scene) -> Iterator[httpx2.Client]:
+    world = scene.world
+    settings = {"repo": str(world.repo), "allow_run_programs": True, "max_runs": 4}
+    home = home_at(world.root)
+    with serving(home, settings, PATH=world.environ["PATH"]) as served, served.client() as client:
+        yield client
+
+
+def test_over_http_a_run_waits_unless_it_is_told_not_to(scene: Scene) -> None:
+    with _offered(scene) as client:
+        first = _begun(client, _asked(scene, "first", gated=True))
+        until(lambda: scene.world.of(first, "TASK_STARTED"))
+        second = _begun(client, _asked(scene, "second"))
+        told = _reaches(client, second, "waiting")
+        assert f"for run {first}, which has held 'pkg/calc.py'" in told["reason"]
+        third = _begun(client, _asked(scene, "third", wait=False))
+        _reaches(client, third, "failed")
+        (failed,) = scene.world.of(third, "gate_failed")
+        assert failed["rule"] == "lock.held"
+        (scene.world.root / "gate-first").touch()
+        for run_id in (first, second):
+            assert _reaches(client, run_id, "passed", "failed")["status"] == "passed"
+    assert scene.lines() == ["first", "second"]
+
+
+def test_over_http_a_wait_is_cancelled_and_the_next_one_has_its_turn(scene: Scene) -> None:
+    with _offered(scene) as client:
+        first = _begun(client, _asked(scene, "first", gated=True))
+        until(lambda: scene.world.of(first, "TASK_STARTED"))
+        second = _begun(client, _asked(scene, "second"))
+        _reaches(client, second, "waiting")
+        third = _begun(client, _asked(scene, "third"))
+        _reaches(client, third, "waiting")
+        assert client.post(f"/runs/{second}/cancel").status_code == 202
+        _reaches(client, second, "interrupted")
+        # The gateway outlives the run that it stops: what the run held is not waited for.
+        assert client.post(f"/runs/{first}/cancel").status_code == 202
+        assert _reaches(client, third, "passed", "failed")["status"] == "passed"
+        assert client.post(f"/runs/{second}/resume").status_code == 202
+        assert _reaches(client, second, "passed", "failed")["status"] == "passed"
+    assert scene.lines() == ["third", "second"]

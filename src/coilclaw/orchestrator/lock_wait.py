@@ -52,10 +52,8 @@ def take_locks(run: Run, equipment: Equipment, paths: Sequence[str]) -> Held | T
             notice.tell(answer)
             sleep(min(LOOK_EVERY_S, left))
             if equipment.cancel.cancelled:
-                raise Stopped(
-                    f"the run was stopped while it waited: {equipment.cancel.reason}",
-                    rule="run.stopped",
-                )
+                reason = equipment.cancel.reason
+                raise Stopped(f"the run was stopped while it waited: {reason}")
 
 
 def _tell_reclaimed(run: Run, locks: Sequence[Lock]) -> None:

@@ -36,3 +36,10 @@ def test_a_gate_says_what_it_has_against_it() -> None:
     assert line(event) == "DIFF_GATE_RESULT t FAILED: diff.scope: no"
     passed = {**event, "payload": {**payload, "passed": True}, "level": "INFO"}
     assert (line(passed), style(passed)) == ("DIFF_GATE_RESULT t passed", None)
+
+
+def test_a_wait_is_told_in_a_sentence() -> None:
+    reason = "waits since now for run \x1b[2J, which has held 'src' since then" + "x" * 10_000
+    event = {"event_type": "LOCKS_AWAITED", "task_id": None, "payload": {"reason": reason}}
+    assert line(event).startswith(r"waits since now for run \x1b[2J, which has held 'src'")
+    assert len(line(event)) < 11 * MAX_CHARS

@@ -136,3 +136,14 @@ def test_an_answer_settles_what_was_asked_and_nothing_else() -> None:
 def test_how_a_run_failed_is_remembered() -> None:
     progress = folded([moved("S0_PM", "FAILED", failures=["no"], outcome="denied")])
     assert (progress.state, progress.outcome) == (State.FAILED, "denied")
+
+
+def test_a_run_that_waited_may_begin_at_a_later_commit() -> None:
+    created = event("RUN_CREATED", baseline_commit="a", policy_sha256="p", branch="main")
+    awaited = event("LOCKS_AWAITED", paths=["x"], holders=[], since="")
+    progress = folded([created, awaited])
+    assert (progress.queued, progress.moved, progress.locked) == (True, False, False)
+    moving = {"from": "a", "baseline_commit": "b", "policy_sha256": "q"}
+    progress = folded([created, awaited, event("BASELINE_MOVED", **moving)])
+    assert progress.moved
+    assert progress.created == {"baseline_commit": "b", "policy_sha256": "q", "branch": "main"}
