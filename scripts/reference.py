@@ -103,6 +103,7 @@ SHAPE = re.compile(r"([a-z]+)\.([a-z_]+)")
 NO_RULES = frozenset({"coilclaw", "core", "encodings", "gc", "index", "info", "maintenance", "os"})
 FILES = frozenset(
     {"json", "jsonl", "lock", "md", "py", "pyz", "sh", "sqlite", "toml", "torn", "txt", "worktree"}
+    | {"cfg", "gradle", "ini", "lockb", "lockfile", "mod", "sum", "xml"}
 )
 """What dotted texts that are no rules begin or end with: modules, settings of git, files."""
 

@@ -5,6 +5,7 @@ from typing import Final
 PUBLIC_MODULES: Final = (
     "agentwiring",
     "committing",
+    "contract_proposal",
     "contractchecks",
     "doctor",
     "environments",
