@@ -10,6 +10,7 @@ PUBLIC_MODULES: Final = (
     "diff",
     "forbiddenaction",
     "integrated",
+    "leavings",
     "locks",
     "mcp",
     "merge",
