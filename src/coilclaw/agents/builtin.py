@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 DEFAULT_ROUNDS: Final = 50
 """For a budget that names no number of tool rounds."""
 RECEIPTS: Final = "receipts.jsonl"
+REMINDER: Final = (
+    "Your last message was not the JSON object that the task asks for. Do not call tools and do "
+    "not change anything. Answer with that JSON object alone, without a code fence."
+)
+"""What a model is told once if it ends with something else than its answer."""
 _LOOKING: Final = ("time", "file_list", "file_read")
 _CHANGING: Final = ("file_write", "apply_changes")
 _KINDS: Final[dict[str, shellpolicy.RequestKind]] = {
@@ -87,6 +92,8 @@ class BuiltinRunner:
     rules: Callable[[], CommandRules] = default_rules
     refuse_command: Callable[[Runs], str] = lambda _: ""
     now: Callable[[], datetime] = _now
+    reminds: bool = True
+    """Whether a model that ends without its answer is asked for it once more."""
     name: str = "builtin"
     extra_tools: tuple[Tool, ...] = ()
     """Tools beside those of every assignment; the guard judges their calls like all others."""
@@ -127,7 +134,12 @@ class _Session:
             loop = self._loop(stage, state, provider, stack)
             thread = assignment.thread_id or None
             outcome = loop.turn(assignment.instruction, conversation_id=thread)
-        return self._ending(outcome, provider)
+            ending = self._ending(outcome, provider)
+            if ending.status == "failed" and ending.result is None and self.runner.reminds:
+                # Many models end good work with a few words; the work is not lost for that.
+                outcome = loop.turn(REMINDER, conversation_id=outcome.conversation_id)
+                ending = self._ending(outcome, provider)
+        return ending
 
     def _ending(self, outcome: TurnOutcome, provider: ObservedProvider) -> Ending:
         done = Ending(

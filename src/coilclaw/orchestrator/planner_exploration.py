@@ -101,6 +101,8 @@ class ExploringAuthor:
                 tools=ToolLimits(tool_timeout_s=TIMEOUT_SEC + 60.0, output_bytes=RESULT_BYTES)
             ),
             now=equipment.clock,
+            # A plan that cannot be read is refused with the reason, and made again.
+            reminds=False,
             extra_tools=(FileSearch(), trial),
         )
         self._left = Budget(

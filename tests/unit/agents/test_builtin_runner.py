@@ -254,12 +254,23 @@ def test_the_answer_is_asked_for_by_its_schema_and_read_strictly(world: World) -
     assert (ending.status, ending.result) == ("done", RESULT)
     assert world.model.asked[0].output_schema == schema
     for text in (f"```json\n{json.dumps(RESULT)}\n```", "done", '{"a": 1, "a": 2}', "[]"):
-        _, ending = stage.perform(world.runner(says(text)), given)
+        _, ending = stage.perform(world.runner(says(text), says(text)), given)
         assert (ending.status, ending.result) == ("failed", None), text
         assert "the final answer" in ending.reason
     said = {**RESULT, "status": "FAILED", "failure": {"message": "cannot"}}
     _, ending = stage.perform(world.runner(says(json.dumps(said))), given)
     assert (ending.status, ending.result) == ("failed", said)
+
+
+def test_a_model_that_ends_in_prose_is_asked_for_its_answer_once(world: World) -> None:
+    stage = world.stage
+    given = stage.assignment(output_schema={"type": "object"})
+    runner = world.runner(says("I repaired it."), says(json.dumps(RESULT)))
+    _, ending = stage.perform(runner, given)
+    assert (ending.status, ending.result) == ("done", RESULT)
+    first, second = world.model.asked
+    assert "I repaired it." in str(second.messages)
+    assert len(second.messages) > len(first.messages)
 
 
 def test_without_a_schema_any_text_is_an_end(world: World) -> None:
