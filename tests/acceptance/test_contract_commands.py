@@ -17,7 +17,7 @@ from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw, Done
 from tests.support.runs import CALC, FILES, World, opened
-from tests.support.snapshot_trees import Link, build, git
+from tests.support.snapshot_trees import Link, Program, build, git
 
 SHIPPED = Path(__file__).parents[2] / "policies"
 ASKED = ("--spec", "Make add add.", "--path", "pkg/calc.py", "--test", CALC)
@@ -194,9 +194,11 @@ def test_init_writes_a_contract_that_is_valid_and_runs(coilclaw: Coilclaw, place
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(coilclaw: Coilclaw, tmp_path: Path) -> Path:
     """A project of Python and JavaScript, with lock files, continuous integration and tests."""
     root = tmp_path / "project"
+    tools = build(tmp_path / "tools", {"uv": Program(b"#!/bin/sh\n")})
+    coilclaw.world.environ["PATH"] = f"{tools}:{os.environ['PATH']}"
     build(
         root,
         {

@@ -5,13 +5,10 @@ Nothing is proposed that the policies of the repository refuse; what was left ou
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts import paths, permissions
-from coilclaw.contracts.project_profile import recognise_project
-from coilclaw.errors import UsageError
 from coilclaw.gates.command import judge_text
 from coilclaw.gates.commandline import parse
 from coilclaw.gates.forbiddenaction import ForbiddenAction
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coilclaw.contracts.policyset import PolicySet
-    from coilclaw.contracts.project_profile import ProjectProfile
     from coilclaw.contracts.taskcontract import SetupCommand
     from coilclaw.orchestrator.baseline import Baseline
 
@@ -42,7 +38,7 @@ class ContractProposal:
 
 def propose_contract(baseline: Baseline, policies: PolicySet) -> ContractProposal:
     """Recognise the project at a commit, and propose what its policies allow."""
-    profile = _profile(baseline)
+    profile = baseline.recognise()
     notes = [f"recognised {finding}" for finding in profile.findings]
     terms = baseline.terms(policies)
     tests = []
@@ -90,15 +86,3 @@ def forbidden_edits(
         if action is not None and not named and not any(map(action.matches, argvs)):
             found.append(action.text)
     return tuple(found)
-
-
-def _profile(baseline: Baseline) -> ProjectProfile:
-    def read(name: str) -> bytes | None:
-        try:
-            return baseline.read(name)
-        except UsageError:
-            # Too large, or no regular file: what cannot be read says nothing.
-            return None
-
-    python = "python" if shutil.which("python") or not shutil.which("python3") else "python3"
-    return recognise_project(baseline.files - baseline.links, read, python=python)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts import paths
+from coilclaw.contracts.project_profile import recognise_project
+from coilclaw.errors import UsageError
 from coilclaw.gates.command import Terms, judge_text
 from coilclaw.orchestrator.reviewevidence import legible
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from coilclaw.contracts.policyset import PolicySet
+    from coilclaw.contracts.project_profile import ProjectProfile
     from coilclaw.contracts.taskcontract import AcceptanceTest, TaskContract
     from coilclaw.domain.messages import Json
     from coilclaw.gates.result import GateResult
@@ -26,6 +30,17 @@ MAX_TOLD_CHARS: Final = 200_000
 BROAD_FILES: Final = 20
 """A directory with fewer files is not broad, however short its name is."""
 ROOTS: Final = frozenset({"src", "docs"})
+
+
+LOCKED_BY: Final = {
+    "uv.lock": "uv",
+    "poetry.lock": "poetry",
+    "pdm.lock": "pdm",
+    "Pipfile.lock": "pipenv",
+    "pnpm-lock.yaml": "pnpm",
+    "yarn.lock": "yarn",
+}
+"""Lock files, each with the tool that is needed to use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +66,23 @@ class Baseline:
         names = frozenset(files)
         above = frozenset(above for name in names for above in _above(name))
         return cls(commit, names, above, read, frozenset(links))
+
+    def recognise(self) -> ProjectProfile:
+        """Recognise what kind of project it is; a file that cannot be read says nothing."""
+
+        def read(name: str) -> bytes | None:
+            try:
+                return self.read(name)
+            except UsageError:
+                return None
+
+        python = "python" if shutil.which("python") or not shutil.which("python3") else "python3"
+        files = self.files - self.links
+        # The lock of a tool that is not installed says nothing about how the project is used here.
+        unused = {lock for lock, tool in LOCKED_BY.items() if not shutil.which(tool)}
+        found = recognise_project(files - unused, read, python=python)
+        kept = recognise_project(files, read, python=python).forbidden_paths
+        return replace(found, forbidden_paths=kept)
 
     def broad(self) -> frozenset[str]:
         """Return the directories that are too much for one task, unless somebody says otherwise.

@@ -22,6 +22,7 @@ from coilclaw.orchestrator.planner import (
     PlanTerms,
     plan,
 )
+from coilclaw.orchestrator.planner_hints import hint_lines
 from coilclaw.orchestrator.planner_sightings import Sightings
 from tests.unit.orchestrator.planning import plane
 
@@ -271,7 +272,7 @@ def test_the_model_is_told_names_and_commands_as_data() -> None:
         "request": injected,
         "answers": [],
         "refused": [],
-        "hints": [],
+        "hints": [*hint_lines(BASELINE)],
         "policy_pack": "high",
         "baseline_commit": "a" * 40,
         "files": ["README.md", "tests/test_app.py", "src/app/main.py", "src/app/other.py"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -96,7 +97,22 @@ def test_names_in_a_request_are_found() -> None:
     assert BASELINE.mentioned(text) == ("src/app/main.py", "src/lib")
 
 
-def test_hints_come_from_names() -> None:
-    (hint,) = hint_lines(BASELINE)
-    assert hint.startswith("pyproject.toml: ")
-    assert hint_lines(Baseline.of("a", ["sub/pyproject.toml"], lambda _: None)) == ()
+def test_hints_come_from_what_was_recognised() -> None:
+    files = {"package.json": b'{"scripts": {"test": "jest"}}', "Makefile": b"all:\n"}
+    hints = hint_lines(Baseline.of("a", files, files.get))
+    assert any("package.json" in hint for hint in hints)
+    assert any("npm test" in hint for hint in hints)
+    assert hint_lines(Baseline.of("a", ["sub/package.json"], lambda _: None)) == ()
+
+
+def test_the_lock_of_a_tool_that_is_missing_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"uv.lock": b"", "pyproject.toml": b'[dependency-groups]\ndev = ["pytest"]\n'}
+    baseline = Baseline.of("a", files, files.get)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not any("uv" in command for command in baseline.recognise().tests)
+    assert baseline.recognise().setup == ()
+    assert "uv.lock" in baseline.recognise().forbidden_paths
+    (tmp_path / "uv").touch(mode=0o755)
+    assert any("uv run" in command for command in baseline.recognise().tests)
