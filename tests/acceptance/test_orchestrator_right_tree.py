@@ -84,6 +84,22 @@ def test_with_landlock_alone_nothing_is_judged_on_the_checkout(installed: World)
     assert "Install bubblewrap" in log.read_text()
 
 
+def test_an_agent_that_lies_in_the_checkout_beside_its_files_is_found(world: World) -> None:
+    agent = world.repo / "tools/agent.py"
+    agent.parent.mkdir()
+    agent.write_text(
+        "import json, sys\n"
+        "task = json.load(sys.stdin)['task_id']\n"
+        f"open('pkg/calc.py', 'w').write({ADDS['pkg/calc.py']!r})\n"
+        "print(json.dumps({'task_id': task, 'status': 'SUCCESS', 'summary': 'done',\n"
+        "                  'evidence_refs': {}, 'failure': None}))\n"
+    )
+    runner = f"process:{os.path.realpath(sys.executable)} -I {agent}"
+    outcome = world.ended(world.run(runner=runner, merge=True))
+    assert (outcome.status, outcome.merge) == ("passed", "merged")
+    assert agent.is_file()
+
+
 _CACHES = {
     ".pytest_cache/.gitignore": "*\n",
     ".pytest_cache/v/x": "x\n",

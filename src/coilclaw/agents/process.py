@@ -47,7 +47,7 @@ class ProcessRunner:
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
         """Run the program to its end."""
         deadline = Deadline.of(assignment.budget)
-        argv = self._argv()
+        argv = self.command_line()
         heard = OutputLines(means.on_output)
         result = process.run(
             argv,
@@ -71,7 +71,8 @@ class ProcessRunner:
             yield Part("text", text=ending.text)
         return ending
 
-    def _argv(self) -> tuple[str, ...]:
+    def command_line(self) -> tuple[str, ...]:
+        """Return what is started."""
         program, *rest = self.argv
         if self.base is not None and "/" in program:
             program = os.path.join(self.base, program)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.containment import environ_of, make_home, sandbox_of
+from coilclaw.agents.process import ProcessRunner
 from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.worktree_setup import set_up
 from coilclaw.workspace.dependencies import Dependency, find_dependencies
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from coilclaw.agents.runner import Filesystem, Network
+    from coilclaw.agents.runner import Filesystem, Network, Runner
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.run import Run
@@ -105,13 +106,27 @@ class ReadyWorktree:
 
 @contextmanager
 def ready(
-    run: Run, inspection: Inspection, name: str, worktree: Worktree, commit: str
+    run: Run,
+    inspection: Inspection,
+    name: str,
+    worktree: Worktree,
+    commit: str,
+    *,
+    runner: Runner | None = None,
 ) -> Iterator[ReadyWorktree]:
-    """Make a worktree ready, with the set-up of a commit; what was made for it goes afterwards."""
+    """Make a worktree ready, with the set-up of a commit; what was made for it goes afterwards.
+
+    ``runner`` is who works in it, whose program may lie in the checkout.
+    """
     equipment = inspection.equipment
     with set_up(run, inspection, commit) as setup:
-        found = find_dependencies(equipment.repository.top, inspection.kept_of(inspection.baseline))
-        every = {one.path: one for one in (*found, *(setup.dependencies if setup else ()))}
+        kept = inspection.kept_of(inspection.baseline)
+        found = (
+            *find_dependencies(equipment.repository.top, kept),
+            *_programs(runner, equipment.repository.top, kept),
+            *(setup.dependencies if setup else ()),
+        )
+        every = {one.path: one for one in found}
         with bare(
             equipment,
             run.id,
@@ -144,6 +159,17 @@ def bare(
         mounting=can_mount(equipment.sandbox, equipment.support),
     ) as mount:
         yield ReadyWorktree(equipment, mount, setup)
+
+
+def _programs(runner: Runner | None, top: Path, kept: Collection[str]) -> Iterator[Dependency]:
+    """The files of an agent that stand in the checkout and not in the repository."""
+    if not isinstance(runner, ProcessRunner):
+        return
+    for word in map(Path, runner.command_line()):
+        if word.is_absolute() and word.is_relative_to(top) and word.is_file():
+            path = word.relative_to(top).as_posix()
+            if path not in kept:
+                yield Dependency(path, word)
 
 
 def environments_on_path(equipment: Equipment, kept: Collection[str]) -> list[Dependency]:

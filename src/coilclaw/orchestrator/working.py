@@ -193,7 +193,9 @@ class Working:
         counts = LineCounts(desk.worktree.path, equipment.repository, inspection.baseline)
         started = stamp(equipment.clock())
         recorder = Recorder(run, task_id, runner.name, equipment.clock, count_lines=counts.count)
-        with ready(run, inspection, task_id, desk.worktree, inspection.baseline) as worktree:
+        with ready(
+            run, inspection, task_id, desk.worktree, inspection.baseline, runner=runner
+        ) as worktree:
             assignment = self._assignment(desk, worktree)
             means = Means(
                 approve=self._asking.live,
