@@ -272,3 +272,25 @@ def test_a_terminal_gets_colours_and_a_line_that_moves(coilclaw: Coilclaw, plain
     assert "\x1b[2J" not in text
     assert ("\x1b[32mstatus   passed" in text) is not plain
     assert bool(re.search(r"\x1b\[\d*m", text)) is not plain
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    contract = coilclaw.keep(world.contract())
+    runner = world.script([{"write": ADDS}])
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        process = subprocess.Popen(
+            coilclaw.argv("run", contract, "--runner", runner, "--merge"),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            cwd=world.repo,
+            env=coilclaw.env(),
+        )
+    finally:
+        os.close(write)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, said) == (0, b"")
+    (run,) = coilclaw("runs", "list", "--json").json
+    assert (run["status"], run["merge"]) == ("passed", "merged")

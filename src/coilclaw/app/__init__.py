@@ -24,6 +24,7 @@ PUBLIC_MODULES: Final = (
     "run_failures",
     "run_report",
     "runarchive",
+    "run_failures",
     "runaudits",
     "rundoctor",
     "runlisting",

@@ -74,7 +74,7 @@ def perform(args: argparse.Namespace) -> int:
         console.out.flush()
     except BrokenPipeError:
         # The reader went away, as in `… | head`: nobody is left to tell.
-        _forget_output()
+        forget_output()
         return DONE
     except KeyboardInterrupt:
         console.error("stopped", rule="stopped")
@@ -93,7 +93,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - 
     raise KeyboardInterrupt
 
 
-def _forget_output() -> None:
+def forget_output() -> None:
     """Give the rest of the output to nobody, so that the interpreter's last flush succeeds."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -137,7 +137,7 @@ def _fault(console: Console, problem: OSError) -> int:
             console.data({"outcome": "error", "rule": "environment", "message": message})
         console.out.flush()
     except OSError:
-        _forget_output()  # it is the output itself that cannot be written
+        forget_output()  # it is the output itself that cannot be written
     return FAULT
 
 

@@ -172,7 +172,15 @@ class Display:
         return self._view.narrator
 
     def watch(self, event: Mapping[str, object]) -> None:
-        """Take an event in."""
+        """Take an event in; a reader that goes away, as in ``… | head``, does not end the run."""
+        from coilclaw.cli.dispatch import forget_output
+
+        try:
+            self._tell(event)
+        except BrokenPipeError:
+            forget_output()
+
+    def _tell(self, event: Mapping[str, object]) -> None:
         with self._guard:
             self._begin(str(event["run_id"]))
             payload = event["payload"]

@@ -62,6 +62,9 @@ class StatusLine:
                 if text is None:
                     continue
                 width = shutil.get_terminal_size().columns - 1
-                self._stream.write(f"\r\x1b[K{visible(text)[:width]}")
-                self._stream.flush()
+                try:
+                    self._stream.write(f"\r\x1b[K{visible(text)[:width]}")
+                    self._stream.flush()
+                except OSError:
+                    return  # The terminal is gone; whoever prints a line that stays hears of it.
                 self._shown = True
