@@ -152,6 +152,8 @@ def read_failed_commands(directory: Path, event: Mapping[str, object]) -> list[F
         return [] if agent is None else [agent]
     if not path.startswith(REPORTS) or payload.get("status") == "PASS":
         return []
+    if event["event_type"] == EventType.BASELINE_RESULT and not payload.get("fault"):
+        return []  # Red tests are where a repair begins.
     where = str(payload.get("where", ""))
     rows = _read_json(directory, path).get("commands")
     return [

@@ -20,6 +20,8 @@ _TOLD: Final[Mapping[str, tuple[str, ...]]] = {
     "RUNNER_FAILED": ("status", "reason"),
     "COMMAND_STARTED": ("name", "argv"),
     "COMMAND_FINISHED": ("name", "exit_code", "outcome"),
+    "SETUP_RESULT": ("status", "key"),
+    "BASELINE_RESULT": ("status", "fault"),
     "TEST_RESULT": ("status", "where"),
     "REVIEW_RESULT": ("verdict", "reviewer"),
     "FIX_LOOP_TRIGGERED": ("child_task_id", "reason", "retries_left"),

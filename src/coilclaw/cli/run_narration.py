@@ -81,6 +81,8 @@ class Narrator:
             "REVIEW_RESULT": self._tell_review,
             "COMMAND_STARTED": self._tell_command_start,
             "COMMAND_FINISHED": self._tell_command,
+            "SETUP_RESULT": self._tell_setup,
+            "BASELINE_RESULT": self._tell_baseline,
             "policy_violation": self._tell_denial,
             "HUMAN_APPROVAL_REQUIRED": self._tell_question,
             "HUMAN_APPROVAL_COMPLETED": self._tell_answer,
@@ -247,7 +249,23 @@ class Narrator:
         self._doing = ""
         code, name = facts.number("exit_code"), facts.text("name")
         said = "green" if code == 0 else "RED"
-        self.tell(f"{name}: {said} (exit code {code})", "green" if code == 0 else "red")
+        where = f" on the {facts.text('where')}" if facts.text("where") == "baseline" else ""
+        bad = "yellow" if where else "red"
+        self.tell(f"{name}{where}: {said} (exit code {code})", "green" if code == 0 else bad)
+
+    def _tell_setup(self, _: Mapping[str, object], facts: Facts) -> None:
+        done = facts.text("status") == "PASS"
+        self.tell(
+            "the set-up is made, and kept for every worktree" if done else "the set-up FAILED"
+        )
+
+    def _tell_baseline(self, _: Mapping[str, object], facts: Facts) -> None:
+        if facts.text("fault"):
+            self.tell("the baseline cannot be tested here", "red")
+        elif facts.text("status") == "PASS":
+            self.tell("the tests are green before the work begins")
+        else:
+            self.tell("the tests are red before the work begins")
 
     def _tell_denial(self, event: Mapping[str, object], facts: Facts) -> None:
         if facts.text("rule") in {TOOL_RULE, SANDBOX_RULE}:

@@ -48,15 +48,14 @@ def try_baseline(run: Run, inspection: Inspection) -> None:
             done = _run_all(run, inspection, commands)
     finally:
         equipment.worktrees.remove(worktree)
-    _record(run, inspection, done, started)
-    for one in done:
-        if fault := describe_fault(one):
-            raise PlanRefused(
-                f"{one.test.name} cannot run on the baseline: {fault}",
-                rule="baseline.fault",
-                hint="install what is missing, name a 'setup' in the contract, or correct the "
-                "command",
-            )
+    fault = next(((one, said) for one in done if (said := describe_fault(one))), None)
+    _record(run, inspection, done, started, "" if fault is None else fault[1])
+    if fault is not None:
+        raise PlanRefused(
+            f"{fault[0].test.name} cannot run on the baseline: {fault[1]}",
+            rule="baseline.fault",
+            hint="install what is missing, name a 'setup' in the contract, or correct the command",
+        )
     _refuse_unexpected(run, done)
 
 
@@ -73,7 +72,9 @@ def _run_all(run: Run, inspection: Inspection, commands: Commands) -> list[Finis
     return done
 
 
-def _record(run: Run, inspection: Inspection, done: Sequence[Finished], started: str) -> None:
+def _record(
+    run: Run, inspection: Inspection, done: Sequence[Finished], started: str, fault: str
+) -> None:
     report = write_report(
         run,
         inspection.equipment,
@@ -90,7 +91,10 @@ def _record(run: Run, inspection: Inspection, done: Sequence[Finished], started:
             "path": reference.path,
             "sha256": reference.sha256,
             "commit": inspection.baseline,
+            "where": NAME,
+            "fault": fault,
         },
+        level="ERROR" if fault else "INFO",
     )
 
 

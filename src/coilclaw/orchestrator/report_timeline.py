@@ -55,6 +55,8 @@ _SENTENCES: Final[Mapping[str, tuple[str, ReportTone]]] = {
     EventType.ROLLBACK_APPLIED: ("The work was rolled back.", "warn"),
     EventType.CANDIDATE_PREPARED: ("The candidate is commit {commit}.", "plain"),
     EventType.COMMAND_FINISHED: ("{name} ended with exit code {exit_code}.", "plain"),
+    EventType.SETUP_RESULT: ("The set-up: {status}.", "plain"),
+    EventType.BASELINE_RESULT: ("Tests of the baseline: {status}. {fault}", "plain"),
     EventType.TEST_RESULT: ("Tests of the {where}: {status}. {reason}", "plain"),
     EventType.REVIEW_RESULT: ("Review by {reviewer}: {verdict}.", "plain"),
     EventType.FIX_LOOP_TRIGGERED: ("{child_task_id} repairs it: {reason}", "warn"),

@@ -266,6 +266,7 @@ class _Maker:
                 "sha256": reference.sha256,
                 "commit": self.commit,
                 "key": self.key,
+                "where": NAME,
             },
             level="INFO" if report.status == "PASS" else "ERROR",
         )
