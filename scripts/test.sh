@@ -20,7 +20,7 @@ fi
 # Programs that tests start, as program:Debian package. Who is root gets them installed.
 ensure_programs() {
     local pair missing=()
-    for pair in git:git gcc:gcc npm:npm systemctl:systemd setpriv:util-linux "$@"; do
+    for pair in git:git gcc:gcc make:make npm:npm systemctl:systemd setpriv:util-linux "$@"; do
         type -P "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
     done
     [[ -e /usr/include/stdio.h ]] || missing+=(libc6-dev)

@@ -304,7 +304,8 @@ def test_a_run_goes_on_by_itself_and_everything_of_it_can_be_had(world: World) -
             "merged",
         )
         assert {name: shown[name] for name in one} == one
-        assert shown == json.loads(_coilclaw(world, "runs", "show", run_id, "--json"))
+        told = json.loads(_coilclaw(world, "runs", "show", run_id, "--json"))
+        assert {**shown, "next": ""} == told
         assert (world.repo / "pkg/calc.py").read_text() == ADDS["pkg/calc.py"]
 
         patch = client.get(f"/runs/{run_id}/diff")

@@ -474,7 +474,7 @@ def test_the_doctor_looks_at_the_repository(coilclaw: Coilclaw, tmp_path: Path) 
     assert (names["hooks"], names["policies"]) == (False, True)
     assert coilclaw("doctor", cwd=tmp_path).code == 0
     assert coilclaw("doctor", "--repo", str(tmp_path)).code == 1
-    assert coilclaw("init", "--repo").code == 0
+    assert coilclaw("init", "--repo", "--hooks").code == 0
     assert {one["name"]: one["ok"] for one in coilclaw("doctor", "--json").json["findings"]}[
         "hooks"
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,8 @@ def test_a_fault_of_the_environment_ends_the_run_before_an_agent_starts(
     build(world.repo, tree)
     git(world.repo, "add", "-A")
     git(world.repo, "commit", "-q", "-m", "make")
+    if command.startswith("make") and shutil.which("make") is None:
+        pytest.skip("make is not installed")
     python = os.path.realpath(sys.executable)
     subprocess.run([python, "-m", "venv", "--without-pip", str(world.root / "venv")], check=True)
     world.environ["PATH"] = f"{world.root}/venv/bin:/usr/bin:/bin"
@@ -116,7 +119,12 @@ print('1 passed')
 def needy(world: World) -> World:
     build(
         world.repo,
-        {"scripts/setup.sh": _MAKES, "tests/check_deps.py": _NEEDS, "requirements.txt": b"x\n"},
+        {
+            "scripts/setup.sh": _MAKES,
+            "scripts/fail.sh": Program(b"#!/bin/sh\nexit 3\n"),
+            "tests/check_deps.py": _NEEDS,
+            "requirements.txt": b"x\n",
+        },
     )
     git(world.repo, "add", "-A")
     git(world.repo, "commit", "-q", "-m", "needy")
@@ -167,7 +175,7 @@ def test_a_candidate_that_changes_what_decides_is_set_up_anew(needy: World) -> N
 
 
 def test_a_set_up_that_fails_ends_the_run(needy: World) -> None:
-    fails = replace(MAKE, cmd="make no-such-target")
+    fails = replace(MAKE, cmd="./scripts/fail.sh")
     outcome = needy.ended(needy.run(contract_of(needy, fails), baseline=True))
     assert outcome.status == "failed"
     assert "the set-up failed" in outcome.reason

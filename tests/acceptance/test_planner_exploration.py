@@ -213,7 +213,7 @@ def test_a_file_that_gives_orders_gives_the_planner_no_other_tools(world: World)
     assert world.git("status", "--porcelain") == before
     refused = [each["reason"] for each in world.of(outcome.run_id, "policy_violation")]
     assert len(refused) == 6
-    assert "shell" in refused[2]
+    assert "touch owned" in refused[2]
 
 
 @pytest.mark.parametrize("cmd", ["curl http://example.invalid", "pytest; rm -rf /", "sudo make"])
@@ -362,7 +362,7 @@ def test_where_nobody_is_there_the_run_waits_with_the_question(
         assert done.code == 3, done.out
         assert "the planner asks: Shall add also take texts?" in done.out
         (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
-        assert f'next     coilclaw runs resume {run_id} --answer "YOUR ANSWER"' in done.out
+        assert f"next     coilclaw runs resume {run_id} --answer 'YOUR ANSWER'" in done.out
         # Without an answer nothing changes, and no model is asked.
         again = coilclaw.program("runs", "resume", run_id, "--json")
         assert (again.code, again.json["question"]) == (3, "Shall add also take texts?")

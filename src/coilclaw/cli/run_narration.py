@@ -70,7 +70,10 @@ class Narrator:
             "MODEL_ASKED": self._tell_model,
             "CONTRACT_WRITTEN": self._tell_contract,
             "STATE_TRANSITION": self._tell_state,
+            "LOCKS_AWAITED": self._tell_reason,
             "LOCKS_ACQUIRED": self._tell_locks,
+            "BASELINE_MOVED": self._tell_moved,
+            "PLAN_REFUSED": self._tell_refused_plan,
             "TASK_STARTED": self._tell_start,
             "agent_part": self._tell_part,
             "RUNNER_FAILED": self._tell_agent_failure,
@@ -176,6 +179,15 @@ class Narrator:
 
     def _tell_locks(self, _: Mapping[str, object], facts: Facts) -> None:
         self.tell(f"every gate passed, and the paths are locked: {facts.names('paths')}")
+
+    def _tell_reason(self, _: Mapping[str, object], facts: Facts) -> None:
+        self.tell(facts.text("reason"), "yellow")
+
+    def _tell_moved(self, _: Mapping[str, object], facts: Facts) -> None:
+        self.tell(f"it begins at what was merged meanwhile: {facts.text('baseline_commit')[:12]}")
+
+    def _tell_refused_plan(self, _: Mapping[str, object], facts: Facts) -> None:
+        self.tell(f"plan {facts.number('number')} is refused: {facts.names('problems')}", "yellow")
 
     def _tell_start(self, event: Mapping[str, object], facts: Facts) -> None:
         self._working.append(str(event["task_id"]))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from coilclaw.contracts.drafting import draft
 from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import AcceptanceTest, SetupCommand, TaskContract
+from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
+from coilclaw.gates.command import judge_text
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.workspace.repository import Repository
 from tests.support.snapshot_trees import Content, Link, Program, build, git
@@ -39,16 +40,8 @@ def test_a_program_of_the_tree_is_no_link(tmp_path: Path) -> None:
     baseline = baseline_at(tmp_path)
 
     def refused(cmd: str, *allowed_paths: str) -> bool:
-        test = AcceptanceTest(name="t", cmd=cmd, must_pass=True, timeout_sec=60)
-        return bool(
-            baseline.refusals(
-                test,
-                POLICIES,
-                allowed_paths=allowed_paths,
-                forbidden_actions=(),
-                network=False,
-            )
-        )
+        terms = baseline.terms(POLICIES, allowed_paths)
+        return not judge_text(cmd, terms=terms, timeout_sec=60).passed
 
     assert not refused("./run.sh")
     assert not refused("./new.sh", "new.sh")
