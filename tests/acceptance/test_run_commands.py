@@ -19,6 +19,7 @@ from coilclaw.contracts.taskcontract import RuntimeOptions
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import ADDS, CALC, FILES, World, opened
+from tests.support.sandboxes import supported
 
 ADD = [{"write": ADDS}]
 BROAD = ("pkg/calc.py", "docs")
@@ -187,6 +188,22 @@ def test_a_provider_that_cannot_be_asked_is_4(coilclaw: Coilclaw) -> None:
     done = coilclaw("run", "--request", "Make add add.", "--json")
     assert (done.code, done.json["status"]) == (4, "provider"), done.out
     assert coilclaw("runs", "verify", "last").code == 0
+
+
+@pytest.mark.parametrize(
+    ("chosen", "used"), [("landlock", "landlock"), ("bubblewrap", "bubblewrap"), ("none", "auto")]
+)
+def test_a_run_takes_the_sandbox_that_was_chosen_and_never_none(
+    coilclaw: Coilclaw, chosen: str, used: str
+) -> None:
+    world = coilclaw.world
+    if used != "auto":
+        supported(used)
+    (world.home / "config.toml").write_text(f'[security]\nsandbox = "{chosen}"\n')
+    done = coilclaw("run", coilclaw.keep(world.contract()), "--runner", world.script(ADD))
+    assert done.code == 0, done
+    (run_id,) = os.listdir(world.runtime / "runs")
+    assert world.read(run_id, "meta.json")["sandbox"]["kind"] == used
 
 
 def test_trouble_of_our_own_is_5(coilclaw: Coilclaw) -> None:

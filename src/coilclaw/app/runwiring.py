@@ -57,7 +57,6 @@ class Terms:
     lock_wait_s: float = 0.0
     """``math.inf`` waits for as long as it takes."""
     live_wait_s: float = 300.0
-    sandbox: Kind = "auto"
     ask_user: Callable[[str], str | None] = lambda _: None
     """Asks the user at the terminal; ``None`` where nobody answers."""
 
@@ -145,7 +144,7 @@ class Orchestrator:
             desk=Desk(self.home, _now),
             secrets=self.redactor,
             support=probe(),
-            sandbox=self.terms.sandbox,
+            sandbox=self._sandbox(),
             home=self.home,
             environ=self.environ,
             clock=_now,
@@ -157,6 +156,11 @@ class Orchestrator:
             live_wait_s=self.terms.live_wait_s,
             ask_user=self.terms.ask_user,
         )
+
+    def _sandbox(self) -> Kind:
+        """Return the sandbox that the user chose; a run never goes without one."""
+        chosen = self.config.security.sandbox
+        return "auto" if chosen == "none" else chosen
 
     def start(
         self,
