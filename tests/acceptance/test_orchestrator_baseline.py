@@ -190,3 +190,19 @@ def test_without_mounts_a_set_up_is_refused_with_the_reason(needy: World) -> Non
     outcome = needy.ended(needy.run(contract_of(needy, MAKE), baseline=True))
     assert outcome.status == "failed"
     assert "cannot show what it makes" in outcome.reason
+
+
+def test_a_link_that_a_candidates_set_up_leaves_leads_nowhere(world: World) -> None:
+    reads = b"import os\nassert not os.path.lexists('loot')\nprint('1 passed')\n"
+    made = Program(b"#!/bin/sh\n. ./requirements.txt\n")
+    files = {"scripts/setup.sh": made, "requirements.txt": b"true\n", "tests/check_deps.py": reads}
+    build(world.repo, files)
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "-m", "sourced")
+    world.ended(world.run())
+    assert os.listdir(world.home / "keys")
+    sets_up = f"ln -s {world.home}/keys loot\n"
+    agent = world.script([{"write": {**ADDS, "requirements.txt": sets_up}}])
+    contract = contract_of(world, MAKE, paths=("requirements.txt",))
+    outcome = world.ended(world.run(contract, agent, baseline=True))
+    assert (outcome.status, outcome.reason) == ("passed", "")

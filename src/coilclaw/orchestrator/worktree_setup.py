@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -96,8 +97,8 @@ class WorktreeSetup:
     def fill_home(self, home: Path) -> None:
         """Copy what was installed at home, such as a registry of packages, into another home."""
         for entry in sorted(os.scandir(self.home), key=lambda one: one.name):
-            if entry.name in _DOWNLOADS:
-                continue
+            if entry.name in _DOWNLOADS or os.path.lexists(home / entry.name):
+                continue  # what is there already may be a link of whoever lived there
             if entry.is_dir(follow_symlinks=False):
                 shutil.copytree(entry.path, home / entry.name, symlinks=True, dirs_exist_ok=True)
             else:
@@ -172,7 +173,7 @@ def load(place: Path, key: str) -> WorktreeSetup | None:
     except (ValueError, KeyError, TypeError):
         return None
     sources = [place / _TREE / str(number) for number in range(len(paths))]
-    if not all(os.path.lexists(source) for source in sources):
+    if not all(_is_plain(source) for source in sources):
         return None
     return WorktreeSetup(place, _dependencies(paths, sources))
 
@@ -279,7 +280,8 @@ class _Maker:
                 yield path, mount.source
         kept = self.inspection.kept_of(self.commit)
         for path, directory in untracked_paths(ready.directory, kept):
-            if not cache_above(path, directory=directory) or path.endswith(".egg-info"):
+            kept_out = cache_above(path, directory=directory) and not path.endswith(".egg-info")
+            if not kept_out and _is_plain(ready.directory / path):
                 yield path, ready.directory / path
 
     def _keep(self, found: Mapping[str, Path]) -> list[Path]:
@@ -290,6 +292,15 @@ class _Maker:
             kept.append(self.place / _TREE / str(number))
             os.rename(source, kept[-1])
         return kept
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it can be shown elsewhere: a link would be followed on this machine, to anything."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _passed(environ: Mapping[str, str]) -> dict[str, str]:
