@@ -206,3 +206,36 @@ def test_a_link_that_a_candidates_set_up_leaves_leads_nowhere(world: World) -> N
     contract = contract_of(world, MAKE, paths=("requirements.txt",))
     outcome = world.ended(world.run(contract, agent, baseline=True))
     assert (outcome.status, outcome.reason) == ("passed", "")
+
+
+_MOVES = """import json, os, sys
+task = json.load(sys.stdin)["task_id"]
+# The mount point goes with its parent, and what comes in its place is the worktree's own.
+os.mkdir("build")
+os.rename("other", "build/other")
+os.mkdir("other")
+for name in ("outside.txt", "tool.sh"):
+    os.rename(f"build/other/{name}", f"other/{name}")
+os.mkdir("other/made")
+open("other/made/data.py", "w").write("X = 'wrong'\\n")
+print(json.dumps({"task_id": task, "status": "SUCCESS", "summary": "done",
+                  "evidence_refs": {}, "failure": None}))
+"""
+
+
+def test_what_a_set_up_made_does_not_hide_a_file_of_the_candidate(world: World) -> None:
+    made = Program(b"#!/bin/sh\nset -e\nmkdir -p other/made\necho X = 1 > other/made/data.py\n")
+    check = b"import sys\nsys.path[:0] = ['other']\nfrom made.data import X\nassert X == 1\n"
+    build(world.repo, {"scripts/setup.sh": made, "tests/check_made.py": check})
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "-m", "made")
+    contract = world.contract(
+        paths=("other/made/data.py",),
+        tests=("python3 tests/check_made.py",),
+        max_retries=0,
+        change=lambda one: replace(one, setup=(MAKE,)),
+    )
+    outcome = world.ended(world.run(contract, world.program(_MOVES), merge=True))
+    assert (outcome.status, outcome.merge) == ("failed", "none")
+    (result,) = world.of(outcome.run_id, "TEST_RESULT")
+    assert result["status"] == "FAIL"

@@ -126,7 +126,9 @@ def ready(
             *_programs(runner, equipment.repository.top, kept),
             *(setup.dependencies if setup else ()),
         )
-        every = {one.path: one for one in found}
+        # What git tracks there is judged as it is: nothing may be mounted over it.
+        own = inspection.kept_of(worktree.commit)
+        every = {one.path: one for one in found if one.path not in own}
         with bare(
             equipment,
             run.id,
