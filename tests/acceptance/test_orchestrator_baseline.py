@@ -7,14 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from coilclaw.contracts.taskcontract import SetupCommand
+from coilclaw.errors import Stopped
+from coilclaw.orchestrator.planning import Request
 from coilclaw.orchestrator.reexec import reexecute
+from coilclaw.orchestrator.starting import Options
 from tests.support.runs import ADDS, CALC, World, opened
 from tests.support.sandboxes import supported
 from tests.support.snapshot_trees import Program, build, git
@@ -172,6 +175,32 @@ def test_a_candidate_that_changes_what_decides_is_set_up_anew(needy: World) -> N
     assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 2
     setups = needy.runtime / "setups"
     assert len([entry for entry in os.listdir(setups) if not entry.endswith(".lock")]) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_run_that_ended_after_a_set_up_is_resumed(needy: World, number: int) -> None:
+    contract = contract_of(needy, MAKE, paths=("requirements.txt",))
+    agent = needy.script([{"write": {**ADDS, "requirements.txt": "y\n"}}])
+    orchestrator = needy.orchestrator()
+    left = number
+
+    def stop(event: Mapping[str, object]) -> None:
+        nonlocal left
+        left -= event["event_type"] == "SETUP_RESULT"
+        if not left:
+            orchestrator.cancel.cancel("enough")
+
+    options = Options(agent, "rules", merge=True, baseline=True)
+    with pytest.raises(Stopped):
+        orchestrator.start(Request(contract, ""), options, stop)
+    (run_id,) = os.listdir(needy.runtime / "runs")
+    if number == 1:
+        # As after a kill before all of it was kept.
+        for record in (needy.runtime / "setups").glob("*/setup.json"):
+            record.unlink()
+    outcome = needy.ended(needy.resume(run_id))
+    assert (outcome.status, outcome.reason, outcome.merge) == ("passed", "", "merged")
+    assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 3
 
 
 def test_a_set_up_that_fails_ends_the_run(needy: World) -> None:

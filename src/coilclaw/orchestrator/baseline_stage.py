@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import PlanRefused, Stopped
 from coilclaw.orchestrator.command_fault import describe_fault
-from coilclaw.orchestrator.command_report import write_report
+from coilclaw.orchestrator.command_report import unused_folder, write_report
 from coilclaw.orchestrator.commands import Commands, announce
 from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.teststage import planned
@@ -75,15 +75,16 @@ def _run_all(run: Run, inspection: Inspection, commands: Commands) -> list[Finis
 def _record(
     run: Run, inspection: Inspection, done: Sequence[Finished], started: str, fault: str
 ) -> None:
+    folder = unused_folder(run, f"ci/{NAME}")
     report = write_report(
         run,
         inspection.equipment,
         done,
         started=started,
-        folder=f"ci/{NAME}",
+        folder=folder,
         skipped=len(planned(run)) - len(done),
     )
-    reference = run.bundle.write_json(f"ci/{NAME}/report.json", report.json())
+    reference = run.bundle.write_json(f"{folder}/report.json", report.json())
     run.emit(
         EventType.BASELINE_RESULT,
         {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts.reports import TestCommand, TestCounts, TestReport, TestRunner
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.run import Run
 
 AGENT: Final = "orchestrator"
+
+
+def unused_folder(run: Run, folder: str) -> str:
+    """Return a folder of the bundle that holds nothing yet.
+
+    What a run that was killed had written there stays: it may be named by an event.
+    """
+    names = (f"{folder}-again-{number}" if number else folder for number in itertools.count())
+    return next(name for name in names if not os.path.lexists(run.bundle.directory / name))
 
 
 def write_report(

@@ -15,7 +15,7 @@ from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import legible
 from coilclaw.gates.testfiles import is_test, is_test_configuration
 from coilclaw.gates.testoutput import ran
-from coilclaw.orchestrator.command_report import write_report
+from coilclaw.orchestrator.command_report import unused_folder, write_report
 from coilclaw.orchestrator.commands import Commands, announce, in_order
 from coilclaw.runtime.identity import stamp
 
@@ -113,13 +113,14 @@ class TestStage:
 
         done = in_order((each.test for each in todo), one_after_the_other)
         folder = folder_of(where, self._run.progress.attempt, candidate.commit)
+        folder = unused_folder(self._run, f"ci/{folder}")
         self._logs(done)
         report = write_report(
             self._run,
             self._equipment,
             done,
             started=started,
-            folder=f"ci/{folder}",
+            folder=folder,
             skipped=len(todo) - len(done),
         )
         gate = tests_gate.judge(
@@ -136,7 +137,7 @@ class TestStage:
             report = replace(report, status="FAIL", failure=said)
         tested = Tested(passed, self._blamed(todo, done), _reason(gate.violations))
         about = {"tree": before.tree, "commit": candidate.commit, "where": where}
-        self._keep(report, f"ci/{folder}/report.json", tested, about)
+        self._keep(report, f"{folder}/report.json", tested, about)
         return tested
 
     def _keep(

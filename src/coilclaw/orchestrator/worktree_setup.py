@@ -25,7 +25,7 @@ from coilclaw.errors import PlanRefused, Stopped
 from coilclaw.gates.leavings import cache_above
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.command_fault import describe_fault
-from coilclaw.orchestrator.command_report import describe_failure, write_report
+from coilclaw.orchestrator.command_report import describe_failure, unused_folder, write_report
 from coilclaw.orchestrator.commands import Commands, announce
 from coilclaw.runtime.identity import stamp
 from coilclaw.storage.atomic import read_private, write_atomic
@@ -249,7 +249,8 @@ class _Maker:
             )
 
     def _record(self, done: Sequence[Finished], started: str) -> None:
-        run, folder = self.run, f"{layout.SETUPS}{self.key[:16]}"
+        run = self.run
+        folder = unused_folder(run, f"{layout.SETUPS}{self.key[:16]}")
         report = write_report(
             run,
             self.inspection.equipment,
