@@ -173,3 +173,39 @@ def test_an_ignored_file_that_tests_could_import_is_gone_before_they_run(
     assert (outcome.status, outcome.merge) == expected
     (result,) = world.of(outcome.run_id, "TEST_RESULT")
     assert result["status"] == ("FAIL" if ignored else "PASS")
+
+
+@pytest.fixture
+def judged(world: World) -> World:
+    """A test asks something in node_modules, which says no."""
+    asks = "import sys\nsys.path[:0] = ['node_modules']\nimport judge\njudge.ask()\n"
+    commit(world, {"tests/ask.py": asks, "package.json": "{}\n", ".gitignore": "node_modules/\n"})
+    (world.repo / "node_modules").mkdir()
+    (world.repo / "node_modules/judge.py").write_text("def ask():\n    raise SystemExit(1)\n")
+    return world
+
+
+def test_no_test_changes_what_the_next_one_depends_on(judged: World) -> None:
+    bribes = "open('node_modules/judge.py', 'w').write('def ask(): pass')\n"
+    contract = judged.contract(
+        tests=("python3 tests/check_calc.py", "python3 tests/ask.py"), max_retries=0
+    )
+    outcome = run(judged, {"pkg/calc.py": bribes + ADDS["pkg/calc.py"]}, contract=contract)
+    assert (outcome.status, outcome.merge) == ("failed", "none")
+
+
+def test_a_reviewing_agent_cannot_change_what_tests_depend_on(judged: World) -> None:
+    bribes = """import json, sys
+try:
+    open("node_modules/judge.py", "w").write("def ask(): pass")
+    said = "bribed"
+except OSError as problem:
+    said = problem.strerror
+print(json.dumps({"verdict": "PASS", "summary": said, "findings": [],
+                  "scope_check": {"passed": True, "violations": []}}))
+"""
+    contract = judged.contract(tests=("python3 tests/ask.py",), max_retries=0)
+    reviewer = judged.program(bribes, "reviewer")
+    outcome = run(judged, dict(ADDS), contract=contract, reviewer=reviewer)
+    assert "Read-only file system" in str(judged.read(outcome.run_id, "reviews/task-0001.json"))
+    assert (outcome.status, outcome.merge) == ("failed", "none")

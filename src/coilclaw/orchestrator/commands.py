@@ -138,10 +138,13 @@ def announce(run: Run, commands: Commands, test: AcceptanceTest, timeout_sec: in
 def in_order(
     tests: Iterable[AcceptanceTest],
     run: Callable[[AcceptanceTest], Finished],
+    between: Callable[[], None] = lambda: None,
 ) -> tuple[Finished, ...]:
     """Run tests one after the other; after one that keeps the work from going on, none."""
     done: list[Finished] = []
     for test in tests:
+        if done:
+            between()
         done.append(run(test))
         if done[-1].red:
             break

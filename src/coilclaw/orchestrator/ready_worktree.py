@@ -62,6 +62,10 @@ class ReadyWorktree:
         hiding = not self.mount.mounting and self.equipment.sandbox != "none"
         return UNREADABLE.format(checkout=self.mount.checkout) if hiding else ""
 
+    def renew(self) -> None:
+        """Undo what commands did to the dependencies that they could write."""
+        self.mount.renew()
+
     def make_home(self, home: Path) -> None:
         """Make a home for something that works in it, with what the set-up installed at home."""
         make_home(home)
@@ -82,6 +86,10 @@ class ReadyWorktree:
         """
         equipment, worktree = self.equipment, self.mount.worktree
         writable = worktree.writable if commits else (worktree.path,)
+        mounts = self._mounts(home) if equipment.sandbox != "none" else ()
+        if filesystem == "read-only":
+            # Tests find the same copies, and no reviewer has a say in what they see.
+            mounts = tuple(replace(mount, private=False) for mount in mounts)
         return sandbox_of(
             writable,
             home,
@@ -90,7 +98,7 @@ class ReadyWorktree:
             hidden=hidden_places(equipment),
             kind=equipment.sandbox,
             shown=(*worktree.writable, equipment.repository.common_dir),
-            mounts=self._mounts(home) if equipment.sandbox != "none" else (),
+            mounts=mounts,
         )
 
     def _mounts(self, home: Path) -> tuple[Mount, ...]:

@@ -191,7 +191,9 @@ class _Execution:
         )
         limits = {id(each.test): each.timeout_sec for each in todo}
         done = in_order(
-            (each.test for each in todo), lambda test: commands.run(test, limits[id(test)])
+            (each.test for each in todo),
+            lambda test: commands.run(test, limits[id(test)]),
+            worktree.renew,
         )
         cancel = self.equipment.cancel
         if cancel.cancelled:

@@ -111,7 +111,8 @@ class TestStage:
             disturbed.extend(self._disturbed(candidate, before, test.name))
             return finished
 
-        done = in_order((each.test for each in todo), one_after_the_other)
+        tests = (each.test for each in todo)
+        done = in_order(tests, one_after_the_other, candidate.worktree.renew)
         folder = folder_of(where, self._run.progress.attempt, candidate.commit)
         folder = unused_folder(self._run, f"ci/{folder}")
         self._logs(done)

@@ -111,6 +111,19 @@ class WorktreeMount:
     """Whether the sandbox of this machine can mount; otherwise it hides the checkout."""
     installed: tuple[Path, ...] = ()
     """Paths of dependencies that no command can write: what is installed there is the user's."""
+    copies: tuple[tuple[Dependency, Path], ...] = ()
+    """The dependencies that commands can write, each with the copy of this worktree."""
+
+    def renew(self) -> None:
+        """Copy the dependencies again, as nothing that ran here has seen them."""
+        for dependency, copy in self.copies:
+            remove_tree(copy)
+            try:
+                copy_dependency(dependency, copy)
+            except OSError as problem:
+                raise EnvironmentFault(
+                    f"cannot copy {dependency.source}: {problem.strerror}", rule="worktree.mount"
+                ) from problem
 
     @property
     def seen_at(self) -> Path:
@@ -160,13 +173,16 @@ def mounted(
         scratch.mkdir(mode=0o700, parents=True)
         mounts, targets = _mounts(worktree, repository, runtime, scratch)
         installed: list[Path] = []
+        copies: list[tuple[Dependency, Path]] = []
         for number, dependency in enumerate(dependencies if mounting else ()):
             copy = scratch / _COPIES / str(number)
             private = dependency.copied and copy_dependency(dependency, copy)
             source = copy if private else dependency.source
             mounts.append(Mount(source, checkout / dependency.path, private=private))
             targets[dependency.path] = source.is_dir()
-            if not private:
+            if private:
+                copies.append((dependency, copy))
+            else:
                 installed.append(checkout / dependency.path)
         if not mounting:
             mounts = [Mount(worktree.path, checkout)]
@@ -188,6 +204,7 @@ def mounted(
             MountPoints(worktree.path, targets),
             mounting,
             tuple(installed),
+            tuple(copies),
         )
     finally:
         remove_tree(scratch)
