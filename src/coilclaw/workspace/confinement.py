@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.errors import EnvironmentFault, ProcessFault, UsageError
 from coilclaw.workspace import toolchain
 from coilclaw.workspace.toolchain import is_below
 
@@ -268,10 +268,30 @@ def _hiding(sandbox: Sandbox) -> Sandbox:
 
 
 def _mounted(sandbox: Sandbox) -> tuple[tuple[str, str, bool], ...]:
-    return tuple(
+    ways = tuple(
         (_existing(mount.source), os.path.realpath(mount.target), mount.private)
         for mount in sandbox.mounts
     )
+    for _, target, _ in ways:
+        around = [(to, way) for way, to, _ in ways if to != target and is_below(target, to)]
+        if around:
+            _refuse_links(target, *max(around, key=lambda one: len(one[0])))
+    return ways
+
+
+def _refuse_links(target: str, around: str, source: str) -> None:
+    """Refuse a mount inside another one that a link would lead elsewhere.
+
+    Bubblewrap follows the links of whoever writes there, out of the sandbox as well, and makes
+    what is missing on the way.
+    """
+    place = source
+    for name in target[len(around) :].strip("/").split("/"):
+        place = os.path.join(place, name)
+        if os.path.islink(place):
+            raise ProcessFault(
+                f"Nothing can be mounted at {target!r}: {place!r} is a link.", rule="sandbox.link"
+            )
 
 
 def _programs(

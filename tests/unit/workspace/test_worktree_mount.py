@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
+from coilclaw.errors import EnvironmentFault, ProcessFault
 from coilclaw.workspace import process
 from coilclaw.workspace.dependencies import find_dependencies
 from coilclaw.workspace.process import ProcessResult
@@ -185,6 +185,23 @@ def test_a_link_in_the_place_of_the_runtime_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="mounted"):
         next(checkout.open())
     assert not os.listdir(elsewhere)
+
+
+def test_a_link_that_a_command_made_does_not_lead_the_next_mount_elsewhere() -> None:
+    root = Path("/var/tmp") / f"coilclaw-test-{marker()}"
+    elsewhere = root / "elsewhere"
+    try:
+        checkout = Checkout(root, "bubblewrap")
+        elsewhere.mkdir()
+        for mount in checkout.open():
+            out = f"{'../' * 40}oldroot{elsewhere}"
+            told = checkout.sh(mount, f"mv .runtime-cache moved && ln -s {out} .runtime-cache")
+            assert told == ""
+            with pytest.raises(ProcessFault, match="is a link"):
+                checkout.sh(mount, "true")
+        assert not os.listdir(elsewhere)
+    finally:
+        shutil.rmtree(root)
 
 
 def test_without_mounts_the_checkout_cannot_be_read() -> None:
