@@ -209,3 +209,21 @@ print(json.dumps({"verdict": "PASS", "summary": said, "findings": [],
     outcome = run(judged, dict(ADDS), contract=contract, reviewer=reviewer)
     assert "Read-only file system" in str(judged.read(outcome.run_id, "reviews/task-0001.json"))
     assert (outcome.status, outcome.merge) == ("failed", "none")
+
+
+def test_an_agent_sees_nothing_of_other_runs_where_they_lie_outside(world: World) -> None:
+    runtime = world.root / "runtime"
+    for place in ("homes/run_x/task", "setups/key/home"):
+        (runtime / place).mkdir(parents=True)
+        (runtime / place / "secret").touch()
+    world.environ["CORTEXPILOT_RUNTIME_ROOT"] = str(runtime)
+    agent = f"""import json, os, sys
+task = json.load(sys.stdin)["task_id"]
+found = [name for _, _, names in os.walk({str(runtime)!r}) for name in names if name == "secret"]
+assert not found and os.access(os.environ["HOME"], os.W_OK)
+open("pkg/calc.py", "w").write({ADDS["pkg/calc.py"]!r})
+print(json.dumps({{"task_id": task, "status": "SUCCESS", "summary": "done",
+                  "evidence_refs": {{}}, "failure": None}}))
+"""
+    outcome = world.run(runner=world.program(agent), merge=True)
+    assert (outcome.status, outcome.merge) == ("passed", "merged")

@@ -95,11 +95,16 @@ class ReadyWorktree:
             home,
             filesystem=filesystem,
             network=network,
-            hidden=hidden_places(equipment),
+            hidden=(*hidden_places(equipment), *self._of_others()),
             kind=equipment.sandbox,
             shown=(*worktree.writable, equipment.repository.common_dir),
             mounts=mounts,
         )
+
+    def _of_others(self) -> tuple[Path, ...]:
+        """What other runs keep, where it does not lie in the checkout; mounts show what is ours."""
+        places = self.equipment.places
+        return (places.homes, places.worktrees, places.setups) if self.mount.mounting else ()
 
     def _mounts(self, home: Path) -> tuple[Mount, ...]:
         return self.mount.with_home(home, *(() if self.setup is None else (self.setup.home,)))

@@ -138,7 +138,8 @@ class WorktreeMount:
 
     def with_home(self, home: Path, *more: Path) -> tuple[Mount, ...]:
         """Return all mounts of a command whose home, and what ``more`` it writes, is in place."""
-        own = [path for path in (home, *more) if path.is_relative_to(self.checkout)]
+        kept = (self.checkout, self.runtime)
+        own = [path for path in (home, *more) if any(path.is_relative_to(one) for one in kept)]
         for path in own:
             self._make_way(path)
         return (*self.mounts, *(Mount(path, path) for path in own))
