@@ -224,8 +224,8 @@ def test_without_mounts_a_set_up_is_refused_with_the_reason(needy: World) -> Non
 def test_a_link_that_a_candidates_set_up_leaves_leads_nowhere(world: World) -> None:
     reads = b"import os\nassert not os.path.lexists('loot')\nprint('1 passed')\n"
     made = Program(b"#!/bin/sh\n. ./requirements.txt\n")
-    files = {"scripts/setup.sh": made, "requirements.txt": b"true\n", "tests/check_deps.py": reads}
-    build(world.repo, files)
+    build(world.repo, {"scripts/setup.sh": made, "requirements.txt": b"true\n"})
+    build(world.repo, {"tests/check_deps.py": reads})
     git(world.repo, "add", "-A")
     git(world.repo, "commit", "-q", "-m", "sourced")
     world.ended(world.run())
