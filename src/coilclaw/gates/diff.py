@@ -47,6 +47,7 @@ MAX_LISTED: Final = 2000
 """Most paths in one list of facts."""
 _EMPTY_BLOB: Final = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _SPECIAL_BITS: Final = 0o7000
+_PROTECTED: Final = "is protected"
 NEW: Final = frozenset({ChangeKind.ADDED, ChangeKind.RENAMED, ChangeKind.COPIED})
 """Kinds of change after which a path is there that was not."""
 
@@ -112,8 +113,13 @@ def leavings(diff: TreeDiff, scope: Scope, ignored: Collection[str]) -> tuple[st
 
 
 def droppable(path: str, scope: Scope) -> bool:
-    """Whether a path may be left out unjudged: not what the runtime, git or the policies keep."""
+    """Whether a path may be left out unjudged: not what the runtime, git or the policies keep.
+
+    A cache below a protected directory may: running protected tests leaves one there.
+    """
     reason = _forbidden(path, scope)
+    if reason == _PROTECTED:
+        return not any(lies_at(path, place) for place in scope.protected)
     return reason is None or reason == guarded.ENVIRONMENT_FILE
 
 
@@ -167,7 +173,7 @@ def _forbidden(path: str, scope: Scope) -> str | None:
     if any(lies_at(place, path) for place in scope.control):
         return "judges the work"
     if any(lies_at(place, path) for place in scope.protected):
-        return "is protected"
+        return _PROTECTED
     return None
 
 

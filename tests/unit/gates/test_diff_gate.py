@@ -491,6 +491,16 @@ def test_nothing_else_passes_as_a_leaving(change: TreeChange, ignored: bool) -> 
     assert not judged(change, **known).passed
 
 
+def test_what_tools_leave_below_a_protected_directory_is_set_aside() -> None:
+    scope = replace(SCOPE, protected=("lib", "src/local.json"))
+    cached, named = "lib/__pycache__/t.pyc", "src/local.json"
+    hidden = frozenset({cached, named})
+    assert leavings(TreeDiff((added(cached), added(named))), scope, hidden) == (cached,)
+    assert judged(added(cached), scope=scope, ignored=hidden).passed
+    assert rules(judged(added(named), scope=scope, ignored=hidden)) == [("diff.protected", named)]
+    assert not judged(modified(cached), scope=scope, ignored=hidden).passed
+
+
 def test_very_many_violations_are_counted_and_the_first_are_listed() -> None:
     result = judged(*(added(f"lib/{number:05}") for number in range(MAX_VIOLATIONS + 7)))
     assert len(result.violations) == MAX_VIOLATIONS + 1
