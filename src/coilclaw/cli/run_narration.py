@@ -70,8 +70,9 @@ class Narrator:
             "MODEL_ASKED": self._tell_model,
             "CONTRACT_WRITTEN": self._tell_contract,
             "STATE_TRANSITION": self._tell_state,
-            "LOCKS_AWAITED": self._tell_reason,
+            "LOCKS_AWAITED": self._tell_wait,
             "LOCKS_ACQUIRED": self._tell_locks,
+            "LOCK_RECLAIMED": self._tell_reclaimed,
             "BASELINE_MOVED": self._tell_moved,
             "PLAN_REFUSED": self._tell_refused_plan,
             "TASK_STARTED": self._tell_start,
@@ -162,7 +163,7 @@ class Narrator:
             self.title(SPLIT)
         who = _ROLES.get(role, role.lower())
         model = facts.text("model") or facts.text("provider")
-        self.tell(f"{who} ({model}) answers in JSON, checked against its schema", "dim")
+        self.tell(f"{who} ({model}) has answered; the answer is checked against its schema", "dim")
 
     def _tell_contract(self, event: Mapping[str, object], facts: Facts) -> None:
         if not facts.text("parent_task_id"):
@@ -177,14 +178,21 @@ class Narrator:
         if target in TITLES:
             self.title(AGAIN if again else TITLES[target])
 
-    def _tell_locks(self, _: Mapping[str, object], facts: Facts) -> None:
-        self.tell(f"every gate passed, and the paths are locked: {facts.names('paths')}")
-
-    def _tell_reason(self, _: Mapping[str, object], facts: Facts) -> None:
+    def _tell_wait(self, _: Mapping[str, object], facts: Facts) -> None:
+        self._doing = "the run waits for its turn"
         self.tell(facts.text("reason"), "yellow")
 
+    def _tell_reclaimed(self, _: Mapping[str, object], facts: Facts) -> None:
+        self.tell(f"{facts.text('path')} is taken over from a run on which nobody works", "yellow")
+
     def _tell_moved(self, _: Mapping[str, object], facts: Facts) -> None:
-        self.tell(f"it begins at what was merged meanwhile: {facts.text('baseline_commit')[:12]}")
+        self.tell(
+            f"the branch has moved: the work starts from {facts.text('baseline_commit')[:12]}"
+        )
+
+    def _tell_locks(self, _: Mapping[str, object], facts: Facts) -> None:
+        self._doing = ""
+        self.tell(f"every gate passed, and the paths are locked: {facts.names('paths')}")
 
     def _tell_refused_plan(self, _: Mapping[str, object], facts: Facts) -> None:
         self.tell(f"plan {facts.number('number')} is refused: {facts.names('problems')}", "yellow")

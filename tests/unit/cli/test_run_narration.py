@@ -68,13 +68,24 @@ def test_parts_name_their_task_where_several_are_at_work(told: Told) -> None:
     assert told("agent_part", task_id="one", **part) == "  one: 0:00  thinks: x\n"
 
 
-@pytest.mark.parametrize("kind", ["RUNNER_FAILED", "MODEL_ASKED", "LOCKS_ACQUIRED", "agent_part"])
+@pytest.mark.parametrize(
+    "kind", ["RUNNER_FAILED", "MODEL_ASKED", "LOCKS_AWAITED", "LOCKS_ACQUIRED", "agent_part"]
+)
 def test_what_others_wrote_is_bounded_and_harmless(told: Told, kind: str) -> None:
     hostile = "\x1b[2J\u202e\r\n" + "x" * 100_000
     fields = ("reason", "status", "role", "model", "text", "kind", "provider")
     said = told(kind, **dict.fromkeys(fields, hostile), paths=[hostile] * 1000)
     assert not set("\x1b\u202e\r") & set(said)
     assert len(said) < 40 * MAX_CHARS
+
+
+def test_a_run_that_waits_says_for_whom_and_where_it_begins_then(told: Told) -> None:
+    why = "waits since 1 for run other, which has held 'a' since 0"
+    assert told("LOCKS_AWAITED", task_id=None, reason=why) == f"  {why}\n"
+    reclaimed = told("LOCK_RECLAIMED", task_id=None, path="a", owner="other")
+    assert reclaimed == "  a is taken over from a run on which nobody works\n"
+    moved = told("BASELINE_MOVED", task_id=None, baseline_commit="1" * 40)
+    assert moved == f"  the branch has moved: the work starts from {'1' * 12}\n"
 
 
 def test_a_refusal_says_what_and_why_and_gates_are_told_once(told: Told) -> None:
