@@ -117,7 +117,9 @@ class Planning:
                 if failed is not None:
                     return failed
         if not preflight.lock(tasks):
-            return self._refused("the paths are not free", None)
+            return self._refused(
+                "the paths are not free; with --wait a run waits for its turn", None
+            )
         self._catch_up()
         return self._judge_again(preflight, contract, tasks) or Trigger.SPLIT_ACCEPTED
 
