@@ -20,7 +20,7 @@ _MADE: Final = re.compile(r"\bError (126|127)\s*$", re.MULTILINE)
 def describe_fault(done: Finished) -> str:
     """Say why the environment kept a command from doing its job; empty if it did its job."""
     if done.outcome == "not_started":
-        said = done.stderr.decode("utf-8", "replace").strip()
+        said = done.stderr.decode("utf-8", "replace").strip().removesuffix(".")
         return said or f"{done.argv[0]} could not be started"
     if done.outcome != "exited" or done.exit_code == 0:
         return ""
