@@ -77,7 +77,8 @@ BAZEL: Final = RunnerSummary(
     _lines(r"^Executed 0 out of 0 tests|No test targets were found"),
 )
 CTEST: Final = RunnerSummary(
-    _lines(r"^\d+% tests passed, \d+ tests? failed out of (\d+)"), _lines(r"^No tests were found")
+    _lines(r"^\d+% tests passed, \d+ tests? failed out of (\d+)"),
+    _lines(r"^No tests were found|^No test configuration file found"),
 )
 
 

@@ -117,6 +117,7 @@ NEXTEST = ("cargo", "nextest", "run")
         (BAZEL, "INFO: Build completed successfully\n", None),
         (("ctest",), "100% tests passed, 0 tests failed out of 3\n", True),
         (("ctest",), "No tests were found!!!\n", False),
+        (("ctest",), "***\nNo test configuration file found!\n***\nUsage\n", False),
         (("uv", "run", "pytest"), "1 passed in 0.01s\n", True),
         (("uv", "run", "pytest"), "no tests ran in 0.01s\n", False),
         (("poetry", "run", "python", "-m", "pytest"), "", False),
