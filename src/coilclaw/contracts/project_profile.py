@@ -33,6 +33,7 @@ CI_PATHS: Final = (
 )
 CONTROL_FOLDERS: Final = ("policies",)
 TEST_FOLDERS: Final = ("tests", "test", "spec", "__tests__")
+_TEST_FUNCTION: Final = re.compile(r"^(?:async )?def test_", re.MULTILINE)
 _PYTHON_TEST: Final = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 _MAKE_TARGET: Final = re.compile(r"^(test|check)(?:[ \t][^:=\n]*)?::?(?![:=])", re.MULTILINE)
 _JUST_RECIPE: Final = re.compile(r"^@?(test|tests|check)(?:[ \t][^:=\n]*)?:(?!=)", re.MULTILINE)
@@ -230,6 +231,8 @@ def _pytest_evidence(known: _Project, project: Mapping[str, object]) -> str:
     for name in tests[:MAX_TEST_FILES]:
         if re.search(r"^\s*(?:import|from) pytest\b", known.text(name), re.MULTILINE):
             return f"{shown(name)} imports pytest"
+        if _TEST_FUNCTION.search(known.text(name)):
+            return f"{shown(name)} has tests that are functions, which unittest does not run"
     return ""
 
 

@@ -48,6 +48,12 @@ PROJECTS: list[tuple[dict[str, str | bytes | None], list[str], list[str]]] = [
     ({"pyproject.toml": '[dependency-groups]\ndev = ["pytest~=8"]\n'}, [PYTHON], []),
     ({"pyproject.toml": '[tool.poetry.group.dev.dependencies]\npytest = "*"\n'}, [PYTHON], []),
     ({"setup.py": "", "tests/test_a.py": "import pytest\n"}, [PYTHON], []),
+    ({"setup.py": "", "tests/test_a.py": "import a\ndef test_a(): ...\n"}, [PYTHON], []),
+    (
+        {"setup.py": "", "tests/test_a.py": "class A(TestCase):\n    def test_a(self): ...\n"},
+        ["python -m unittest discover -s tests"],
+        [],
+    ),
     (
         {"setup.py": "", "tests/test_a.py": "import unittest\n"},
         ["python -m unittest discover -s tests"],
