@@ -214,7 +214,7 @@ def _init(args: argparse.Namespace, checks: Checks, console: Console) -> int:
         told = {"recognised": list(proposal.notes), "contract": made.contract.json()}
         console.data({**_record(args.file, made), **told})
         return DONE
-    _explain_proposal(made.contract, proposal, console)
+    _explain_proposal(made.contract, proposal, console, proposed=args.test is None)
     for note in made.notes:
         console.note(note, "yellow")
     if place is not None:
@@ -246,10 +246,13 @@ def _next(args: argparse.Namespace, checks: Checks, contract: TaskContract) -> I
     yield next_command.command("run", next_command.as_path(args.file), repo=args.repo)
 
 
-def _explain_proposal(contract: TaskContract, proposal: ContractProposal, console: Console) -> None:
-    """Say what was recognised, and what the contract has from it."""
+def _explain_proposal(
+    contract: TaskContract, proposal: ContractProposal, console: Console, *, proposed: bool
+) -> None:
+    """Say what was recognised where it was ``proposed``, and what the contract has from it."""
     for said in proposal.notes:
-        console.note(said, "dim")
+        if proposed or contract.setup or not said.startswith("recognised "):
+            console.note(said, "dim")
     for test in contract.acceptance_tests:
         console.note(f"test: {test.cmd}", "dim")
     for command in contract.setup or ():
