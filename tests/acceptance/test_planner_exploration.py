@@ -362,7 +362,9 @@ def test_where_nobody_is_there_the_run_waits_with_the_question(
         assert done.code == 3, done.out
         assert "the planner asks: Shall add also take texts?" in done.out
         (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
-        assert f"next     coilclaw runs resume {run_id} --answer 'YOUR ANSWER'" in done.out
+        then = f"next     coilclaw runs resume {run_id} --answer 'YOUR ANSWER'"
+        assert then in done.out
+        assert then in coilclaw.program("runs", "show", run_id).out
         # Without an answer nothing changes, and no model is asked.
         again = coilclaw.program("runs", "resume", run_id, "--json")
         assert (again.code, again.json["question"]) == (3, "Shall add also take texts?")

@@ -29,7 +29,7 @@ def after_run(outcome: Outcome, *, repo: str | None, contract: str | None = None
     run_id = outcome.run_id
     match outcome.status:
         case "paused" if outcome.question:
-            return command("runs", "resume", run_id, "--answer", "YOUR ANSWER", repo=repo)
+            return answer(run_id, repo=repo)
         case "paused":
             return resume(run_id, outcome.waiting, repo=repo)
         case "passed" if outcome.merge == "pending":
@@ -40,6 +40,11 @@ def after_run(outcome: Outcome, *, repo: str | None, contract: str | None = None
             return command("contract", "validate", as_path(contract or ""), repo=repo)
         case _:
             return command("runs", "show", run_id, repo=repo)
+
+
+def answer(run_id: str, *, repo: str | None) -> str:
+    """Return how a run goes on whose planner asked a question."""
+    return command("runs", "resume", run_id, "--answer", "YOUR ANSWER", repo=repo)
 
 
 def resume(run_id: str, waiting: Collection[str], *, repo: str | None) -> str:

@@ -106,6 +106,8 @@ def _next(one: Listed, failures: Failures, repository: str) -> str:
     from coilclaw.app.home import home
     from coilclaw.app.sopwiring import open_desk
 
+    if one.standing == "paused" and not one.waiting:
+        return next_command.answer(one.run_id, repo=repository)
     if one.standing in {"paused", "interrupted", "sealing"}:
         pending = {each.id for each in open_desk(home()).list()} if one.waiting else set()
         unanswered = [name for name in one.waiting if name in pending]
