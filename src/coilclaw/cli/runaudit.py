@@ -76,7 +76,7 @@ def _replay(args: argparse.Namespace, console: Console, runs: Orchestrator) -> i
         return code
     for moment in told.timeline:
         console.print(visible(f"{moment.ts[:19]:<20}{moment.state:<14} {moment.trigger}").rstrip())
-    console.print(f"{told.events} events, {len(told.tasks)} tasks, {told.status}")
+    console.print(f"{told.events} events, {_tasks(len(told.tasks))}, {told.status}")
     first = told.first_divergence
     if first is None:
         console.print("events and reports say the same", "green")
@@ -88,6 +88,10 @@ def _replay(args: argparse.Namespace, console: Console, runs: Orchestrator) -> i
         if value is not None:
             console.print(visible(f"  {label}: {value}"))
     return code
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task" if count == 1 else f"{count} tasks"
 
 
 def _reexec(args: argparse.Namespace, console: Console, runs: Orchestrator) -> int:
