@@ -182,8 +182,11 @@ class Narrator:
         self._doing = "the run waits for its turn"
         self.tell(facts.text("reason"), "yellow")
 
-    def _tell_reclaimed(self, _: Mapping[str, object], facts: Facts) -> None:
-        self.tell(f"{facts.text('path')} is taken over from a run on which nobody works", "yellow")
+    def _tell_reclaimed(self, event: Mapping[str, object], facts: Facts) -> None:
+        former = facts.text("run_id")
+        if former != event["run_id"]:  # A run that is resumed takes its own locks over.
+            path = facts.text("path")
+            self.tell(f"{path} is taken over from {former}, on which nobody works", "yellow")
 
     def _tell_moved(self, _: Mapping[str, object], facts: Facts) -> None:
         self.tell(

@@ -82,8 +82,9 @@ def test_what_others_wrote_is_bounded_and_harmless(told: Told, kind: str) -> Non
 def test_a_run_that_waits_says_for_whom_and_where_it_begins_then(told: Told) -> None:
     why = "waits since 1 for run other, which has held 'a' since 0"
     assert told("LOCKS_AWAITED", task_id=None, reason=why) == f"  {why}\n"
-    reclaimed = told("LOCK_RECLAIMED", task_id=None, path="a", owner="other")
-    assert reclaimed == "  a is taken over from a run on which nobody works\n"
+    reclaimed = told("LOCK_RECLAIMED", task_id=None, path="a", owner="x", run_id="other")
+    assert reclaimed == "  a is taken over from other, on which nobody works\n"
+    assert not told("LOCK_RECLAIMED", task_id=None, path="a", owner="x", run_id="r")
     moved = told("BASELINE_MOVED", task_id=None, baseline_commit="1" * 40)
     assert moved == f"  the branch has moved: the work starts from {'1' * 12}\n"
 
