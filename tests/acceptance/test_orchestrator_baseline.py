@@ -107,6 +107,17 @@ def test_a_contract_says_what_the_baseline_is_expected_to_be(
         assert "TASK_STARTED" not in world.kinds(outcome.run_id)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="unittest itself fails without tests")
+def test_a_command_that_runs_no_test_is_not_told_as_green(world: World) -> None:
+    contract = world.contract(
+        tests=("python3 -m unittest discover -s pkg",),
+        change=lambda one: replace(one, expected_baseline="red"),
+    )
+    outcome = world.ended(world.run(contract, world.script([{"write": ADDS}]), baseline=True))
+    assert outcome.status == "failed"
+    assert "expects red tests at the baseline, and acceptance-1 runs no test" in outcome.reason
+
+
 _MAKES = Program(
     b"#!/bin/sh\nset -e\nmkdir -p deps\necho ready > deps/marker\nmkdir -p $HOME/.tool\n"
     b"echo home > $HOME/.tool/x\n"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import PlanRefused, Stopped
+from coilclaw.gates.testoutput import ran
 from coilclaw.orchestrator.command_fault import describe_fault
 from coilclaw.orchestrator.command_report import unused_folder, write_report
 from coilclaw.orchestrator.commands import Commands, announce
@@ -103,6 +104,13 @@ def _refuse_unexpected(run: Run, done: Sequence[Finished]) -> None:
     expected = run.root_contract.expected_baseline
     red = [one.test.name for one in done if one.red]
     if expected == "red" and not red:
+        idle = [one.test.name for one in done if ran(one.argv, one.stdout, one.stderr) is False]
+        if idle:
+            raise PlanRefused(
+                f"the contract expects red tests at the baseline, and {idle[0]} runs no test",
+                rule="baseline.green",
+                hint="correct the command, or commit the test that shows the fault",
+            )
         raise PlanRefused(
             "the contract expects red tests at the baseline, and all of them are green",
             rule="baseline.green",
