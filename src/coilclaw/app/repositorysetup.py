@@ -103,8 +103,9 @@ def _ignore(repository: Repository, places: Places, *, exclude: bool) -> Iterato
     """Have git ignore the runtime root, where it lies in the tree and is not ignored yet."""
     found = add_ignore_line(repository, places, exclude=exclude)
     if found is not None:
-        detail = found.line if found.added else "the runtime root is ignored"
-        yield Item("ignore line", found.file, found.added, detail)
+        detail = found.line if found.added else "ignored already"
+        place = found.file if found.added else places.runtime
+        yield Item("ignore line", place, found.added, detail)
 
 
 def _policies(repository: Repository) -> Iterator[Item]:
