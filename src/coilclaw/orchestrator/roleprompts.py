@@ -138,10 +138,12 @@ def instruction(contract: TaskContract, excerpts: Sequence[Excerpt] = ()) -> str
         f"You are {agent.agent_id}, {agent.role}, and work on the task {contract.task_id}. This "
         "text is made from its contract, which is the only instruction; gates judge the result."
     )
+    shell = allowed.effective_shell
     permissions = (
-        f"Permissions: filesystem {allowed.filesystem}, shell {allowed.effective_shell}, network "
-        f"{allowed.network}."
+        f"Permissions: filesystem {allowed.filesystem}, shell {shell}, network {allowed.network}."
     )
+    if shell == "never":
+        permissions += " Commands run in the sandbox without a question; nothing goes beyond it."
     writing = allowed.filesystem == "workspace-write" and not contract.audit_only
     scope = "You may change these files and directories only"
     parts = [

@@ -94,6 +94,7 @@ def test_the_instruction_holds_the_contract_and_its_bound_schema() -> None:
         "- unit: pytest tests/test_app.py",
         "- patch (patch): tests pass",
         "Permissions: filesystem workspace-write, shell never, network deny.",
+        "Commands run in the sandbox without a question; nothing goes beyond it.",
         "'task_id' is \"task-0001\".",
     ):
         assert part in told
