@@ -200,10 +200,12 @@ def test_a_run_that_goes_on_and_then_is_interrupted_is_told(coilclaw: Coilclaw) 
     page = page_of(coilclaw)
     assert "Running" in page.sections["outcome"]
     assert "Work began with" in page.sections["timeline"]
+    assert "is not sealed yet" in page.sections["verification"]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE_S)
     page = page_of(coilclaw)
     assert "Interrupted" in page.sections["outcome"]
+    assert "is not sealed yet" in page.sections["verification"]
     assert "coilclaw runs resume run_" in page.sections["outcome"]
 
 

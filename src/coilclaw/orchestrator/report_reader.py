@@ -266,7 +266,8 @@ def _view_verification(
     sealed = ended is not None or bool(source.load_manifest())
     errors = [each for each in report.errors if sealed or each.code not in _UNFINISHED]
     if errors:
-        summary = f"The evidence does not hold: {len(errors)} problems. Do not rely on this report."
+        count = "1 problem" if len(errors) == 1 else f"{len(errors)} problems"
+        summary = f"The evidence does not hold: {count}. Do not rely on this report."
     elif sealed:
         summary = "The evidence holds: every byte is what the run left, and the key vouches for it."
     else:
