@@ -18,6 +18,7 @@ from coilclaw.errors import Stopped
 from coilclaw.orchestrator.planning import Request
 from coilclaw.orchestrator.reexec import reexecute
 from coilclaw.orchestrator.starting import Options
+from coilclaw.orchestrator.worktree_setup import setup_key
 from tests.support.runs import ADDS, CALC, World, opened
 from tests.support.sandboxes import supported
 from tests.support.snapshot_trees import Program, build, git
@@ -169,13 +170,14 @@ print(json.dumps({"task_id": contract["task_id"], "status": "SUCCESS", "summary"
 """
     outcome = needy.ended(needy.run(contract, needy.program(source), merge=True, baseline=True))
     assert (outcome.status, outcome.reason) == ("passed", "")
-    assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 1
+    # Once on the baseline, for agents and tests; a script may build, so once on the candidate.
+    assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 2
     assert not (needy.repo / "deps").exists()
     assert reexecute(needy.orchestrator().equipment, outcome.run_id).report.status == "pass"
     git(needy.repo, "revert", "--no-edit", "-m", "1", "HEAD")
     again = needy.ended(needy.run(contract, needy.program(source), baseline=True))
     assert again.status == "passed"
-    assert "SETUP_RESULT" not in needy.kinds(again.run_id)
+    assert needy.kinds(again.run_id).count("SETUP_RESULT") == 1
 
 
 def test_a_candidate_that_changes_what_decides_is_set_up_anew(needy: World) -> None:
@@ -212,6 +214,96 @@ def test_a_run_that_ended_after_a_set_up_is_resumed(needy: World, number: int) -
     outcome = needy.ended(needy.resume(run_id))
     assert (outcome.status, outcome.reason, outcome.merge) == ("passed", "", "merged")
     assert needy.kinds(outcome.run_id).count("SETUP_RESULT") == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "installs"),
+    [
+        ("npm ci", True),
+        ("uv sync --frozen", True),
+        ("cargo fetch", True),
+        ("pip install -r requirements.txt", True),
+        ("pip install -e . --no-deps", True),
+        ("python -m pip install -e .", True),
+        ("pip install .", False),
+        ("npm run build", False),
+        ("make", False),
+        ("./scripts/setup.sh", False),
+    ],
+)
+def test_only_installers_are_kept_by_lock_files_alone(
+    needy: World, command: str, installs: bool
+) -> None:
+    equipment = needy.orchestrator().equipment
+    commands = (SetupCommand(name="one", cmd=command),)
+
+    def key() -> str:
+        return setup_key(equipment, equipment.repository.resolve("HEAD"), commands)
+
+    first = key()
+    build(needy.repo, {"pkg/other.py": b"x = 1\n"})
+    git(needy.repo, "add", "-A")
+    git(needy.repo, "commit", "-q", "-m", "source")
+    second = key()
+    assert (first == second) is installs
+    build(needy.repo, {"requirements.txt": b"y\n"})
+    git(needy.repo, "commit", "-qam", "lock")
+    assert key() != second
+
+
+_GREEN = {name: text.encode() for name, text in ADDS.items()}
+_BUILDS = Program(b"#!/bin/sh\nset -e\nmkdir -p dist\ncp pkg/calc.py dist/built.py\n")
+_TESTS_BUILD = (
+    b"import sys\nsys.path[:0] = ['dist']\nimport built\n"
+    b"assert built.add(2, 3) == 5\nprint('1 passed')\n"
+)
+
+
+def test_a_build_is_made_from_the_sources_that_are_judged(world: World) -> None:
+    """A set-up that does more than install packages depends on all of the tree."""
+    build(
+        world.repo,
+        {"scripts/build.sh": _BUILDS, "tests/check_built.py": _TESTS_BUILD, **_GREEN},
+    )
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "-m", "build")
+    contract = world.contract(
+        tests=("python3 tests/check_built.py",),
+        max_retries=0,
+        change=lambda one: replace(
+            one, setup=(SetupCommand(name="build", cmd="./scripts/build.sh"),)
+        ),
+    )
+    wrong = world.script([{"write": {"pkg/calc.py": "def add(a, b):\n    return a * b\n"}}])
+    outcome = world.ended(world.run(contract, wrong, merge=True))
+    assert (outcome.status, outcome.merge) == ("failed", "none")
+    right = world.script([{"write": {"pkg/calc.py": ADDS["pkg/calc.py"] + "# more\n"}}])
+    outcome = world.ended(world.run(contract, right, merge=True))
+    assert (outcome.status, outcome.merge) == ("passed", "merged")
+
+
+def test_a_candidates_set_up_makes_nothing_that_the_baselines_does_not(world: World) -> None:
+    """An agent that may change the lock files does not get to place what tests import."""
+    sources = Program(b"#!/bin/sh\nset -e\nmkdir -p deps\n. ./requirements.txt\n")
+    check = b"import helper\nhelper.judge()\nprint('1 passed')\n"
+    build(
+        world.repo,
+        {"scripts/setup.sh": sources, "requirements.txt": b":\n", "tests/check_it.py": check},
+    )
+    git(world.repo, "add", "-A")
+    git(world.repo, "commit", "-q", "-m", "sourced")
+    contract = world.contract(
+        paths=("requirements.txt", "pkg/calc.py"),
+        tests=("python3 tests/check_it.py",),
+        max_retries=0,
+        change=lambda one: replace(one, setup=(MAKE,)),
+    )
+    plants = "echo 'def judge(): pass' > tests/helper.py; echo x > deps/x\n"
+    agent = world.script([{"write": {**ADDS, "requirements.txt": plants}}])
+    outcome = world.ended(world.run(contract, agent, merge=True))
+    assert (outcome.status, outcome.merge) == ("failed", "none")
+    (result,) = world.of(outcome.run_id, "TEST_RESULT")
+    assert result["status"] == "FAIL"
 
 
 def test_a_set_up_that_fails_ends_the_run(needy: World) -> None:

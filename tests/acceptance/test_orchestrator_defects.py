@@ -63,7 +63,7 @@ def test_defect_02_and_03_and_04_what_git_does_not_show_is_seen(world: World) ->
         ("ln -s /etc/passwd pkg/calc/link", "diff.symlink"),
         ("git init -q pkg/calc/sub", "diff.nested"),
         ("git init -q --bare pkg/calc/sub", "diff.nested"),
-        ("mkdir other && echo x > other/x", "diff.out_of_scope"),
+        ("mkdir elsewhere && echo x > elsewhere/x", "diff.out_of_scope"),
     ):
         contract = world.contract(["pkg/calc.py", "pkg/calc"], max_retries=0)
         runner = world.script([{"shell": f"mkdir -p pkg/calc; {shell}"}])

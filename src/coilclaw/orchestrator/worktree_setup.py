@@ -1,9 +1,10 @@
 """``WorktreeSetup``: what the set-up commands of a contract make, for every worktree of a run.
 
 They run on a commit, not on an agent's work. What they leave beside the tree is kept by the hash of
-the files that decide over it, so that the next worktree, and the next run, costs little. A set-up
-of a candidate that changed one of those files is made anew and kept by nobody: its code may put
-anything there.
+what decides over it, so that the next worktree, and the next run, costs little. For commands that
+only install packages those are the lock files; for all others it is the whole tree. A set-up of a
+candidate that changed what decides is made anew and never kept: an agent may have written its code.
+So it gets no network that the contract denies, and may make only what the baseline's makes too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coilclaw.contracts.taskcontract import AcceptanceTest
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.freeform import hashed
 from coilclaw.errors import PlanRefused, Stopped
+from coilclaw.gates.commandline import parse
 from coilclaw.gates.leavings import cache_above
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.command_fault import describe_fault
@@ -61,6 +63,15 @@ DECIDING: Final = (
     *(".python-version", ".nvmrc", ".node-version", "rust-toolchain", "rust-toolchain.toml"),
 )
 """Names of the files that decide what a set-up installs."""
+INSTALLERS: Final = frozenset(
+    {
+        *(("npm", "ci"), ("npm", "install"), ("pnpm", "install"), ("yarn", "install")),
+        *(("uv", "sync"), ("poetry", "install"), ("pdm", "sync"), ("pdm", "install")),
+        *(("pipenv", "sync"), ("pipenv", "install"), ("cargo", "fetch"), ("go", "mod")),
+        *(("bundle", "install"), ("dotnet", "restore"), ("composer", "install")),
+    }
+)
+"""Commands, by their first two words, that install what lock files name and build nothing else."""
 PASSED: Final = frozenset(
     {
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy"),
@@ -132,9 +143,11 @@ def set_up(run: Run, inspection: Inspection, commit: str) -> Iterator[WorktreeSe
             found = load(place, key) or maker.make()
         yield found
         return
+    with set_up(run, inspection, inspection.baseline) as first:
+        usual = frozenset(one.path for one in first.dependencies) if first else frozenset[str]()
     place = run.places.own_home(run.id, f"{NAME}-{commit[:16]}")
     try:
-        yield _Maker(run, inspection, commands, commit, place, commit).make()
+        yield _Maker(run, inspection, commands, commit, place, commit, usual).make()
     finally:
         remove_tree(place)
 
@@ -148,16 +161,27 @@ def setup_key(equipment: Equipment, commit: str, commands: Sequence[SetupCommand
         if any(fnmatchcase(name, pattern) for pattern in DECIDING):
             data = repository.read(commit, path, MAX_LOCK_BYTES)
             files[path] = "" if data is None else digest(data)
-        if len(files) >= MAX_LOCK_FILES:
+        if len(files) > MAX_LOCK_FILES:
             break
+    only_installs = all(_only_installs(command) for command in commands)
     value: dict[str, Json] = {
         "form": _FORM,
         "commands": [command.json() for command in commands],
         "files": files,
+        "tree": "" if only_installs and len(files) <= MAX_LOCK_FILES else repository.tree(commit),
         "checkout": str(repository.top),
         "path": equipment.environ.get("PATH", ""),
     }
     return hashed(value)[:32]
+
+
+def _only_installs(command: SetupCommand) -> bool:
+    """Whether a command installs what lock files name; ``pip install`` of the project is a build,
+    unless it is editable."""
+    argv = parse(command.cmd).argv
+    if argv[:2] == ("pip", "install") or argv[1:4] == ("-m", "pip", "install"):
+        return "." not in argv or "-e" in argv or "--editable" in argv
+    return argv[:2] in INSTALLERS
 
 
 def load(place: Path, key: str) -> WorktreeSetup | None:
@@ -193,6 +217,8 @@ class _Maker:
     commit: str
     place: Path
     key: str
+    usual: frozenset[str] | None = None
+    """The paths that the baseline's set-up makes, where this is that of a candidate."""
 
     def make(self) -> WorktreeSetup:
         """Run the commands, and keep what they left beside the tree."""
@@ -223,8 +249,9 @@ class _Maker:
         limit = run.root_contract.timeout_retry.timeout_sec
         for command in self.commands:
             test = AcceptanceTest(name=command.name, cmd=command.cmd, must_pass=True)
-            network: Network = "allow" if command.may_use_network else "deny"
-            passed = _passed(equipment.environ) if command.may_use_network else {}
+            online = command.may_use_network and self._trusts_network()
+            network: Network = "allow" if online else "deny"
+            passed = _passed(equipment.environ) if online else {}
             commands = Commands(
                 ready, self.place / _HOME, network, where=NAME, environ=passed, fresh=False
             )
@@ -247,6 +274,11 @@ class _Maker:
                 rule="setup.failed",
                 hint="run the command in your checkout, or change 'setup' in the contract",
             )
+
+    def _trusts_network(self) -> bool:
+        """Whether what runs may use the network: an agent's code only if the contract says so."""
+        allowed = self.run.root_contract.tool_permissions.network == "allow"
+        return self.usual is None or allowed
 
     def _record(self, done: Sequence[Finished], started: str) -> None:
         run = self.run
@@ -282,8 +314,12 @@ class _Maker:
         kept = self.inspection.kept_of(self.commit)
         for path, directory in untracked_paths(ready.directory, kept):
             kept_out = cache_above(path, directory=directory) and not path.endswith(".egg-info")
-            if not kept_out and _is_plain(ready.directory / path):
+            if not kept_out and self._expects(path) and _is_plain(ready.directory / path):
                 yield path, ready.directory / path
+
+    def _expects(self, path: str) -> bool:
+        """Whether a set-up may make a path: one of a candidate could put a test's helper there."""
+        return self.usual is None or path in self.usual
 
     def _keep(self, found: Mapping[str, Path]) -> list[Path]:
         """Move what was made out of the worktree."""
