@@ -196,7 +196,8 @@ def writable_roots(assignment: Assignment) -> tuple[str, ...]:
     The home is not among it, where Codex keeps its settings.
     """
     known = (assignment.home, assignment.directory)
-    return tuple(str(path) for path in assignment.sandbox.writable if path not in known)
+    found = (path for path in assignment.sandbox.writable if path not in known)
+    return tuple(str(assignment.find_inside(path)) for path in found)
 
 
 def key_variables(providers: Mapping[str, Any]) -> list[str]:

@@ -62,6 +62,16 @@ class Assignment:
         """The directory by the path that an agent in its sandbox knows it by."""
         return self.directory if self.seen_at is None else self.seen_at
 
+    def find_inside(self, path: Path) -> Path:
+        """Return where an agent in its sandbox finds a path of this machine."""
+        if self.workspace == self.directory:
+            return path  # nothing is mounted elsewhere
+        ways = [one for one in self.sandbox.mounts if path.is_relative_to(one.source)]
+        if not ways:
+            return path
+        nearest = max(ways, key=lambda one: len(one.source.parts))
+        return nearest.target / path.relative_to(nearest.source)
+
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:

@@ -224,7 +224,6 @@ def _mounts(
     mounts = [
         Mount(worktree.path, checkout),
         Mount(pointer, checkout / ".git"),
-        Mount(scratch, scratch),
         # The checkout's own git directory lies where the worktree is mounted.
         Mount(common, alias),
         Mount(worktree.git_dir, inside),
@@ -232,7 +231,8 @@ def _mounts(
     targets: dict[str, bool] = {}
     if runtime.is_relative_to(checkout):
         skeleton = scratch / _RUNTIME
-        (skeleton / scratch.relative_to(runtime)).mkdir(mode=0o700, parents=True)
+        # Only what is mounted is to be seen: tools walk the tree, and copies hold tests.
+        (skeleton / alias.relative_to(runtime)).mkdir(mode=0o700, parents=True)
         (skeleton / worktree.objects.relative_to(runtime)).mkdir(mode=0o700, parents=True)
         mounts.append(Mount(skeleton, runtime))
         mounts.append(Mount(worktree.objects, worktree.objects))

@@ -153,6 +153,13 @@ def test_what_the_runtime_keeps_is_out_of_sight(checkout: Checkout, mount: Workt
     assert checkout.sh(mount, f"echo x > {checkout.home}/x; cat {checkout.home}/x") == "x\n"
 
 
+def test_a_copy_is_found_at_its_place_and_nowhere_else(
+    checkout: Checkout, mount: WorktreeMount
+) -> None:
+    found = checkout.sh(mount, f"find {checkout.top} -name index.js").split()
+    assert found == [f"{checkout.top}/node_modules/dep/index.js"]
+
+
 def test_a_reader_cannot_write(checkout: Checkout, mount: WorktreeMount) -> None:
     told = checkout.sh(mount, "cat run.sh; echo x > run.sh; echo x > src/x", writes=False)
     assert told.count("Read-only") == 2
