@@ -167,6 +167,8 @@ class Tail:
         The anchor comes first: a journal without one was tampered with, also an empty one.
         """
         if anchors.covers_records(read_anchor(self._anchor_path)):
+            if os.path.lexists(self._path):
+                return False  # another process made it, and has already written to it
             raise damaged(self._path, f"it is gone, and {self._anchor_path.name} is still there")
         temporary = self._path.with_name(f".coilclaw-{os.urandom(8).hex()}.tmp")
         self._data = open_unshared(temporary, _APPEND | os.O_CREAT | os.O_EXCL)

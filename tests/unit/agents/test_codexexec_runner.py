@@ -393,5 +393,6 @@ def test_calls_that_are_only_written_down_are_parts_within_the_budget(bench: Ben
     late = bench.play(
         *(STARTED, TURN, SAID), then=f"echo '{last}'; {writes}", budget=Budget(parts=2, wall_s=60)
     )
-    assert late.status == "done"
+    # Which of the two it reads first is a matter of time; the budget holds either way.
+    assert late.status in {"done", "exhausted"}
     assert [part.call_id for part in bench.parts] == ["", "a"]
