@@ -463,22 +463,3 @@ def test_both_doctors_say_the_same_of_the_agents(coilclaw: Coilclaw) -> None:
         own, general = told()
         assert own["codex"] == str(program)
         assert own == general
-
-
-def test_the_doctor_looks_at_the_repository(coilclaw: Coilclaw, tmp_path: Path) -> None:
-    world = coilclaw.world
-    good = coilclaw("doctor", "--json")
-    names = {one["name"]: one["ok"] for one in good.json["findings"]}
-    assert good.code == 0
-    assert {"repository", "runtime root", "policies", "schemas", "hooks", "codex"} <= names.keys()
-    assert (names["hooks"], names["policies"]) == (False, True)
-    assert coilclaw("doctor", cwd=tmp_path).code == 0
-    assert coilclaw("doctor", "--repo", str(tmp_path)).code == 1
-    assert coilclaw("init", "--repo", "--hooks").code == 0
-    assert {one["name"]: one["ok"] for one in coilclaw("doctor", "--json").json["findings"]}[
-        "hooks"
-    ]
-    (world.repo / "policies/mcp_allowlist.json").write_text("{}")
-    bad = coilclaw("doctor")
-    assert bad.code == 1
-    assert "FAILED   policies" in bad.out

@@ -66,8 +66,8 @@ class Inspection:
         default_factory=dict, compare=False, repr=False
     )
     """What was found out about two snapshots, which never change."""
-    _paths: set[str] = field(default_factory=set, compare=False, repr=False)
-    """What the baseline holds."""
+    _trees: dict[str, AbstractSet[str]] = field(default_factory=dict, compare=False, repr=False)
+    """What commits hold, which never changes."""
 
     def scope(self, contract: TaskContract) -> Scope:
         """What a contract lets its agent change, under the policies of the run."""
@@ -210,19 +210,19 @@ class Inspection:
             return ignored(root, paths, git_dir=places.git)
 
     def _kept(self) -> AbstractSet[str]:
-        if not self._paths:
-            self._paths.update(self.kept_of(self.baseline))
-        return self._paths
+        return self.kept_of(self.baseline)
 
     def kept_of(self, commit: str) -> AbstractSet[str]:
         """Return the files of a commit, and every directory that holds one."""
-        found = set[str]()
-        for file in self.equipment.repository.files(commit):
-            path = file
-            while path and path not in found:
-                found.add(path)
-                path = path.rpartition("/")[0]
-        return found
+        if commit not in self._trees:
+            found = set[str]()
+            for file in self.equipment.repository.files(commit):
+                path = file
+                while path and path not in found:
+                    found.add(path)
+                    path = path.rpartition("/")[0]
+            self._trees[commit] = found
+        return self._trees[commit]
 
     def weakened(
         self,

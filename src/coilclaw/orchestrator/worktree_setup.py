@@ -109,7 +109,7 @@ class WorktreeSetup:
         """Copy what was installed at home, such as a registry of packages, into another home."""
         for entry in sorted(os.scandir(self.home), key=lambda one: one.name):
             if entry.name in _DOWNLOADS or os.path.lexists(home / entry.name):
-                continue  # what is there already may be a link of whoever lived there
+                continue  # what is there already may be a link that an agent made
             if entry.is_dir(follow_symlinks=False):
                 shutil.copytree(entry.path, home / entry.name, symlinks=True, dirs_exist_ok=True)
             else:
