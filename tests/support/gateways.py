@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,18 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
+import jsonschema_rs
 
+from coilclaw.gateway import openapi
+from coilclaw.gateway.completions import Completions
+from coilclaw.gateway.endpoints import Endpoints
+from coilclaw.gateway.runs import RunEndpoints
+from coilclaw.gateway.table import table
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S
 
@@ -40,6 +48,37 @@ with logging_for(os.environ, config), open_gateway(home, os.environ, settings, c
 """
 
 
+@cache
+def _published() -> list[tuple[str, re.Pattern[str], dict[str, Any]]]:
+    """Return each operation as method, pattern of its path, and responses by status."""
+    nothing = cast("Any", None)
+    runs = RunEndpoints(None)
+    ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1, runs)
+    document = cast("Any", openapi.document(table(ours, Completions(nothing), runs)))
+    return [
+        (method.upper(), re.compile(re.sub(r"{\w+}", "[^/]+", path)), operation["responses"])
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    ]
+
+
+def check_published(answer: httpx2.Response) -> None:
+    """Fail where an endpoint answers JSON that its published description does not allow."""
+    if not answer.headers.get("content-type", "").startswith("application/json"):
+        return
+    asked = answer.request
+    for method, path, responses in _published():
+        if method != asked.method or not path.fullmatch(asked.url.path):
+            continue
+        answer.read()
+        told = f"{method} {asked.url.path} {answer.status_code}: {answer.text[:2000]}"
+        assert str(answer.status_code) in responses, told
+        form = responses[str(answer.status_code)]["content"]["application/json"]["schema"]
+        faults = [fault.message for fault in jsonschema_rs.iter_errors(form, answer.json())]
+        assert not faults, f"{faults} in {told}"
+        return
+
+
 @dataclass
 class Served:
     """A gateway that runs."""
@@ -58,9 +97,15 @@ class Served:
         return int(self.url.rsplit(":", 1)[1])
 
     def client(self, **more: Any) -> httpx2.Client:
+        """Return a client that also checks each answer against the published description."""
         headers = {"authorization": f"Bearer {self.token}", **more.pop("headers", {})}
         return httpx2.Client(
-            base_url=self.url, headers=headers, trust_env=False, timeout=PATIENCE_S, **more
+            base_url=self.url,
+            headers=headers,
+            trust_env=False,
+            timeout=PATIENCE_S,
+            event_hooks={"response": [check_published]},
+            **more,
         )
 
     def kill(self) -> None:

@@ -93,6 +93,26 @@ _LISTED: Final[Schema] = {
     "bundle": TEXT,
 }
 RUNS: Final = whole({"runs": listed(whole(_LISTED))})
+_REFUSED: Final = whole(
+    {
+        "gate": TEXT,
+        "task_id": MAYBE_TEXT,
+        "attempt": count(),
+        "rule": TEXT,
+        "path": TEXT,
+        "reason": TEXT,
+    }
+)
+_FAILED_COMMAND: Final = whole(
+    {
+        "name": TEXT,
+        "where": TEXT,
+        "argv": listed(TEXT),
+        "exit_code": {"type": ["integer", "null"]},
+        "reason": TEXT,
+        "logs": listed(whole({"path": TEXT, "lines": listed(TEXT)})),
+    }
+)
 RUN: Final = whole(
     {
         **_LISTED,
@@ -107,6 +127,8 @@ RUN: Final = whole(
         "approvals": listed(OBJECT),
         "audits": listed(TEXT),
         "foreign_audits": listed(TEXT),
+        "violations": listed(_REFUSED),
+        "failed_commands": listed(_FAILED_COMMAND),
     }
 )
 _MORE: Final = ("model_id", "agent_id", "role", "tool_name", "span_id", "parent_span_id")
