@@ -93,16 +93,19 @@ class Worktrees:
         """Make a worktree what it was when it was added, whatever is in it now."""
         with self._records.guarded(worktree.path) as guard:
             remove_tree(worktree.path)
-            remove_tree(worktree.git_dir, aside_in=self.repository.common_dir)
-            try:
-                worktree.path.mkdir(parents=True)
-                worktree.git_dir.mkdir(parents=True)
-            except OSError as problem:
-                raise EnvironmentFault(
-                    f"cannot make {worktree.path} again: {problem.strerror}", rule="worktree.reset"
-                ) from problem
-            for name, text in _pointers(worktree.path, worktree.commit).items():
-                write_atomic(worktree.git_dir / name, os.fsencode(text), sync=False)
+            # Locked, because a free name is taken by the next worktree that is made.
+            with self._locked():
+                remove_tree(worktree.git_dir, aside_in=self.repository.common_dir)
+                try:
+                    worktree.path.mkdir(parents=True)
+                    worktree.git_dir.mkdir(parents=True)
+                except OSError as problem:
+                    raise EnvironmentFault(
+                        f"cannot make {worktree.path} again: {problem.strerror}",
+                        rule="worktree.reset",
+                    ) from problem
+                for name, text in _pointers(worktree.path, worktree.commit).items():
+                    write_atomic(worktree.git_dir / name, os.fsencode(text), sync=False)
             pointer = os.fsencode(f"gitdir: {worktree.git_dir}\n")
             write_atomic(worktree.path / ".git", pointer, sync=False)
             index = worktree.git_dir / "index"
@@ -149,7 +152,7 @@ class Worktrees:
                 with self._locked():
                     self._records.write(record)
                     self._disarm()
-                    self._git.run("worktree", "prune", timeout_s=MAKE_TIMEOUT_S)
+                    self._unlist(record)
                     self._git.run(
                         "worktree",
                         "add",
@@ -170,7 +173,6 @@ class Worktrees:
                 if attempt == MAX_ATTEMPTS or not raced:
                     raise
                 remove_tree(record.path)
-                self._unlist(record.path, None)
         raise AssertionError("unreachable")
 
     @contextmanager
@@ -181,7 +183,9 @@ class Worktrees:
 
     def _disarm(self) -> None:
         """Put plain files where git will look, in case an agent left something to get stuck on."""
-        for record in self._records.all():
+        # The record of a process that was killed may name what another worktree has got since.
+        records = sorted(self._records.all(), key=lambda record: record.path.is_dir())
+        for record in {record.git_dir: record for record in records}.values():
             if record.git_dir is None or not record.git_dir.is_dir():
                 continue
             for name, text in _pointers(record.path, record.commit).items():
@@ -195,33 +199,37 @@ class Worktrees:
 
     def _take_down(self, record: Record) -> None:
         remove_tree(record.path)
-        self._unlist(record.path, record.git_dir)
+        with self._locked():
+            self._unlist(record)
+            # Forgotten before the lock is free: the next worktree may get the same git directory.
+            self._records.write(replace(record, git_dir=None))
+            self._remove_empty(record.path)
         remove_tree(record.objects)
-        if os.path.lexists(record.path) or (record.git_dir and os.path.lexists(record.git_dir)):
-            raise EnvironmentFault(
-                f"something writes in the worktree {record.path} while it is removed",
-                rule="worktree.left",
-                hint="end the process that works in it, then remove it again",
-            )
+        if os.path.lexists(record.path):
+            raise _left(record)
         self._records.drop(record.path)
 
-    def _unlist(self, path: Path, git_dir: Path | None) -> None:
-        """Remove a worktree's git directory; unless it is known, the list still says the truth."""
+    def _unlist(self, record: Record) -> None:
+        """Remove a worktree's git directory; unless it is known, the list still says the truth.
+
+        ``git worktree prune`` would also remove those of others whose tree is away for a moment.
+        """
         places = self.repository.common_dir / "worktrees"
-        with self._locked():
-            listed = (
-                [git_dir]
-                if git_dir
-                else [entry for entry in _entries(places) if _leads_to(entry) == path]
-            )
-            for place in listed:
-                if place.parent == places:
-                    remove_tree(place, aside_in=self.repository.common_dir)
-            # Locked, because somebody may be about to put another one in there.
-            for place in (places, *path.parents):
-                if place == places or self.directory in place.parents:
-                    with suppress(OSError):  # it is not empty, or not there
-                        place.rmdir()
+        taken = {other.git_dir for other in self._records.all() if other.path != record.path}
+        found = [entry for entry in _entries(places) if _leads_to(entry) == record.path]
+        for place in {record.git_dir, *found} - taken:
+            if place is not None and place.parent == places:
+                remove_tree(place, aside_in=self.repository.common_dir)
+                if os.path.lexists(place):
+                    raise _left(record)
+
+    def _remove_empty(self, path: Path) -> None:
+        """Remove the directories that a worktree needed, where nothing else is in them."""
+        places = self.repository.common_dir / "worktrees"
+        for place in (places, *path.parents):
+            if place == places or self.directory in place.parents:
+                with suppress(OSError):  # it is not empty, or not there
+                    place.rmdir()
 
     def _listed(self) -> Iterator[Path]:
         """The worktrees in our directory that the repository knows of and our records do not."""
@@ -253,6 +261,14 @@ class Worktrees:
                 rule="worktree.path",
             )
         return real
+
+
+def _left(record: Record) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"something writes in the worktree {record.path} while it is removed",
+        rule="worktree.left",
+        hint="end the process that works in it, then remove it again",
+    )
 
 
 def _refuse_taken(path: Path) -> None:

@@ -7,6 +7,8 @@ import random
 import shutil
 import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.errors import EnvironmentFault, GitFailed, UsageError
-from coilclaw.workspace import environment
+from coilclaw.workspace import environment, removal, worktrees
 from coilclaw.workspace.repository import Repository
 from coilclaw.workspace.snapshot import SnapshotStore
 from coilclaw.workspace.worktrees import Worktree, Worktrees
@@ -63,7 +65,7 @@ class World:
         self.store = SnapshotStore(root / "snapshots")
 
     def opened(self) -> Worktrees:
-        return Worktrees(self.repository, self.runtime / "git", self.runtime / "worktrees")
+        return opened_at(self.tree)
 
     def path(self, task: str = "task-1", run: str = "run-0001") -> Path:
         return self.runtime / "worktrees" / run / task
@@ -81,6 +83,11 @@ class World:
         ]
         branches = git(self.tree, "branch", "--format=%(refname:short)").decode().split()
         return [str(place) for place in places] + [name for name in branches if name != "main"]
+
+
+def opened_at(tree: Path) -> Worktrees:
+    runtime = tree / ".runtime-cache" / "cortexpilot"
+    return Worktrees(Repository.open(tree), runtime / "git", runtime / "worktrees")
 
 
 @pytest.fixture
@@ -365,6 +372,61 @@ def test_eight_at_once_in_threads_do_not_get_in_each_others_way(world: World) ->
         assert world.left() == []
 
 
+@pytest.mark.parametrize("action", ["remove", "reset"])
+def test_a_namesake_made_while_a_tree_is_away_is_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    # git names a worktree's directory after the last part of its path, and takes names that are
+    # free: two runs that have the same task meet there.
+    ours = world.worktrees.add(world.path(run="run-0001"), world.commit)
+    made: list[Worktree] = []
+    remove = removal.remove_tree
+
+    def remove_and_make(path: Path, **more: Path) -> None:
+        remove(path, **more)
+        if path == ours.path and not made:
+            made.append(world.opened().add(world.path(run="run-0002"), world.commit))
+
+    monkeypatch.setattr(worktrees, "remove_tree", remove_and_make)
+    getattr(world.worktrees, action)(ours)
+    monkeypatch.undo()
+    (other,) = made
+    assert contents(other.path, skip=IGNORED) == FILES
+    assert git(other.path, "rev-parse", "HEAD").decode().strip() == world.commit
+    if action == "reset":
+        assert ours.git_dir != other.git_dir
+        assert git(ours.path, "rev-parse", "HEAD").decode().strip() == world.commit
+        world.worktrees.remove(ours)
+    world.worktrees.remove(other)
+    assert world.left() == []
+
+
+def test_what_a_killed_process_recorded_does_not_harm_its_namesake(world: World) -> None:
+    # Killed while it removed its worktree: the record is left, the git directory is another's.
+    gone = world.path(run="run-0001")
+    source = """if True:
+        import os, shutil, sys
+        from pathlib import Path
+        from tests.unit.workspace.test_worktrees import opened_at
+        made = opened_at(Path(sys.argv[1])).add(Path(sys.argv[2]), sys.argv[3])
+        shutil.rmtree(made.path)
+        shutil.rmtree(made.git_dir)
+        os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", source, str(world.tree), str(gone), world.commit], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    other = world.worktrees.add(world.path(run="run-0002"), world.commit)
+    third = world.worktrees.add(world.path(run="run-0003"), world.commit)
+    assert git(other.path, "rev-parse", "HEAD").decode().strip() == world.commit
+    assert world.worktrees.sweep() == (gone,)
+    assert git(other.path, "rev-parse", "HEAD").decode().strip() == world.commit
+    for worktree in (other, third):
+        world.worktrees.remove(worktree)
+    assert world.left() == []
+
+
 def test_of_two_that_make_the_same_one_does(world: World) -> None:
     barrier = threading.Barrier(2)
 
@@ -516,6 +578,15 @@ def test_a_user_s_own_worktree_is_never_touched(world: World, tmp_path: Path) ->
     world.worktrees.sweep()
     assert (tmp_path / "side" / "mine").read_text() == "mine"
     assert git(tmp_path / "side", "rev-parse", "--abbrev-ref", "HEAD") == b"side\n"
+
+
+def test_a_user_s_worktree_that_is_away_is_still_listed(world: World, tmp_path: Path) -> None:
+    # On a drive that is not plugged in, say.
+    git(world.tree, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
+    (tmp_path / "away").rename(tmp_path / "elsewhere")
+    world.worktrees.remove(world.worktrees.add(world.path(), world.commit))
+    (tmp_path / "elsewhere").rename(tmp_path / "away")
+    assert git(tmp_path / "away", "rev-parse", "HEAD").decode().strip() == world.commit
 
 
 def test_private_places_are_private(world: World) -> None:
