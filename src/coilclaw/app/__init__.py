@@ -5,7 +5,6 @@ from typing import Final
 PUBLIC_MODULES: Final = (
     "agentwiring",
     "committing",
-    "contract_proposal",
     "contractchecks",
     "doctor",
     "environments",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.app.contract_proposal import forbidden_edits, propose_contract
 from coilclaw.app.policy_source import UNCLAIMED
 from coilclaw.contracts import rolecontract, schemas
 from coilclaw.contracts.drafting import MAX_RETRIES, TIMEOUT_SEC, draft
@@ -16,15 +15,16 @@ from coilclaw.contracts.taskcontract import RuntimeOptions, TaskContract
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator.baseline import Baseline
 from coilclaw.orchestrator.contract_gates import ContractGates, runner_kinds
+from coilclaw.orchestrator.contract_proposal import forbidden_edits, propose_contract
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coilclaw.app.contract_proposal import ContractProposal
     from coilclaw.app.runwiring import Orchestrator
     from coilclaw.contracts.roles import Role
     from coilclaw.contracts.taskcontract import ExpectedBaseline, PackName, SetupCommand
     from coilclaw.domain.messages import Json
+    from coilclaw.orchestrator.contract_proposal import ContractProposal
     from coilclaw.orchestrator.starting import Options
 
 MAX_FILE_BYTES: Final = 64 * 2**20

@@ -29,7 +29,7 @@ MAX_COMMANDS: Final = 10
 """Failed commands that are told of one run: the last ones."""
 MAX_VIOLATIONS: Final = 200
 MAX_LOG_BYTES: Final = 64 * 2**20
-REPORTS: Final = "ci/"
+REPORTS: Final = ("ci/", layout.PLAN_SETUPS)
 """Where the reports of commands stand in a bundle."""
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]{0,40}[ -/]{0,10}[@-~]"

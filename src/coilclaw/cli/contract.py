@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from coilclaw.app.contract_proposal import ContractProposal
     from coilclaw.app.contractchecks import Checked, Checks, Wanted
     from coilclaw.cli.console import Console
     from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
     from coilclaw.domain.messages import Json
+    from coilclaw.orchestrator.contract_proposal import ContractProposal
 
 DEFAULT_FILE: Final = "contract.json"
 MAX_ANSWER: Final = 4096

@@ -12,6 +12,7 @@ PUBLIC_MODULES: Final = (
     "candidates",
     "codes",
     "contract_gates",
+    "contract_proposal",
     "engine",
     "equipment",
     "eventlog",

@@ -1,7 +1,8 @@
 """``BaselineTrial``: the tool with which a planner runs a test command on the baseline.
 
 The command gate judges first, as it will judge the contract. What it accepts runs confined, without
-the network, in a worktree of the baseline that nobody else uses and that is removed afterwards.
+the network, in a worktree of the baseline that nobody else uses and that is removed afterwards. The
+set-up that the contract will have was made for it before.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from coilclaw.domain.verdict import Risk
 from coilclaw.errors import DeniedError
 from coilclaw.gates.commandline import parse
 from coilclaw.orchestrator.commands import Commands
-from coilclaw.orchestrator.ready_worktree import bare
+from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.tools import output
 from coilclaw.tools.basis import Basis, Ready, closed, failure, success, text, whole
-from coilclaw.workspace.dependencies import find_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.domain.toolcalls import ToolResult
     from coilclaw.orchestrator.commands import Finished
-    from coilclaw.orchestrator.equipment import Equipment
+    from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.run import Run
+    from coilclaw.orchestrator.worktree_setup import SetupTerms
     from coilclaw.tools.contract import Arguments, Prepared, ToolContext
     from coilclaw.workspace.cancel import Cancellation
 
@@ -73,13 +74,13 @@ class BaselineTrial(Basis):
     def __init__(
         self,
         run: Run,
-        equipment: Equipment,
-        commit: str,
+        inspection: Inspection,
+        setup: SetupTerms,
         refusals: Callable[[AcceptanceTest], tuple[str, ...]],
     ) -> None:
         self._run = run
-        self._equipment = equipment
-        self._commit = commit
+        self._inspection = inspection
+        self._setup = setup
         self._refusals = refusals
 
     def effects(self, args: Arguments) -> tuple[Effect, ...]:
@@ -105,8 +106,9 @@ class BaselineTrial(Basis):
             EventType.COMMAND_STARTED,
             {"name": f"trial-{number}", "argv": list(parse(test.cmd).argv)},
         )
-        equipment = replace(self._equipment, cancel=cancel)
-        done = run_on_baseline(self._run, equipment, self._commit, test, limit)
+        inspection = self._inspection
+        inspection = replace(inspection, equipment=replace(inspection.equipment, cancel=cancel))
+        done = run_on_baseline(self._run, inspection, self._setup, test, limit)
         self._keep(number, done)
         return success(_describe(done), {"exit_code": done.exit_code, "outcome": done.outcome})
 
@@ -115,7 +117,7 @@ class BaselineTrial(Basis):
         for name in ("stdout", "stderr"):
             bundle.write_bytes(f"{folder}/{name}.log", getattr(done, name))
         facts: dict[str, Json] = {
-            "baseline_commit": self._commit,
+            "baseline_commit": self._inspection.baseline,
             "cmd_argv": list(done.argv),
             "timeout_sec": done.timeout_sec,
             "exit_code": done.exit_code,
@@ -131,17 +133,17 @@ class BaselineTrial(Basis):
 
 
 def run_on_baseline(
-    run: Run, equipment: Equipment, commit: str, test: AcceptanceTest, timeout_sec: int
+    run: Run, inspection: Inspection, setup: SetupTerms, test: AcceptanceTest, timeout_sec: int
 ) -> Finished:
     """Run one command in a worktree of the baseline, confined and without the network."""
-    worktree = equipment.worktrees.add(run.places.own_worktree(run.id, "trial"), commit)
+    commit, worktrees = inspection.baseline, inspection.equipment.worktrees
+    worktree = worktrees.add(run.places.own_worktree(run.id, "trial"), commit)
     try:
         home = run.places.own_home(run.id, "trial")
-        found = find_dependencies(equipment.repository.top, equipment.repository.files(commit))
-        with bare(equipment, run.id, "trial", worktree, dependencies=found) as ready:
-            return Commands(ready, home, "deny").run(test, timeout_sec)
+        with ready(run, inspection, "trial", worktree, commit, terms=setup) as made:
+            return Commands(made, home, "deny").run(test, timeout_sec)
     finally:
-        equipment.worktrees.remove(worktree)
+        worktrees.remove(worktree)
 
 
 def _describe(done: Finished) -> str:

@@ -39,14 +39,17 @@ def write_report(
     folder: str,
     skipped: int = 0,
 ) -> TestReport:
-    """Keep the output of commands below ``folder`` in the bundle, and return their report."""
+    """Keep the output of commands below ``folder`` in the bundle, and return their report.
+
+    Before there is a contract, the report is that of the run.
+    """
     rows = [_write_row(run, number, one, folder) for number, one in enumerate(done, 1)]
     red = [one for one in done if one.red]
     broken = any(one.outcome != "exited" for one in done)
     status = "ERROR" if broken else "FAIL" if red else "PASS"
     return TestReport(
         run_id=run.id,
-        task_id=run.root_contract.task_id,
+        task_id=run.id if run.progress.root is None else run.root_contract.task_id,
         runner=TestRunner(role="ORCHESTRATOR", agent_id=AGENT),
         started_at=started,
         finished_at=stamp(equipment.clock()),

@@ -72,7 +72,7 @@ class PlanDialogue:
         if not plane.provider.capabilities.tools:
             return nullcontext(self._plain(plane))
         return exploring_author(
-            self._run, self._equipment, plane, self._terms.baseline, self._command_refusals
+            self._run, self._equipment, plane, self._terms, self._command_refusals
         )
 
     def _plain(self, plane: Plane) -> PlanAuthor:

@@ -17,6 +17,7 @@ from coilclaw.contracts.taskcontract import AcceptanceTest, RequiredOutput, Runt
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator import roleprompts
 from coilclaw.orchestrator.baseline import MAX_TOLD
+from coilclaw.orchestrator.contract_proposal import propose_contract, setup_without_contract
 from coilclaw.orchestrator.plane import BoundSchema, Question
 from coilclaw.orchestrator.planner_hints import hint_lines
 
@@ -112,7 +113,7 @@ def plan(
         "request": request,
         "answers": [{"question": asked, "answer": said} for asked, said in answers],
         "refused": [list(reasons) for reasons in refused],
-        "hints": [*hint_lines(baseline)],
+        "hints": [*hint_lines(baseline, setup_without_contract(baseline, policies))],
         "policy_pack": policies.pack.pack,
         "commands": commands,
         **names,
@@ -163,6 +164,9 @@ def compiled(
 ) -> TaskContract:
     """Return the contract of a plan that its schema accepts."""
     outputs = cast("list[Json]", value["required_outputs"])
+    pack = cast("PackName", value["policy_pack"])
+    # What runs with the network is chosen by what the project is, never by a model.
+    setup = propose_contract(baseline, policies.under(pack)).setup
     contract = draft(
         cast("str", value["spec"]),
         cast("list[str]", value["allowed_paths"]),
@@ -173,11 +177,12 @@ def compiled(
         owner_role="PM",
         outputs=[RequiredOutput.of(output) for output in outputs],
         forbidden_actions=cast("list[str]", value["forbidden_actions"]),
-        policy_pack=cast("PackName", value["policy_pack"]),
+        policy_pack=pack,
         timeout_sec=cast("int", value["timeout_sec"]),
         max_retries=cast("int", value["max_retries"]),
         baseline_ref=baseline.commit,
         runtime_options=runtime_options,
+        setup=setup or None,
     )
     # Whoever plans cannot allow what protects the plan, nor choose tests that test nothing.
     options = replace(contract.runtime_options or RuntimeOptions(), strict_acceptance=True)

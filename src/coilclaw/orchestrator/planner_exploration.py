@@ -15,16 +15,20 @@ from coilclaw.agents.builtin import BuiltinRunner
 from coilclaw.agents.containment import environ_of, make_home, sandbox_of
 from coilclaw.agents.runner import Assignment, Ending, Means
 from coilclaw.contracts import schemas
+from coilclaw.contracts.drafting import TIMEOUT_SEC as TIMEOUT_SETUP_SEC
 from coilclaw.contracts.schemas import Problem
 from coilclaw.domain.budget import Budget
 from coilclaw.errors import ProviderError, Stopped
 from coilclaw.orchestrator import roleprompts
 from coilclaw.orchestrator.baseline_trial import TIMEOUT_SEC, BaselineTrial
+from coilclaw.orchestrator.contract_proposal import setup_without_contract
+from coilclaw.orchestrator.inspection import Inspection
 from coilclaw.orchestrator.plane import Answer, BoundSchema, Question, parse
 from coilclaw.orchestrator.planner import SCHEMA
 from coilclaw.orchestrator.planner_sightings import Sightings
 from coilclaw.orchestrator.ready_worktree import hidden_places
 from coilclaw.orchestrator.recording import Recorder, keep_receipts, played
+from coilclaw.orchestrator.worktree_setup import SetupTerms, set_up
 from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.identity import new_id
 from coilclaw.runtime.settings import Limits
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.baseline import Baseline
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.plane import Plane
+    from coilclaw.orchestrator.planner import PlanTerms
     from coilclaw.orchestrator.run import Run
     from coilclaw.workspace.worktrees import Worktree
 
@@ -61,14 +66,26 @@ def exploring_author(
     run: Run,
     equipment: Equipment,
     plane: Plane,
-    baseline: Baseline,
+    terms: PlanTerms,
     refusals: Callable[[AcceptanceTest], tuple[str, ...]],
 ) -> Iterator[ExploringAuthor]:
-    """Open the baseline for a PM; ``refusals`` is the command gate."""
+    """Open the baseline for a PM; ``refusals`` is the command gate.
+
+    What its trials need is set up first: where that fails no plan could succeed, and no model has
+    been asked yet.
+    """
+    baseline, policies = terms.baseline, terms.policies
+    inspection = Inspection(equipment, baseline.commit, lambda: policies)
+    setup = SetupTerms(
+        setup_without_contract(baseline, policies),
+        min(TIMEOUT_SETUP_SEC, policies.pack.limits.max_timeout_sec),
+    )
+    with set_up(run, inspection, baseline.commit, setup):
+        pass
     path = run.places.own_worktree(run.id, "plan")
     worktree = equipment.worktrees.add(path, baseline.commit)
     try:
-        trial = BaselineTrial(run, equipment, baseline.commit, refusals)
+        trial = BaselineTrial(run, inspection, setup, refusals)
         yield ExploringAuthor(run, equipment, plane, baseline, worktree, trial)
     finally:
         equipment.worktrees.remove(worktree)

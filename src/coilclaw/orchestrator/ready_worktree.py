@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.run import Run
-    from coilclaw.orchestrator.worktree_setup import WorktreeSetup
+    from coilclaw.orchestrator.worktree_setup import SetupTerms, WorktreeSetup
     from coilclaw.workspace.sandbox import Mount, Sandbox
     from coilclaw.workspace.worktree_mount import WorktreeMount
     from coilclaw.workspace.worktrees import Worktree
@@ -126,13 +126,15 @@ def ready(
     commit: str,
     *,
     runner: Runner | None = None,
+    terms: SetupTerms | None = None,
 ) -> Iterator[ReadyWorktree]:
     """Make a worktree ready, with the set-up of a commit; what was made for it goes afterwards.
 
-    ``runner`` is who works in it, whose program may lie in the checkout.
+    ``runner`` is who works in it, whose program may lie in the checkout. ``terms`` are those of a
+    set-up before there is a contract.
     """
     equipment = inspection.equipment
-    with set_up(run, inspection, commit) as setup:
+    with set_up(run, inspection, commit, terms) as setup:
         kept = inspection.kept_of(inspection.baseline)
         found = (
             *find_dependencies(equipment.repository.top, kept),

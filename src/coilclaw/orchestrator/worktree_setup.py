@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.agents.runner import Network
-    from coilclaw.contracts.taskcontract import SetupCommand
+    from coilclaw.contracts.policyset import PolicySet
+    from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.commands import Finished
     from coilclaw.orchestrator.equipment import Equipment
@@ -116,13 +117,38 @@ class WorktreeSetup:
                 shutil.copy2(entry.path, home / entry.name, follow_symlinks=False)
 
 
-@contextmanager
-def set_up(run: Run, inspection: Inspection, commit: str) -> Iterator[WorktreeSetup | None]:
-    """Have the set-up of a commit there; ``None`` where neither contract nor policies name one.
+@dataclass(frozen=True, slots=True)
+class SetupTerms:
+    """Which commands are a set-up, and what they may do."""
 
-    ``PlanRefused`` ends the run: a set-up that fails says nothing about the work.
+    commands: tuple[SetupCommand, ...]
+    timeout_sec: int
+    """For a command without a limit of its own."""
+    candidates_online: bool = False
+    """Whether the commands may use the network where an agent may have written what they run."""
+
+    @classmethod
+    def of(cls, contract: TaskContract, policies: PolicySet) -> SetupTerms:
+        """Return those of a contract."""
+        return cls(
+            policies.setup_for(contract),
+            contract.timeout_retry.timeout_sec,
+            contract.tool_permissions.network == "allow",
+        )
+
+
+@contextmanager
+def set_up(
+    run: Run, inspection: Inspection, commit: str, terms: SetupTerms | None = None
+) -> Iterator[WorktreeSetup | None]:
+    """Have the set-up of a commit there; ``None`` where nothing is to be run.
+
+    Without ``terms`` it is that of the run's contract. ``PlanRefused`` ends the run: a set-up that
+    fails says nothing about the work.
     """
-    commands = inspection.current_policies().setup_for(run.root_contract)
+    if terms is None:
+        terms = SetupTerms.of(run.root_contract, inspection.current_policies())
+    commands = terms.commands
     if not commands:
         yield None
         return
@@ -138,16 +164,16 @@ def set_up(run: Run, inspection: Inspection, commit: str) -> Iterator[WorktreeSe
     if commit == inspection.baseline or setup_key(equipment, commit, commands) == key:
         place = equipment.places.setups / key
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        maker = _Maker(run, inspection, commands, inspection.baseline, place, key)
+        maker = _Maker(run, inspection, terms, inspection.baseline, place, key)
         with FileLock(equipment.places.setups / f"{key}.lock", timeout_s=LOCK_TIMEOUT_S):
             found = load(place, key) or maker.make()
         yield found
         return
-    with set_up(run, inspection, inspection.baseline) as first:
+    with set_up(run, inspection, inspection.baseline, terms) as first:
         usual = frozenset(one.path for one in first.dependencies) if first else frozenset[str]()
     place = run.places.own_home(run.id, f"{NAME}-{commit[:16]}")
     try:
-        yield _Maker(run, inspection, commands, commit, place, commit, usual).make()
+        yield _Maker(run, inspection, terms, commit, place, commit, usual).make()
     finally:
         remove_tree(place)
 
@@ -213,7 +239,7 @@ def _dependencies(paths: Sequence[str], sources: Sequence[Path]) -> tuple[Depend
 class _Maker:
     run: Run
     inspection: Inspection
-    commands: Sequence[SetupCommand]
+    terms: SetupTerms
     commit: str
     place: Path
     key: str
@@ -246,8 +272,7 @@ class _Maker:
         run, equipment = self.run, self.inspection.equipment
         started = stamp(equipment.clock())
         done: list[Finished] = []
-        limit = run.root_contract.timeout_retry.timeout_sec
-        for command in self.commands:
+        for command in self.terms.commands:
             test = AcceptanceTest(name=command.name, cmd=command.cmd, must_pass=True)
             online = command.may_use_network and self._trusts_network()
             network: Network = "allow" if online else "deny"
@@ -255,7 +280,7 @@ class _Maker:
             commands = Commands(
                 ready, self.place / _HOME, network, where=NAME, environ=passed, fresh=False
             )
-            timeout = command.timeout_sec or limit
+            timeout = command.timeout_sec or self.terms.timeout_sec
             # What happens after a run was sealed is no part of it.
             sealed = run.progress.sealed
             done.append(
@@ -277,19 +302,19 @@ class _Maker:
 
     def _trusts_network(self) -> bool:
         """Whether what runs may use the network: an agent's code only if the contract says so."""
-        allowed = self.run.root_contract.tool_permissions.network == "allow"
-        return self.usual is None or allowed
+        return self.usual is None or self.terms.candidates_online
 
     def _record(self, done: Sequence[Finished], started: str) -> None:
         run = self.run
-        folder = unused_folder(run, f"{layout.SETUPS}{self.key[:16]}")
+        prefix = layout.PLAN_SETUPS if run.progress.root is None else layout.SETUPS
+        folder = unused_folder(run, f"{prefix}{self.key[:16]}")
         report = write_report(
             run,
             self.inspection.equipment,
             done,
             started=started,
             folder=folder,
-            skipped=len(self.commands) - len(done),
+            skipped=len(self.terms.commands) - len(done),
         )
         reference = run.bundle.write_json(f"{folder}/report.json", report.json())
         run.emit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from coilclaw.contracts import rules
 from coilclaw.contracts.handoff import Handoff
 from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import AcceptanceTest, TaskContract
+from coilclaw.contracts.taskcontract import AcceptanceTest, SetupCommand, TaskContract
 from coilclaw.domain.messages import Json
 from coilclaw.errors import ProviderTimeout, UsageError
 from coilclaw.orchestrator.baseline import MAX_TOLD, MAX_TOLD_CHARS, Baseline
+from coilclaw.orchestrator.contract_proposal import propose_contract, setup_without_contract
 from coilclaw.orchestrator.plane import Plane
 from coilclaw.orchestrator.planner import (
     MAX_REQUEST_CHARS,
@@ -293,3 +295,58 @@ def test_names_are_bounded_and_those_in_scope_come_first() -> None:
     assert sum(len(str(name)) for name in long["files"]) <= MAX_TOLD_CHARS
     odd = Baseline.of("a", ["\udcff.txt"], FILES.get).told()
     assert odd["files"] == ["\\udcff.txt"]
+
+
+# ---- the set-up -----------------------------------------------------------------------------
+
+NODE = {**FILES, "package.json": b'{"dependencies": {"dep": "1"}}', "package-lock.json": b"{}"}
+INSTALL = SetupCommand(name="install-node", cmd="npm ci", network="allow")
+
+
+def planned_in_node(policies: PolicySet, **changes: Json) -> Planned:
+    baseline = Baseline.of("a" * 40, NODE, NODE.get)
+    asked, _ = plane(GOOD | changes)
+    author = PlainAuthor(asked, Sightings(baseline))
+    return plan(author, "Be friendlier.", PlanTerms(baseline, policies, "task-00000001"))
+
+
+def naming(*setup: SetupCommand) -> PolicySet:
+    shipped = PolicySet.shipped("low")
+    return replace(shipped, allowlist=replace(shipped.allowlist, setup=setup))
+
+
+def test_the_set_up_is_the_one_that_contract_init_proposes() -> None:
+    made = planned_in_node(PolicySet.shipped("low")).contract
+    assert made is not None
+    baseline = Baseline.of("a" * 40, NODE, NODE.get)
+    assert propose_contract(baseline, PolicySet.shipped("medium")).setup == (INSTALL,)
+    assert made.setup == (INSTALL,)
+    plain = planned(GOOD).contract
+    assert plain is not None
+    assert plain.setup is None
+
+
+def test_a_set_up_in_an_answer_is_no_plan() -> None:
+    own: Json = [{"name": "own", "cmd": "npm install evil", "network": "allow"}]
+    outcome = planned_in_node(PolicySet.shipped("low"), setup=own)
+    assert outcome.contract is None
+    assert "'setup'" in str(outcome.problems)
+
+
+def test_a_pack_without_the_network_has_no_set_up_that_fetches() -> None:
+    made = planned_in_node(PolicySet.shipped("low"), policy_pack="high").contract
+    assert made is not None
+    assert made.setup is None
+
+
+def test_the_set_up_of_the_policies_holds() -> None:
+    own = SetupCommand(name="own", cmd="npm ci --ignore-scripts", network="allow")
+    made = planned_in_node(naming(own)).contract
+    assert made is not None
+    assert made.setup is None
+    baseline = Baseline.of("a" * 40, NODE, NODE.get)
+    assert setup_without_contract(baseline, naming(own)) == (own,)
+    # Nothing is run that the gate refuses: here for want of the network.
+    offline = SetupCommand(name="offline", cmd="npm ci")
+    assert setup_without_contract(baseline, naming(own, offline)) == ()
+    assert setup_without_contract(baseline, naming(own).under("high")) == ()

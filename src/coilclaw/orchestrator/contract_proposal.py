@@ -1,6 +1,7 @@
-"""What ``contract init`` proposes where the user named nothing: test, set-up, forbidden paths.
+"""What a contract is proposed where the user named nothing: test, set-up, forbidden paths.
 
-Nothing is proposed that the policies of the repository refuse; what was left out is said.
+``contract init`` asks for it, and the planner of a request takes the set-up from here. Nothing is
+proposed that the policies of the repository refuse; what was left out is said.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from coilclaw.contracts.policyset import PolicySet
     from coilclaw.contracts.taskcontract import SetupCommand
+    from coilclaw.gates.command import Terms
     from coilclaw.orchestrator.baseline import Baseline
 
 _TIMEOUT_SEC: Final = 60
@@ -48,12 +50,35 @@ def propose_contract(baseline: Baseline, policies: PolicySet) -> ContractProposa
             notes.append(f"the test '{cmd}' is not proposed: {refused[0].message}")
         else:
             tests.append(cmd)
-    setup = []
-    online = replace(terms, rules=policies.setup_commands, network=True)
+    setup, left_out = _judge_setup(() if policies.setup else profile.setup, terms, policies)
+    notes += left_out
+    return ContractProposal(
+        tuple(tests), setup, profile.forbidden_paths, profile.test_paths, tuple(notes)
+    )
+
+
+def setup_without_contract(baseline: Baseline, policies: PolicySet) -> tuple[SetupCommand, ...]:
+    """Return what prepares a worktree before there is a contract: what one would come to have.
+
+    A set-up of the policies is taken whole or, where a command of it is refused, not at all.
+    """
+    if not policies.setup:
+        return propose_contract(baseline, policies).setup
+    setup, left_out = _judge_setup(policies.setup, baseline.terms(policies), policies)
+    return () if left_out else setup
+
+
+def _judge_setup(
+    commands: Sequence[SetupCommand], terms: Terms, policies: PolicySet
+) -> tuple[tuple[SetupCommand, ...], list[str]]:
+    """Return the commands that may run, and why the others may not."""
+    allowed, notes = [], []
     denied = permissions.exceeds("network", "allow", policies.pack.ceilings.network)
-    for command in () if policies.setup else profile.setup:
-        refused = judge_text(command.cmd, terms=online, timeout_sec=_TIMEOUT_SEC).violations
-        if denied:
+    for command in commands:
+        online = command.may_use_network
+        own = replace(terms, rules=policies.setup_commands, network=online)
+        refused = judge_text(command.cmd, terms=own, timeout_sec=_TIMEOUT_SEC).violations
+        if online and denied:
             notes.append(
                 f"the set-up '{command.cmd}' is not proposed: the pack {policies.pack.pack} "
                 "denies the network"
@@ -61,10 +86,8 @@ def propose_contract(baseline: Baseline, policies: PolicySet) -> ContractProposa
         elif refused:
             notes.append(f"the set-up '{command.cmd}' is not proposed: {refused[0].message}")
         else:
-            setup.append(command)
-    return ContractProposal(
-        tuple(tests), tuple(setup), profile.forbidden_paths, profile.test_paths, tuple(notes)
-    )
+            allowed.append(command)
+    return tuple(allowed), notes
 
 
 def forbidden_edits(
