@@ -6,6 +6,7 @@ PUBLIC_MODULES: Final = (
     "approval",
     "binary",
     "command",
+    "command_place",
     "commandline",
     "diff",
     "forbiddenaction",

@@ -10,8 +10,8 @@ runs another, or a launcher that is given none · ``tool.interactive`` ·
 ``tool.inline_code`` an interpreter that is given code · ``tool.script`` a script that is no file of
 the tree · ``tool.shadowed`` a file of the tree in the place of a tool · ``tool.program_path`` a
 program given by a path that is no file of the tree · ``tool.path`` a word that leads out of the
-tree · ``tool.network`` · ``tool.forbidden_action`` · ``tool.forbidden_action_unreadable`` ·
-``tool.timeout``; and those of ``commandline``.
+tree, or a place to work in that is not in it · ``tool.network`` · ``tool.forbidden_action`` ·
+``tool.forbidden_action_unreadable`` · ``tool.timeout``; and those of ``commandline``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from coilclaw.contracts.command_launcher import read_launched
 from coilclaw.contracts.trivial import runner
 from coilclaw.domain.treepath import shown
 from coilclaw.gates.command_options import is_label, is_offline, refused_words
+from coilclaw.gates.command_place import read_placed
 from coilclaw.gates.commandline import parse
 from coilclaw.gates.commandrule import fitting_rules, in_tree, plain, used_flags
 from coilclaw.gates.commandtable import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from coilclaw.contracts.policyfiles import CommandRule
+    from coilclaw.gates.command_place import PlacedCommand
     from coilclaw.gates.commandtable import Interpreter
 
 MAX_TIMEOUT_S: Final = 86_400
@@ -65,6 +67,8 @@ class Terms:
     forbidden_actions: tuple[str, ...]
     is_file: Callable[[str], bool]
     """Whether a path is a regular file of the tree; it is asked about relative paths only."""
+    is_directory: Callable[[str], bool] = lambda _: False
+    """Whether a relative path is a directory of the tree, or can become one."""
     network: bool = False
     """Whether the contract allows the network, or an approval does."""
 
@@ -95,9 +99,13 @@ def _of_command(argv: tuple[str, ...], terms: Terms, *, named: bool = False) -> 
 
     ``named``: the rule for the launcher names the program as well.
     """
-    yield from _of_allowlist(argv, terms, named=named)
+    placed = read_placed(argv)
+    misplaced = [*_of_place(placed, terms)]
+    yield from misplaced
+    whole, argv = argv, argv if misplaced else placed.argv
+    yield from _of_allowlist(argv, terms, placed.options, named=named)
     yield from _of_program(argv, terms)
-    yield from _of_actions(argv, terms)
+    yield from _of_actions(argv, terms, whole)
     launched = read_launched(argv)
     if launched is None:
         return
@@ -112,14 +120,35 @@ def _of_command(argv: tuple[str, ...], terms: Terms, *, named: bool = False) -> 
         yield from _of_command(launched.argv, terms, named=reach >= launched.at)
 
 
-def _of_allowlist(argv: tuple[str, ...], terms: Terms, *, named: bool) -> Iterator[Violation]:
+def _of_place(placed: PlacedCommand, terms: Terms) -> Iterator[Violation]:
+    """Where a command is to work has to be in the tree, and no link."""
+    directory, file = placed.directory, placed.file
+    if placed.repeated:
+        yield Violation("tool.path", f"{shown(placed.repeated)} is there twice")
+    if directory is not None:
+        directory = directory.rstrip("/") or directory
+        if directory != "." and not (in_tree(directory) and terms.is_directory(plain(directory))):
+            yield Violation("tool.path", f"{shown(directory)} is no directory of the tree")
+        elif read_launched(placed.argv) is not None:
+            yield Violation("tool.path", f"{shown(placed.argv[0])} launches nothing elsewhere")
+    if file is not None:
+        below = "" if directory in {None, "."} else f"{directory}/"
+        if not in_tree(file) or not _is_of_tree(f"{below}{plain(file)}", terms):
+            yield Violation("tool.path", f"{shown(below + file)} is no file of the tree")
+
+
+def _of_allowlist(
+    argv: tuple[str, ...], terms: Terms, placing: tuple[str, ...], *, named: bool
+) -> Iterator[Violation]:
+    """``placing`` are the options that say where it works, which a rule may forbid as well."""
     if not terms.rules:
         yield Violation("tool.allowlist", "there is no command allowlist")
     fitting = fitting_rules(terms.rules, argv)
     if not fitting and not named:
         yield Violation("tool.not_allowed", f"no rule of the allowlist names {_shown(argv)}")
     flags = {flag for rule in fitting for flag in rule.forbidden_flags}
-    for word in used_flags(argv, flags | set(_known_flags(argv))):
+    used = used_flags(argv, flags | set(_known_flags(argv)))
+    for word in dict.fromkeys((*used, *used_flags((argv[0], *placing), flags))):
         yield Violation("tool.flag", f"the option {shown(word)} is forbidden for {shown(argv[0])}")
     if read_launched(argv) is None:
         for word in refused_words(argv):
@@ -279,14 +308,14 @@ def _leads_out(path: str) -> bool:
     return path.startswith(("/", "~", "\\")) or ".." in path.split("/")
 
 
-def _of_actions(argv: tuple[str, ...], terms: Terms) -> Iterator[Violation]:
+def _of_actions(argv: tuple[str, ...], terms: Terms, whole: tuple[str, ...]) -> Iterator[Violation]:
     for text in terms.forbidden_actions:
         action = ForbiddenAction.of(text)
         if action is None:
             yield Violation(
                 "tool.forbidden_action_unreadable", f"{shown(text)} is no command and no path"
             )
-        elif action.matches(argv):
+        elif action.matches(argv) or action.matches(whole):
             yield Violation(
                 "tool.forbidden_action", f"{_shown(argv)} is forbidden by {shown(text)}"
             )

@@ -120,6 +120,9 @@ _PYTEST: Final = (
     *("-p", "-c", "-o", "--config-file", "--override-ini", "--rootdir", "--confcutdir"),
     *("--pdb", "--pdbcls", "--trace", "--pyargs", "--basetemp"),
 )
+_MAKE: Final = (
+    *("-f", "--file", "--makefile", "-C", "--directory", "--eval", "-E", "-I", "--include-dir"),
+)
 _NODE_PACKAGES: Final = (
     *("--prefix", "--script-shell", "--node-options", "--globalconfig", "--userconfig"),
     *("--init-module", "-C", "--dir", "--cwd"),
@@ -135,13 +138,16 @@ FORBIDDEN_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
         *("--textconv", "--output", "-O", "--open-files-in-pager", "--upload-pack"),
         *("--receive-pack", "--global", "--system", "--paginate"),
     ),
-    "make": ("-f", "--file", "--makefile", "--eval", "-E", "-I", "--include-dir"),
-    "gmake": ("-f", "--file", "--makefile", "--eval", "-E", "-I", "--include-dir"),
+    "make": _MAKE,
+    "gmake": _MAKE,
+    "ninja": ("-C", "-f", "-t", "-d"),
     "npm": _NODE_PACKAGES,
     "pnpm": _NODE_PACKAGES,
     "yarn": _NODE_PACKAGES,
-    "cargo": ("--config", "-Z", "--registry", "--index"),
-    "go": ("-exec", "-toolexec", "-overlay", "-modfile", "-ldflags", "-gcflags", "-asmflags"),
+    "cargo": ("--config", "-Z", "--registry", "--index", "--manifest-path"),
+    "go": (
+        *("-C", "-exec", "-toolexec", "-overlay", "-modfile", "-ldflags", "-gcflags", "-asmflags"),
+    ),
     "mypy": ("--python-executable", "--install-types", "--config-file"),
     "tox": ("-c", "--conf", "-x", "--override", "--workdir", "--root"),
     "nox": ("-f", "--noxfile"),
@@ -152,7 +158,8 @@ FORBIDDEN_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "mvn": ("-s", "--settings", "-gs", "-f", "--file", "-t"),
     "mvnw": ("-s", "--settings", "-gs", "-f", "--file", "-t"),
 }
-"""Options that load other code, other settings or another directory."""
+"""Options that load other code, other settings or another directory, as ``command_place`` does not
+read them."""
 
 PLAIN_AT_SIGN: Final = _set("git")
 """Programs that do not read a file of arguments for a word with ``@`` before it."""

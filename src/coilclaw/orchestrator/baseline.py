@@ -149,7 +149,8 @@ class Baseline:
     ) -> Terms:
         """Return what commands are judged by, without the network.
 
-        A file that the work may still make counts as there; a link of the baseline does not.
+        A file that the work may still make counts as there, and a directory that a build may; a
+        link of the baseline does not.
         """
         forbidden = (*policies.forbidden_actions, *forbidden_actions)
         return Terms(
@@ -158,6 +159,7 @@ class Baseline:
             is_file=lambda name: (
                 name not in self.links and (name in self.files or paths.within(name, allowed_paths))
             ),
+            is_directory=lambda name: self.files.isdisjoint((name, *_above(name))),
         )
 
 

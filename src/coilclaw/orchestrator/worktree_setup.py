@@ -23,6 +23,7 @@ from coilclaw.contracts.taskcontract import AcceptanceTest
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.freeform import hashed
 from coilclaw.errors import PlanRefused, Stopped
+from coilclaw.gates.command_place import read_placed
 from coilclaw.gates.commandline import parse
 from coilclaw.gates.leavings import cache_above
 from coilclaw.orchestrator import layout
@@ -204,7 +205,7 @@ def setup_key(equipment: Equipment, commit: str, commands: Sequence[SetupCommand
 def _only_installs(command: SetupCommand) -> bool:
     """Whether a command installs what lock files name; ``pip install`` of the project is a build,
     unless it is editable."""
-    argv = parse(command.cmd).argv
+    argv = read_placed(parse(command.cmd).argv).argv
     if argv[:2] == ("pip", "install") or argv[1:4] == ("-m", "pip", "install"):
         return "." not in argv or "-e" in argv or "--editable" in argv
     return argv[:2] in INSTALLERS

@@ -36,6 +36,7 @@ LOOSE = Terms(
     ),
     (),
     FILES.__contains__,
+    {"sub"}.__contains__,
 )
 
 
@@ -185,7 +186,7 @@ def test_defect_6_harmless_commands_are_not_taken_for_others(command: str) -> No
         ("git diff --ext-diff", "tool.flag"),
         ("git grep -O x", "tool.flag"),
         ("git log --outpu=x", "tool.flag"),
-        ("npm test --prefix sub", "tool.flag"),
+        ("npm test --prefix gone", "tool.flag"),
         ("npm test -- --script-shell=x", "tool.flag"),
         ("cargo test --config x", "tool.flag"),
         ("go test -exec x ./...", "tool.flag"),
