@@ -619,7 +619,7 @@ def test_export_needs_a_key_and_says_how_to_make_one(coilclaw: Coilclaw) -> None
 
 
 def test_the_hint_after_a_pause_names_only_what_is_not_answered(coilclaw: Coilclaw) -> None:
-    from coilclaw.cli.next_command import after_run
+    from coilclaw.app.next_command import after_run
     from coilclaw.cli.runprogress import _unanswered
 
     world = coilclaw.world

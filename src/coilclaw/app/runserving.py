@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from coilclaw.app.next_command import after_listing
+from coilclaw.app.run_failures import read_failures
 from coilclaw.app.runarchive import archived
 from coilclaw.app.runlisting import RunStore, described, events, listed, patch
 from coilclaw.app.runoptions import WITH_ARGUMENT, options_of
@@ -19,7 +21,9 @@ from coilclaw.app.runwiring import Orchestrator, Terms
 from coilclaw.errors import CoilClawError, DeniedError, Stopped, UsageError
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.places import checked
+from coilclaw.orchestrator.plan_dialogue import asks_nothing
 from coilclaw.orchestrator.planning import Request
+from coilclaw.orchestrator.progress import folded
 from coilclaw.orchestrator.starting import MAX_CONTRACT_BYTES, unknown, worked_on
 from coilclaw.workspace.cancel import Cancellation
 
@@ -93,14 +97,15 @@ class ServedRuns:
             lambda runs, watch: runs.start(request, options, watch), wait=wanted.wait
         )
 
-    def resume(self, run_id: str) -> None:
+    def resume(self, run_id: str, answer: str = "") -> None:
         directory = self._directory(run_id)
-        for event in events(directory):
-            said = event["payload"]
-            if isinstance(said, dict):
-                self._check_programs(str(said.get("runner")), str(said.get("reviewer")))
-            break
-        self._carry_out(lambda runs, watch: runs.resume(run_id, watch), run_id)
+        found = list(events(directory))
+        if answer and not (found and folded(found).question):
+            raise asks_nothing(run_id)
+        said = found[0]["payload"] if found else None
+        if isinstance(said, dict):
+            self._check_programs(str(said.get("runner")), str(said.get("reviewer")))
+        self._carry_out(lambda runs, watch: runs.resume(run_id, watch, answer=answer), run_id)
 
     def cancel(self, run_id: str) -> None:
         directory = self._directory(run_id)
@@ -127,7 +132,10 @@ class ServedRuns:
         directory = self._directory(run_id)
         if not any(True for _ in events(directory)):
             raise UsageError(f"run {run_id} was killed before it had begun", rule="run.empty")
-        return self._told(described(directory))
+        one, failures = listed(directory), read_failures(directory, events(directory))
+        repository = str(self._store.places.repository)
+        then = after_listing(one, failures, self._idle.equipment.home, repo=repository)
+        return self._told({**described(directory), "next": then})
 
     def page(self, run_id: str, since: int, limit: int) -> list[Json]:
         found: list[Json] = []

@@ -226,8 +226,8 @@ def _init(args: argparse.Namespace, checks: Checks, console: Console) -> int:
 
 def _next(args: argparse.Namespace, checks: Checks, contract: TaskContract) -> Iterator[str]:
     """Return what to type next; without a repository there is nothing to run it in."""
+    from coilclaw.app import next_command
     from coilclaw.app.runoptions import WITH_ARGUMENT
-    from coilclaw.cli import next_command
     from coilclaw.errors import CoilClawError
 
     if checks.orchestrator is None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli import next_command
 from coilclaw.cli.console import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from coilclaw.app.run_failures import FailedCommand, Failures, Refusal
+    from coilclaw.app.run_failures import FailedCommand, Refusal
 
 MAX_CHARS: Final = 600
 """Of a gate's sentence, and of a command line."""
@@ -47,12 +46,3 @@ def command_lines(command: FailedCommand, directory: Path) -> Iterator[str]:
             yield f"  | {visible(line)}"
     if not command.logs:
         yield f"it wrote nothing: {cut(shlex.join(command.argv) or command.name)}"
-
-
-def inspection_command(run_id: str, failures: Failures, *, repository: str = ".") -> str:
-    """Return the command that tells more about a failed run than ``runs show`` does."""
-    if failures.commands:
-        return next_command.command("runs", "log", run_id, repo=repository)
-    if any(each.gate == "diff_gate" for each in failures.refusals):
-        return next_command.command("runs", "diff", run_id, "--rejected", repo=repository)
-    return next_command.command("runs", "events", run_id, repo=repository)

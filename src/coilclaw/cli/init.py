@@ -112,9 +112,9 @@ def _repository(args: argparse.Namespace, console: Console) -> int:
 
 def _next(repo: str) -> Iterator[str]:
     """Return what to type next: commit what was made, then write a contract."""
+    from coilclaw.app import next_command
     from coilclaw.app.home import home
     from coilclaw.app.repositorysetup import uncommitted
-    from coilclaw.cli import next_command
     from coilclaw.cli.contract import DEFAULT_FILE
 
     found = uncommitted(Path(repo), home(), os.environ)

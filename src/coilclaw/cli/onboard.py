@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _next(choices: Choices) -> str:
     """Return what to type next: a contract in a repository, a conversation anywhere else."""
-    from coilclaw.cli import next_command
+    from coilclaw.app import next_command
     from coilclaw.cli.contract import DEFAULT_FILE
     from coilclaw.workspace.repository import Repository
 

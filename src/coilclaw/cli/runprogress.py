@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from coilclaw.cli import next_command
+from coilclaw.app import next_command
 from coilclaw.cli.eventlines import line
 from coilclaw.cli.failure_lines import command_lines, refusal_line
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli import next_command
+from coilclaw.app import next_command
 from coilclaw.cli.console import visible
-from coilclaw.cli.failure_lines import command_lines, inspection_command, refusal_line
+from coilclaw.cli.failure_lines import command_lines, refusal_line
 
 if TYPE_CHECKING:
     import argparse
@@ -79,12 +79,13 @@ def _list(store: RunStore, limit: int | None, console: Console) -> int:
 
 
 def _show(directory: Path, console: Console, repository: str) -> None:
+    from coilclaw.app.home import home
     from coilclaw.app.run_failures import read_failures
     from coilclaw.app.runlisting import described, events, listed
 
     one = listed(directory)
     failures = read_failures(directory, events(directory))
-    then = _next(one, failures, repository)
+    then = next_command.after_listing(one, failures, home(), repo=repository)
     if console.as_json:
         console.data({**described(directory), "next": then})
         return
@@ -99,24 +100,6 @@ def _show(directory: Path, console: Console, repository: str) -> None:
             console.print(f"         {text}", "dim")
     if then:
         console.print(f"next     {then}")
-
-
-def _next(one: Listed, failures: Failures, repository: str) -> str:
-    """Return the command that comes next; nothing where nothing is left to do."""
-    from coilclaw.app.home import home
-    from coilclaw.app.sopwiring import open_desk
-
-    if one.standing == "paused" and not one.waiting:
-        return next_command.answer(one.run_id, repo=repository)
-    if one.standing in {"paused", "interrupted", "sealing"}:
-        pending = {each.id for each in open_desk(home()).list()} if one.waiting else set()
-        unanswered = [name for name in one.waiting if name in pending]
-        return next_command.resume(one.run_id, unanswered, repo=repository)
-    if one.merge == "pending":
-        return next_command.command("runs", "apply", one.run_id, repo=repository)
-    if one.standing == "failed":
-        return inspection_command(one.run_id, failures, repository=repository)
-    return ""
 
 
 def _print_logs(directory: Path, console: Console) -> None:

@@ -51,6 +51,7 @@ BY_RULE: Final[Mapping[str, int]] = {
     "run.empty": 409,
     "run.elsewhere": 409,
     "run.idle": 409,
+    "run.answer": 409,
     "session.closed": 409,
     "run.model": 409,
     "body.large": 413,

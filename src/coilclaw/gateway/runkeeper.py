@@ -49,8 +49,11 @@ class RunKeeper(Protocol):
     def start(self, wanted: Wanted) -> str:
         """Begin a run and return its id once it is on the disk; it goes on by itself."""
 
-    def resume(self, run_id: str) -> None:
-        """Go on with a run that nobody works on; returns once it goes on."""
+    def resume(self, run_id: str, answer: str = "") -> None:
+        """Go on with a run that nobody works on; returns once it goes on.
+
+        ``answer`` is to the question of its planner; to a run without one it is ``run.answer``.
+        """
 
     def cancel(self, run_id: str) -> None:
         """Have a run stopped that is carried out here; it can be resumed."""

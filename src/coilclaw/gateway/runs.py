@@ -88,7 +88,7 @@ class RunEndpoints:
         return _begun(await asyncio.to_thread(runs.start, wanted))
 
     async def resume(self, call: Call) -> ASGIApp:
-        await asyncio.to_thread(self.runs.resume, _id(call))
+        await asyncio.to_thread(self.runs.resume, _id(call), _text(call, "answer") or "")
         return _begun(_id(call))
 
     async def cancel(self, call: Call) -> ASGIApp:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coilclaw.gateway.schemas import Schema
 
 MAX_REQUEST_CHARS: Final = 20_000
+MAX_ANSWER_CHARS: Final = 4_096
 MAX_EVENTS: Final = 1000
 """Events of one page."""
 DEFAULT_EVENTS: Final = 200
@@ -47,6 +48,7 @@ RUN_REQUEST: Final[Schema] = {
     ),
     "oneOf": [{"required": ["contract"]}, {"required": ["request"]}],
 }
+RESUME_REQUEST: Final = closed({"answer": {**WRITTEN, "maxLength": MAX_ANSWER_CHARS}})
 VERIFY_REQUEST: Final = closed(
     {"strict": FLAG, "root": {"type": "string", "pattern": "^[0-9a-f]{64}$"}}
 )
@@ -129,6 +131,7 @@ RUN: Final = whole(
         "foreign_audits": listed(TEXT),
         "violations": listed(_REFUSED),
         "failed_commands": listed(_FAILED_COMMAND),
+        "next": TEXT,
     }
 )
 _MORE: Final = ("model_id", "agent_id", "role", "tool_name", "span_id", "parent_span_id")

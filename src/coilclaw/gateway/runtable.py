@@ -83,9 +83,11 @@ def _acting(runs: RunEndpoints) -> tuple[Endpoint, ...]:
         Endpoint(
             "POST",
             "/runs/{run_id}/resume",
-            "Go on with a run that waits or was interrupted.",
+            "Go on with a run that waits or was interrupted, or answer its question.",
             runs.resume,
             forms.BEGUN,
+            body=forms.RESUME_REQUEST,
+            body_needed=False,
             status=202,
             errors=(404, 409),
         ),

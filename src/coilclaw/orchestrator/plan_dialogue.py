@@ -148,14 +148,19 @@ class _NoTools(Exception):
     """The provider does not take a request with tools."""
 
 
+def asks_nothing(run_id: str) -> UsageError:
+    """Return what is wrong with an answer to a run that has no question."""
+    return UsageError(
+        f"run {run_id} asks nothing",
+        rule="run.answer",
+        hint=f"see 'coilclaw runs show {run_id}'",
+    )
+
+
 def record_answer(run: Run, answer: str) -> None:
     """Record what the user answers to the question of a run."""
     question = run.progress.question
     if not question:
-        raise UsageError(
-            f"run {run.id} asks nothing",
-            rule="run.answer",
-            hint=f"see 'coilclaw runs show {run.id}'",
-        )
+        raise asks_nothing(run.id)
     told = " ".join(answer.split())[:MAX_ANSWER_CHARS]
     run.emit(EventType.USER_ANSWERED, {"question": question, "answer": told})

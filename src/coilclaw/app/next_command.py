@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
+    from coilclaw.app.run_failures import Failures
+    from coilclaw.app.runlisting import Listed
     from coilclaw.orchestrator.engine import Outcome
 
 
@@ -40,6 +43,29 @@ def after_run(outcome: Outcome, *, repo: str | None, contract: str | None = None
             return command("contract", "validate", as_path(contract or ""), repo=repo)
         case _:
             return command("runs", "show", run_id, repo=repo)
+
+
+def after_listing(one: Listed, failures: Failures, home: Path, *, repo: str) -> str:
+    """Return the command that comes next for a run as it stands; empty where nothing is left."""
+    from coilclaw.app.sopwiring import open_desk
+
+    if one.standing == "paused" and not one.waiting:
+        return answer(one.run_id, repo=repo)
+    if one.standing in {"paused", "interrupted", "sealing"}:
+        pending = {each.id for each in open_desk(home).list()} if one.waiting else set()
+        return resume(one.run_id, [name for name in one.waiting if name in pending], repo=repo)
+    if one.merge == "pending":
+        return command("runs", "apply", one.run_id, repo=repo)
+    return inspect_failure(one.run_id, failures, repo=repo) if one.standing == "failed" else ""
+
+
+def inspect_failure(run_id: str, failures: Failures, *, repo: str) -> str:
+    """Return the command that tells more about a failed run than ``runs show`` does."""
+    if failures.commands:
+        return command("runs", "log", run_id, repo=repo)
+    if any(each.gate == "diff_gate" for each in failures.refusals):
+        return command("runs", "diff", run_id, "--rejected", repo=repo)
+    return command("runs", "events", run_id, repo=repo)
 
 
 def answer(run_id: str, *, repo: str | None) -> str:
