@@ -193,11 +193,22 @@ def _gc(args: argparse.Namespace, console: Console, runs: Orchestrator) -> int:
     )
     removed = collect(runs, wishes)
     if console.as_json:
-        rows = [{"what": one.what, "run_id": one.run_id, "name": one.name} for one in removed]
+        rows = [
+            {"what": one.what, "run_id": one.run_id, "name": one.name}
+            | ({} if one.size_bytes is None else {"size_bytes": one.size_bytes})
+            for one in removed
+        ]
         console.data({"dry_run": args.dry_run, "removed": rows})
         return DONE
     for one in removed:
-        console.print(visible(f"{one.what:<9} {one.name}"))
+        size = "" if one.size_bytes is None else f" ({_mebibytes(one.size_bytes)})"
+        console.print(visible(f"{one.what:<9} {one.name}{size}"))
     word = "would be removed" if args.dry_run else "removed"
-    console.note(f"{len(removed)} {word}" if removed else "nothing to remove")
+    sizes = [one.size_bytes for one in removed if one.size_bytes is not None]
+    freed = f", {_mebibytes(sum(sizes))} of set-ups" if sizes else ""
+    console.note(f"{len(removed)} {word}{freed}" if removed else "nothing to remove")
     return DONE
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

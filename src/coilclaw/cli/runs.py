@@ -85,9 +85,17 @@ def _action(
 
 def _declare_gc(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--older-than", type=float, metavar="DAYS", help="only of runs that began before that"
+        "--older-than",
+        type=float,
+        metavar="DAYS",
+        help="only runs that began, and set-ups used, before that",
     )
-    parser.add_argument("--keep", type=int, metavar="N", help="leave the newest N ended runs alone")
+    parser.add_argument(
+        "--keep",
+        type=int,
+        metavar="N",
+        help="leave the newest N ended runs, and the N set-ups used last, alone",
+    )
     parser.add_argument(
         "--bundles", action="store_true", help="remove the evidence, too: with one of the above"
     )

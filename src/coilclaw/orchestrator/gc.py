@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -13,6 +13,12 @@ from coilclaw.errors import LockTimeout
 from coilclaw.orchestrator import applying, layout
 from coilclaw.orchestrator.bundle import discard, sealed_manifest
 from coilclaw.orchestrator.places import checked
+from coilclaw.orchestrator.setup_retention import (
+    find_setups,
+    is_needed,
+    lock_setup,
+    measure_setup,
+)
 from coilclaw.storage.lock import FileLock
 from coilclaw.workspace import merging
 from coilclaw.workspace.removal import remove_tree
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.equipment import Equipment
 
-What: TypeAlias = Literal["worktree", "home", "active", "owner", "lock", "refs", "bundle"]
+What: TypeAlias = Literal["worktree", "home", "active", "owner", "lock", "refs", "bundle", "setup"]
 OWNERS: Final = "owners"
 _SUFFIX: Final = ".lock"
 _WRITTEN: Final = (
@@ -43,7 +49,10 @@ class Removed:
 
     what: What
     run_id: str
+    """Empty where it belongs to no single run."""
     name: str
+    size_bytes: int | None = None
+    """Where it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,7 @@ class Wishes:
 
     older_than_days: float = 0.0
     keep: int = 0
-    """So many of the newest ended runs are left alone."""
+    """So many of the newest ended runs are left alone, and of the set-ups used last."""
     bundles: bool = False
     """Whether the evidence goes too."""
     pending: bool = False
@@ -82,6 +91,7 @@ class _Collection:
                 if there and self._state(run_id) != "open":
                     yield Removed("owner", run_id, str(owner))
                 yield from self._of(run_id, chosen)
+        yield from self._setups()
 
     def _of(self, run_id: str, chosen: dict[str, str]) -> Iterator[Removed]:
         """What goes of one run, which nobody works on."""
@@ -170,6 +180,26 @@ class _Collection:
         for path in gone:
             below = path.relative_to(worktrees.directory).parts
             yield Removed("worktree", below[0], str(path))
+
+    def _setups(self) -> Iterator[Removed]:
+        """The set-ups that are meant and no run needs, and what is left of others."""
+        places = self.equipment.places
+        found = find_setups(places.setups)
+        oldest = self.equipment.clock() - timedelta(days=self.wishes.older_than_days)
+        for number, one in enumerate(found):
+            if one.used_at and (number < self.wishes.keep or one.used_at > oldest):
+                continue
+            with ExitStack() as stack:
+                if one.locked:
+                    try:
+                        stack.enter_context(lock_setup(places.setups, one.place.name, timeout_s=0))
+                    except LockTimeout:
+                        continue  # it is being made, or a run is about to use it
+                    if is_needed(one.place, places):
+                        continue
+                yield Removed("setup", "", str(one.place), measure_setup(one.place))
+                if not self.wishes.dry_run:
+                    remove_tree(one.place)
 
     def _leftovers(self, run_id: str) -> Iterator[Removed]:
         """What is of no use once a run has ended."""

@@ -30,9 +30,9 @@ from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.command_fault import describe_fault
 from coilclaw.orchestrator.command_report import describe_failure, unused_folder, write_report
 from coilclaw.orchestrator.commands import Commands, announce
+from coilclaw.orchestrator.setup_retention import RECORD, lock_setup, record_use
 from coilclaw.runtime.identity import stamp
 from coilclaw.storage.atomic import read_private, write_atomic
-from coilclaw.storage.lock import FileLock
 from coilclaw.workspace.dependencies import Dependency, is_installation, untracked_paths
 from coilclaw.workspace.removal import remove_tree
 from coilclaw.workspace.worktree_mount import can_mount
@@ -87,7 +87,6 @@ PASSED: Final = frozenset(
     }
 )
 """What a command that may use the network is told of the user's: proxies, certificates, indexes."""
-_RECORD: Final = "setup.json"
 _HOME: Final = "home"
 _TREE: Final = "tree"
 _FORM: Final = 1
@@ -166,8 +165,9 @@ def set_up(
         place = equipment.places.setups / key
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         maker = _Maker(run, inspection, terms, inspection.baseline, place, key)
-        with FileLock(equipment.places.setups / f"{key}.lock", timeout_s=LOCK_TIMEOUT_S):
+        with lock_setup(place.parent, key, timeout_s=LOCK_TIMEOUT_S):
             found = load(place, key) or maker.make()
+            record_use(place, run.id)
         yield found
         return
     with set_up(run, inspection, inspection.baseline, terms) as first:
@@ -213,7 +213,7 @@ def _only_installs(command: SetupCommand) -> bool:
 
 def load(place: Path, key: str) -> WorktreeSetup | None:
     """Return a set-up that was made earlier; ``None`` if there is none, or it is not whole."""
-    data = read_private(place / _RECORD)
+    data = read_private(place / RECORD)
     if data is None:
         return None
     try:
@@ -266,7 +266,7 @@ class _Maker:
             equipment.worktrees.remove(worktree)
         paths: list[Json] = [*found]
         record = {"form": _FORM, "key": self.key, "commit": self.commit, "paths": paths}
-        write_atomic(self.place / _RECORD, json.dumps(record).encode("ascii"), mode=0o600)
+        write_atomic(self.place / RECORD, json.dumps(record).encode("ascii"), mode=0o600)
         return WorktreeSetup(self.place, _dependencies([*found], sources))
 
     def _run_all(self, ready: ReadyWorktree) -> None:
