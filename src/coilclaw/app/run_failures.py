@@ -15,6 +15,7 @@ from coilclaw.contracts.eventtypes import EventType
 from coilclaw.errors import CoilClawError
 from coilclaw.orchestrator import bundletree, layout, patchnames
 from coilclaw.orchestrator.bundletree import MAX_PATCH_BYTES
+from coilclaw.orchestrator.dependency_changes import REMOVED, UNNAMED
 from coilclaw.orchestrator.places import segment
 
 if TYPE_CHECKING:
@@ -141,6 +142,16 @@ def read_refusals(event: Mapping[str, object]) -> list[Refusal]:
             )
         )
     return found
+
+
+def read_dropped(event: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return what was left out of a change although it may be work: each path with the reason."""
+    try:
+        rows = json.loads(str(_payload(event).get("facts", "{}"))).get("dropped", [])
+        found = [(str(row["path"]), str(row["reason"])) for row in rows]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []  # an event of another version
+    return [(path, reason) for path, reason in found if reason in {UNNAMED, REMOVED}]
 
 
 def read_failed_commands(directory: Path, event: Mapping[str, object]) -> list[FailedCommand]:

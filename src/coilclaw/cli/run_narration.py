@@ -10,6 +10,7 @@ from coilclaw.agents.denial import SANDBOX_RULE, TOOL_RULE
 from coilclaw.app.run_failures import (
     clean_line,
     read_changed_files,
+    read_dropped,
     read_failed_commands,
     read_refusals,
 )
@@ -78,6 +79,7 @@ class Narrator:
             "TASK_STARTED": self._tell_start,
             "agent_part": self._tell_part,
             "RUNNER_FAILED": self._tell_agent_failure,
+            "DIFF_GATE_RESULT": self._tell_dropped,
             "TASK_RESULT_RECORDED": self._tell_result,
             "ROLLBACK_APPLIED": self._tell_rollback,
             "FIX_LOOP_TRIGGERED": self._tell_repair,
@@ -230,6 +232,15 @@ class Narrator:
         )
         self._refused.add(str(event["task_id"]))
         self.tell(f"{self._task(event)}the agent {how}: {facts.text('reason')}", "red")
+
+    def _tell_dropped(self, event: Mapping[str, object], _: Facts) -> None:
+        """Say what an agent wrote that is no part of the change, and why."""
+        by_reason: dict[str, list[object]] = {}
+        for path, reason in read_dropped(event):
+            by_reason.setdefault(reason, []).append(path)
+        for reason, paths in by_reason.items():
+            listed = Facts({"paths": paths}).names("paths")
+            self.tell(f"{self._task(event)}left out of the change: {listed}: {reason}", "yellow")
 
     def _tell_result(self, event: Mapping[str, object], facts: Facts) -> None:
         if facts.text("status") != "SUCCESS":

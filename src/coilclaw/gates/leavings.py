@@ -46,5 +46,11 @@ def cache_above(path: str, *, directory: bool) -> str:
 
 def is_named(cache: str, allowed_paths: tuple[str, ...]) -> bool:
     """Whether a contract names a cache, or something in it; a directory above is not enough."""
-    named = (entry for entry in allowed_paths if f"{entry.rstrip('/')}/".startswith(f"{cache}/"))
-    return Places.of(named).cover(cache, directory=True)
+    return named_places(cache, allowed_paths).cover(cache, directory=True)
+
+
+def named_places(place: str, allowed_paths: tuple[str, ...]) -> Places:
+    """Return what a contract names of a place: the place itself, or something in it."""
+    return Places.of(
+        entry for entry in allowed_paths if f"{entry.rstrip('/')}/".startswith(f"{place}/")
+    )

@@ -13,6 +13,7 @@ PUBLIC_MODULES: Final = (
     "codes",
     "contract_gates",
     "contract_proposal",
+    "dependency_changes",
     "engine",
     "equipment",
     "eventlog",

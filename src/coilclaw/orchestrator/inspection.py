@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.messages import Json
     from coilclaw.gates.result import GateResult
+    from coilclaw.orchestrator.dependency_changes import DependencyChanges
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.workspace.snapshot import Snapshot
 
@@ -37,6 +38,8 @@ _ANYTHING: Final = "anything"
 """Stands for whatever a directory holds, where it is asked whether the directory is ignored."""
 MAX_READ_PATHS: Final = 20_000
 """Changed files whose contents are looked at; more than that is refused by number."""
+MAX_DROPPED_LISTED: Final = 200
+"""Changes of dependencies that are listed one by one; how many there are is a fact of its own."""
 _TEXTS: Final = frozenset({EntryType.FILE, EntryType.EXECUTABLE})
 
 
@@ -92,27 +95,42 @@ class Inspection:
         return self.equipment.policies(self.baseline) if self.policies is None else self.policies()
 
     def look(
-        self, directory: Path, origin: str, start: str, scope: Scope, *, reread: bool = True
+        self,
+        directory: Path,
+        origin: str,
+        start: str,
+        scope: Scope,
+        *,
+        reread: bool = True,
+        changes: DependencyChanges | None = None,
     ) -> Inspected:
         """Judge what stands in a directory now.
 
         ``origin`` is the snapshot that the work is measured against, ``start`` the one taken in
-        this very directory before anybody worked in it.
+        this very directory before anybody worked in it. ``changes`` are those of dependencies.
         """
         store = self.equipment.snapshots
+        left_out = () if changes is None else changes.left_out
         dropped = self._dropped_directories(directory, scope)
-        after = store.take(directory, exclude=dropped, reread=reread)
+        after = store.take(directory, exclude=(*left_out, *dropped), reread=reread)
         diff = self._diff(origin, start, after.id)
         left = diff_gate.leavings(diff, scope, self._dropped_paths(diff, scope))
         if left:
             dropped = (*dropped, *left)
-            after = store.take(directory, exclude=dropped)
+            after = store.take(directory, exclude=(*left_out, *dropped))
             diff = self._diff(origin, start, after.id)
         old, new = self.contents(origin, after.id, diff)
         judged = self._judge(diff, scope, after, old, new)
         if dropped:
             listed: list[Json] = [legible(path) for path in sorted(dropped)[: diff_gate.MAX_LISTED]]
             facts = {**judged.facts, "leavings": listed, "leavings_count": len(dropped)}
+            judged = replace(judged, facts=facts)
+        if changes is not None and changes.dropped:
+            rows: list[Json] = [
+                {"path": legible(one.path), "reason": one.reason}
+                for one in changes.dropped[:MAX_DROPPED_LISTED]
+            ]
+            facts = {**judged.facts, "dropped": rows, "dropped_count": len(changes.dropped)}
             judged = replace(judged, facts=facts)
         return Inspected(
             self._with_unseen(judged, directory),
@@ -193,6 +211,15 @@ class Inspection:
         if not cache or leavings.is_named(cache, scope.allowed_paths):
             return False
         return cache not in self._kept()
+
+    def find_ignored(self, paths: Mapping[str, bool]) -> frozenset[str]:
+        """Return which paths the baseline ignores; each comes with whether it is a directory."""
+        asked = {
+            f"{path}/{_ANYTHING}" if directory else path: path
+            for path, directory in paths.items()
+            if _askable(path)
+        }
+        return frozenset(asked[path] for path in self._ignored([*asked]))
 
     def _ignored(self, paths: Sequence[str]) -> frozenset[str]:
         """Which paths the rules of the baseline ignore; the work's own rules do not count."""

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.containment import environ_of, make_home, sandbox_of
 from coilclaw.agents.process import ProcessRunner
+from coilclaw.orchestrator.dependency_changes import lay_named
 from coilclaw.orchestrator.places import segment
 from coilclaw.orchestrator.worktree_setup import set_up
 from coilclaw.workspace.dependencies import Dependency, find_dependencies
+from coilclaw.workspace.dependency_copies import untracked_parts
 from coilclaw.workspace.worktree_mount import can_mount, mounted
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from coilclaw.agents.runner import Filesystem, Network, Runner
+    from coilclaw.gates.scope import Scope
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.run import Run
@@ -41,6 +44,8 @@ class ReadyWorktree:
     equipment: Equipment
     mount: WorktreeMount
     setup: WorktreeSetup | None = None
+    laid: tuple[Dependency, ...] = ()
+    """The dependencies that are laid into it, because the contract names them."""
 
     @property
     def directory(self) -> Path:
@@ -126,12 +131,13 @@ def ready(
     commit: str,
     *,
     runner: Runner | None = None,
+    scope: Scope | None = None,
     terms: SetupTerms | None = None,
 ) -> Iterator[ReadyWorktree]:
     """Make a worktree ready, with the set-up of a commit; what was made for it goes afterwards.
 
-    ``runner`` is who works in it, whose program may lie in the checkout. ``terms`` are those of a
-    set-up before there is a contract.
+    ``runner`` is who works in it, whose program may lie in the checkout, and ``scope`` what may
+    change then. ``terms`` are those of a set-up before there is a contract.
     """
     equipment = inspection.equipment
     with set_up(run, inspection, commit, terms) as setup:
@@ -141,18 +147,22 @@ def ready(
             *_programs(runner, equipment.repository.top, kept),
             *(setup.dependencies if setup else ()),
         )
+        every = {one.path: one for one in found}
+        laid: tuple[Dependency, ...] = ()
+        if scope is not None and can_mount(equipment.sandbox, equipment.support):
+            laid = lay_named(inspection, worktree, every.values(), scope)
         # What git tracks there is judged as it is: nothing may be mounted over it.
         own = inspection.kept_of(worktree.commit)
-        every = {one.path: one for one in found if one.path not in own}
+        shown = [every[path] for path in sorted(every) if every[path] not in laid]
         with bare(
             equipment,
             run.id,
             name,
             worktree,
-            dependencies=[every[path] for path in sorted(every)],
+            dependencies=[part for one in shown for part in untracked_parts(one, own)],
             setup=setup,
         ) as made:
-            yield made
+            yield replace(made, laid=laid)
 
 
 @contextmanager

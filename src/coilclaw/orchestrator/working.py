@@ -19,6 +19,7 @@ from coilclaw.gates import outputschema
 from coilclaw.gates.result import GateResult, Violation
 from coilclaw.orchestrator import patchnames, roleprompts, taskreports
 from coilclaw.orchestrator.commands import Commands, in_order
+from coilclaw.orchestrator.dependency_changes import find_changes
 from coilclaw.orchestrator.fixing import evidence_prefix
 from coilclaw.orchestrator.inspection import Inspected
 from coilclaw.orchestrator.line_counts import LineCounts
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.asking import Asking
+    from coilclaw.orchestrator.dependency_changes import DependencyChanges
     from coilclaw.orchestrator.equipment import Equipment
     from coilclaw.orchestrator.inspection import Inspection
     from coilclaw.orchestrator.progress import TaskProgress
@@ -56,6 +58,8 @@ class Performed:
     parts: int
     started: str
     finished: str
+    changes: DependencyChanges
+    """Of what is not tracked and was there for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +197,9 @@ class Working:
         counts = LineCounts(desk.worktree.path, equipment.repository, inspection.baseline)
         started = stamp(equipment.clock())
         recorder = Recorder(run, task_id, runner.name, equipment.clock, count_lines=counts.count)
+        scope = inspection.scope(desk.contract)
         with ready(
-            run, inspection, task_id, desk.worktree, inspection.baseline, runner=runner
+            run, inspection, task_id, desk.worktree, inspection.baseline, runner=runner, scope=scope
         ) as worktree:
             assignment = self._assignment(desk, worktree)
             means = Means(
@@ -208,9 +213,11 @@ class Working:
             )
             with worktree.in_use():
                 ending = played(runner.perform(assignment, means), recorder.take)
+            changes = find_changes(inspection, worktree, scope)
         recorder.end(ending)
         keep_receipts(run, runner, assignment)
-        return Performed(ending, len(recorder.parts), started, stamp(equipment.clock()))
+        finished = stamp(equipment.clock())
+        return Performed(ending, len(recorder.parts), started, finished, changes)
 
     def _assignment(self, desk: Desk, worktree: ReadyWorktree) -> Assignment:
         contract = desk.contract
@@ -283,7 +290,7 @@ class Working:
 
     def _judge(self, desk: Desk, performed: Performed) -> None:
         task_id = desk.task.task_id
-        inspected = self._inspected(desk)
+        inspected = self._inspected(desk, performed.changes)
         self._run.emit(
             EventType.SNAPSHOT_TAKEN,
             {"snapshot": inspected.after.id, "tree": inspected.after.tree, "why": "after the work"},
@@ -304,11 +311,13 @@ class Working:
         accepted = all(passed) and ending.status == "done" and _succeeded(ending)
         self._record(desk, performed, inspected, gates, accepted=accepted)
 
-    def _inspected(self, desk: Desk) -> Inspected:
+    def _inspected(self, desk: Desk, changes: DependencyChanges) -> Inspected:
         """Look at what the agent left; a tree that cannot even be kept is a violation."""
         scope = self._inspection.scope(desk.contract)
         try:
-            return self._inspection.look(desk.worktree.path, desk.origin, desk.start.id, scope)
+            return self._inspection.look(
+                desk.worktree.path, desk.origin, desk.start.id, scope, changes=changes
+            )
         except EnvironmentFault as problem:
             if not problem.rule.startswith("snapshot."):
                 raise

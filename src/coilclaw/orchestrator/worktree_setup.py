@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -34,6 +33,7 @@ from coilclaw.orchestrator.setup_retention import RECORD, lock_setup, record_use
 from coilclaw.runtime.identity import stamp
 from coilclaw.storage.atomic import read_private, write_atomic
 from coilclaw.workspace.dependencies import Dependency, is_installation, untracked_paths
+from coilclaw.workspace.dependency_copies import is_plain
 from coilclaw.workspace.removal import remove_tree
 from coilclaw.workspace.worktree_mount import can_mount
 
@@ -224,7 +224,7 @@ def load(place: Path, key: str) -> WorktreeSetup | None:
     except (ValueError, KeyError, TypeError):
         return None
     sources = [place / _TREE / str(number) for number in range(len(paths))]
-    if not all(_is_plain(source) for source in sources):
+    if not all(is_plain(source) for source in sources):
         return None
     return WorktreeSetup(place, _dependencies(paths, sources))
 
@@ -340,12 +340,14 @@ class _Maker:
         kept = self.inspection.kept_of(self.commit)
         for path, directory in untracked_paths(ready.directory, kept):
             kept_out = cache_above(path, directory=directory) and not path.endswith(".egg-info")
-            if not kept_out and self._expects(path) and _is_plain(ready.directory / path):
+            if not kept_out and self._expects(path) and is_plain(ready.directory / path):
                 yield path, ready.directory / path
 
     def _expects(self, path: str) -> bool:
         """Whether a set-up may make a path: one of a candidate could put a test's helper there."""
-        return self.usual is None or path in self.usual
+        return self.usual is None or any(
+            path == usual or path.startswith(f"{usual}/") for usual in self.usual
+        )
 
     def _keep(self, found: Mapping[str, Path]) -> list[Path]:
         """Move what was made out of the worktree."""
@@ -355,15 +357,6 @@ class _Maker:
             kept.append(self.place / _TREE / str(number))
             os.rename(source, kept[-1])
         return kept
-
-
-def _is_plain(path: Path) -> bool:
-    """Whether it can be shown elsewhere: a link would be followed on this machine, to anything."""
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _passed(environ: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ PUBLIC_MODULES: Final = (
     "commits",
     "delivery",
     "dependencies",
+    "dependency_copies",
     "environment",
     "git",
     "landing",

@@ -110,13 +110,14 @@ def untracked_paths(root: Path, kept: Collection[str]) -> Iterator[tuple[str, bo
 
 def copy_dependency(dependency: Dependency, target: Path) -> bool:
     """Copy a directory for one worktree; ``False`` where it is too large to be copied."""
-    if not _is_small(dependency.source):
+    if not is_small(dependency.source):
         return False
     shutil.copytree(dependency.source, target, symlinks=True)
     return True
 
 
-def _is_small(directory: Path) -> bool:
+def is_small(directory: Path) -> bool:
+    """Whether a directory, or a file, is small enough to be copied for each worktree."""
     files = size = 0
     for parent, _, names in os.walk(directory):
         for name in names:
