@@ -409,6 +409,30 @@ def test_at_a_terminal_the_question_is_asked_and_answered(world: World) -> None:
         assert "No, only numbers." in told(server, 1)
 
 
+@pytest.mark.parametrize(("how", "code"), [("\x03", 130), ("\x04", 3), ("\n", 3), ("stop", 3)])
+def test_a_question_that_is_not_answered_pauses_the_run(world: World, how: str, code: int) -> None:
+    coilclaw = Coilclaw(world)
+    answers = [{**saying(PLAN), "when": "No, only numbers."}, saying(QUESTION)]
+    with serving(world, answers=answers):
+        runner = world.script([{"write": ADDS}])
+        argv = coilclaw.argv("run", "--request", SENTENCE, "--runner", runner)
+        terminal = Terminal(argv, {**coilclaw.env(), "TERM": "dumb"}, world.repo)
+        terminal.until("Shall add also take texts?\n>")
+        (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
+        if how == "stop":
+            assert coilclaw.program("runs", "stop", run_id).code == 0
+        else:
+            terminal.type(how)
+        assert terminal.ended() == code, terminal.seen
+        assert "\nstatus   paused\n" in terminal.seen
+        then = f"next     coilclaw runs resume {run_id} --answer 'YOUR ANSWER'\n"
+        assert terminal.seen.endswith(then)
+        assert "Traceback" not in terminal.seen
+        assert coilclaw.program("runs", "show", run_id).out.endswith(then)
+        done = coilclaw.program("runs", "resume", run_id, "--answer", "No, only numbers.")
+        assert done.code == 0, done.out + done.err
+
+
 def test_a_model_that_only_asks_is_told_to_plan(world: World) -> None:
     asked: list[str] = []
 

@@ -32,6 +32,8 @@ USAGE: Final = 2
 DENIED: Final = 3
 PROVIDER: Final = 4
 FAULT: Final = 5
+INTERRUPTED: Final = 130
+"""Of a run whose question was answered with Ctrl-C."""
 
 EXIT_CODES: Final[tuple[tuple[type[CoilClawError], int], ...]] = (
     (UsageError, USAGE),
@@ -77,6 +79,8 @@ def perform(args: argparse.Namespace) -> int:
         forget_output()
         return DONE
     except KeyboardInterrupt:
+        if console.err.isatty():
+            console.note("")  # The terminal shows ^C where the cursor is.
         console.error("stopped", rule="stopped")
         return DENIED
     except CoilClawError as problem:

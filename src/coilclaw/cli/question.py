@@ -10,6 +10,7 @@ from coilclaw.errors import Stopped, UsageError
 if TYPE_CHECKING:
     from coilclaw.cli.console import Console
     from coilclaw.domain.secret import Secret
+    from coilclaw.workspace.cancel import Cancellation
 
 MAX_ANSWER: Final = 4096
 _TRIES: Final = 5
@@ -24,6 +25,8 @@ class Questions:
 
     console: Console
     source: TextIO
+    cancel: Cancellation | None = None
+    """Ends a question that waits for its answer, where signals are caught."""
 
     @property
     def attended(self) -> bool:
@@ -104,8 +107,10 @@ class Questions:
     def _line(self, prompt: str) -> str:
         self.console.err.write(prompt)
         self.console.err.flush()
-        line = self.source.readline(MAX_ANSWER)
+        stopped = self.cancel and not self.cancel.wait_for_input(self.source.fileno())
+        line = "" if stopped else self.source.readline(MAX_ANSWER)
         if not line:
+            self.console.note("")  # What is told next has a line of its own.
             raise Stopped("nothing was written", rule="onboard.declined")
         return line.strip()
 

@@ -47,12 +47,12 @@ def attend(
     """Carry out a run, tell of it as it goes on, and return the exit code."""
     from coilclaw.app.home import home
     from coilclaw.app.runwiring import Orchestrator, Terms
-    from coilclaw.cli.dispatch import DENIED
+    from coilclaw.cli.dispatch import DENIED, INTERRUPTED
     from coilclaw.errors import Stopped
     from coilclaw.workspace.cancel import Cancellation
 
     cancel = Cancellation()
-    terms = replace(terms or Terms(), ask_user=_asking_user(console))
+    terms = replace(terms or Terms(), ask_user=_asking_user(console, cancel))
     runs = Orchestrator(Path(args.repo), home(), os.environ, terms=terms, cancel=cancel)
     shown = Display(console, View.of(args, console, runs.places.bundle))
     try:
@@ -65,24 +65,30 @@ def attend(
         return DENIED
     if outcome.waiting:
         outcome = replace(outcome, waiting=_unanswered(runs, outcome.waiting))
-    return shown.ended(outcome, runs.places.bundle(outcome.run_id))
+    code = shown.ended(outcome, runs.places.bundle(outcome.run_id))
+    return INTERRUPTED if outcome.question and cancel.reason == signal.SIGINT.name else code
 
 
-def _asking_user(console: Console) -> Callable[[str], str | None]:
-    """Ask at the terminal what the planner must know, if there is one; an empty line is no answer.
+def _asking_user(console: Console, cancel: Cancellation) -> Callable[[str], str | None]:
+    """Ask at the terminal what the planner must know, if there is one.
 
-    What the planner wrote cannot act on the terminal.
+    An empty line is no answer, nor are Ctrl-C and the end of the input: the run pauses then. What
+    the planner wrote cannot act on the terminal.
     """
     from coilclaw.cli.console import visible
     from coilclaw.cli.question import Questions
+    from coilclaw.errors import Stopped
 
-    questions = Questions(console, sys.stdin)
+    questions = Questions(console, sys.stdin, cancel)
 
     def ask(question: str) -> str | None:
         if console.as_json or not questions.attended:
             return None
         console.note("the planner asks:", "yellow")
-        return questions.text(f"{visible(question)}\n>", flag="--answer", default="") or None
+        try:
+            return questions.text(f"{visible(question)}\n>", flag="--answer", default="") or None
+        except Stopped:
+            return None
 
     return ask
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 from contextlib import suppress
 
@@ -79,3 +80,17 @@ class Cancellation:
         """Forget ``waker``."""
         with self._lock:
             self._wakers.discard(waker)
+
+    def wait_for_input(self, fd: int) -> bool:
+        """Wait until ``fd`` can be read, and return true; false if this is cancelled first."""
+        waker = Waker()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.register(waker.fd, select.POLLIN)
+        self.attach(waker)
+        try:
+            poll.poll()
+        finally:
+            self.detach(waker)
+            waker.close()
+        return not self.cancelled
