@@ -134,6 +134,25 @@ def test_quiet_prints_the_result_with_the_reason_alone(coilclaw: Coilclaw) -> No
     assert coilclaw("run", contract, "-q", "-v").code == 2
 
 
+def test_what_fails_in_every_attempt_is_shown_once(coilclaw: Coilclaw) -> None:
+    world = coilclaw.world
+    contract = coilclaw.keep(world.contract(max_retries=2))
+    turn = [{"write": WRONG}]
+    done = coilclaw("run", contract, "--runner", world.script(turn, turn, turn))
+    assert done.code == 1, done.out
+    shown = coilclaw("runs", "show", "last").out
+    assert shown.count("tests.failed: 'acceptance-1' ended with exit code 1 (3 times)\n") == 1
+    assert shown.count("tests    candidate: FAIL (3 times)\n") == 1
+    assert shown.count("failed   candidate: acceptance-1 ended with exit code 1 (3 times)\n") == 1
+    assert shown.count("AssertionError: add does not add") == 1
+    assert "/ci/candidate-2/" in shown  # the last attempt
+    assert shown.count("repair   ") == 2
+    assert "status   failed\n" in shown
+    assert STATES.search(shown) is None
+    value = coilclaw("runs", "show", "last", "--json").json
+    assert (len(value["violations"]), len(value["failed_commands"])) == (3, 3)
+
+
 def test_a_gate_names_rule_path_and_sentence(coilclaw: Coilclaw) -> None:
     world = coilclaw.world
     contract = coilclaw.keep(world.contract(max_retries=0))
@@ -146,7 +165,9 @@ def test_a_gate_names_rule_path_and_sentence(coilclaw: Coilclaw) -> None:
     assert violations == dict.fromkeys(
         ("other/outside.txt", "new.txt"), ("diff_gate", "task-0001", "diff.out_of_scope")
     )
-    then = coilclaw("runs", "show", "last").out.splitlines()[-1].split()
+    shown = coilclaw("runs", "show", "last").out
+    assert "times)" not in shown  # Two paths are two refusals.
+    then = shown.splitlines()[-1].split()
     assert then[1:4] + then[5:] == ["coilclaw", "runs", "diff", "--rejected"]
     assert "+mine" in coilclaw(*then[2:]).out
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from coilclaw.cli.console import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
     from pathlib import Path
 
     from coilclaw.app.run_failures import FailedCommand, Refusal
 
+T = TypeVar("T")
 MAX_CHARS: Final = 600
 """Of a gate's sentence, and of a command line."""
 
@@ -46,3 +47,14 @@ def command_lines(command: FailedCommand, directory: Path) -> Iterator[str]:
             yield f"  | {visible(line)}"
     if not command.logs:
         yield f"it wrote nothing: {cut(shlex.join(command.argv) or command.name)}"
+
+
+def count_alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, str]]:
+    """Return the last item of each kind, and how often there was one where it was more than once.
+
+    Each attempt is refused for itself, often for the same reason.
+    """
+    kinds: dict[Hashable, list[T]] = {}
+    for item in items:
+        kinds.setdefault(key(item), []).append(item)
+    return [(alike[-1], f" ({len(alike)} times)" * (len(alike) > 1)) for alike in kinds.values()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.app import next_command
 from coilclaw.cli.console import visible
-from coilclaw.cli.failure_lines import command_lines, refusal_line
+from coilclaw.cli.failure_lines import command_lines, count_alike, refusal_line
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.2
 MAX_REQUEST_CHARS: Final = 60
 GOING_ON: Final = ("running", "waiting")
+_ENDED: Final = ("passed", "failed")
+_STAGES: Final = {
+    "S0_PM": "the contract",
+    "S1_TECH_LEAD": "tasks and paths",
+    "S2_WORKER": "the work",
+    "S3_REVIEWER": "the review",
+    "S4_TEST": "the tests",
+    "S5_FIX": "the repair",
+    "S6_DONE": "the end",
+}
+"""What a run that has not ended is at, by the names of its states."""
 _STYLES: Final = {
     "passed": "green",
     "failed": "red",
@@ -92,10 +103,10 @@ def _show(directory: Path, console: Console, repository: str) -> None:
     for label, text in _head(one):
         if text:
             console.print(f"{label:<8} {visible(text)}", _STYLES.get(text))
-    for said, look in _body(described(directory), failures):
+    for said, look in _body(described(directory), failures, ended=one.standing in _ENDED):
         console.print(visible(said), look)
-    for command in failures.commands:
-        console.print(f"failed   {visible(command.where)}: {visible(command.reason)}", "red")
+    for command, times in count_alike(failures.commands, lambda each: (each.where, each.reason)):
+        console.print(f"failed   {visible(command.where)}: {visible(command.reason)}{times}", "red")
         for text in command_lines(command, directory):
             console.print(f"         {text}", "dim")
     if then:
@@ -130,7 +141,8 @@ def _print_logs(directory: Path, console: Console) -> None:
 def _head(one: Listed) -> Iterator[tuple[str, str]]:
     yield "run", one.run_id
     yield "status", one.standing
-    yield "state", one.state
+    if one.standing not in _ENDED:
+        yield "stage", _STAGES.get(one.state, "")
     yield "began", one.created_at
     yield "request", " ".join(one.request.split())
     yield "reason", one.reason
@@ -143,36 +155,47 @@ def _head(one: Listed) -> Iterator[tuple[str, str]]:
     yield "anchor", one.root_hash
 
 
-def _body(value: Mapping[str, Json], failures: Failures) -> Iterator[tuple[str, str | None]]:
+def _body(
+    value: Mapping[str, Json], failures: Failures, *, ended: bool
+) -> Iterator[tuple[str, str | None]]:
     tasks = value["tasks"]
     assert isinstance(tasks, dict)
     for name, facts in tasks.items():
         assert isinstance(facts, dict)
-        status = str(facts.get("status") or "not performed")
+        status = str(facts.get("status") or ("not performed" if ended else "not done yet"))
         review = f", review {facts['verdict']}" if facts.get("verdict") else ""
         parent = f", of {facts['parent']}" if facts.get("parent") else ""
         yield f"task     {name}: {status}{review}{parent}", _STYLES.get(status)
-    for refusal in failures.refusals:
-        yield f"gate     {refusal_line(refusal)}", "red"
+    for refusal, times in count_alike(
+        failures.refusals, lambda each: (each.gate, each.rule, each.path, each.reason)
+    ):
+        yield f"gate     {refusal_line(refusal)}{times}", "red"
     passed = {str(gate["gate"]) for gate in _rows(value["gates"]) if gate.get("passed") is True}
     yield f"gates    passed: {', '.join(sorted(passed)) or 'none'}", None
-    for test in _rows(value["tests"]):
-        yield (
-            f"tests    {test.get('where')}: {test.get('status')}",
-            _STYLES.get(str(test.get("status"))),
-        )
-        for command in _rows(test["commands"]):
-            argv = command.get("cmd_argv")
-            words = " ".join(map(str, argv)) if isinstance(argv, list) else ""
-            yield f"         exit {command.get('exit_code')}  {words}", None
+    yield from _tests(value)
     for fix in _rows(value["fixes"]):
-        yield f"repair   {fix.get('child_task_id')}: {fix.get('reason')}", "yellow"
+        yield f"repair   {fix.get('child_task_id')}, of {fix.get('task_id') or 'the run'}", "yellow"
     audits = value["audits"]
     for audit in audits if isinstance(audits, list) else ():
         yield f"audit    {audit}", None
     foreign = value["foreign_audits"]
     for audit in foreign if isinstance(foreign, list) else ():
         yield f"foreign  {audit} is an audit of another run", "yellow"
+
+
+def _tests(value: Mapping[str, Json]) -> Iterator[tuple[str, str | None]]:
+    for test, times in count_alike(_rows(value["tests"]), _outcome_of_tests):
+        status = str(test.get("status"))
+        yield f"tests    {test.get('where')}: {status}{times}", _STYLES.get(status)
+        for command in _rows(test["commands"]):
+            argv = command.get("cmd_argv")
+            words = " ".join(map(str, argv)) if isinstance(argv, list) else ""
+            yield f"         exit {command.get('exit_code')}  {words}", None
+
+
+def _outcome_of_tests(test: dict[str, Json]) -> tuple[str, ...]:
+    commands = [(each.get("exit_code"), each.get("cmd_argv")) for each in _rows(test["commands"])]
+    return (str(test.get("where")), str(test.get("status")), repr(commands))
 
 
 def _rows(value: Json) -> list[dict[str, Json]]:
