@@ -264,12 +264,14 @@ def _try(
 
 
 def _show(planned: Planned, console: Console) -> None:
-    """Show the whole text, or what would be different."""
+    """Show the settings of a new file, without its explanations, or what would be different."""
     from difflib import unified_diff
 
     if planned.before is None:
+        console.print(f"{planned.path}:", "bold")
         for line in planned.after.splitlines():
-            console.print(line)
+            if line.strip() and not line.lstrip().startswith("#"):
+                console.print(line)
         return
     name = planned.path.name
     before, after = planned.before.splitlines(), planned.after.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
@@ -28,15 +29,18 @@ TITLES: Final = {
     "S2_WORKER": "The work, each task in a worktree and a sandbox of its own",
     "S3_REVIEWER": "The reviewer looks at all accepted work together, and can write nothing",
     "S4_TEST": "The tests, run by the orchestrator and nobody else",
-    "S5_FIX": "The fix loop: what failed becomes a new contract",
+    "S5_FIX": "The fix loop: while retries are left, what failed becomes a new contract",
     "S6_DONE": "The end of the run",
 }
 """What begins when a run enters a state."""
+PLANNING: Final = "the PM plans"
 AGAIN: Final = "A worker again, under the new contract"
 SPLIT: Final = "The Tech Lead splits it into tasks that cannot get in each other's way"
 MAX_CHARS: Final = 200
 """Of one line, as far as an agent, a model or a tool has a say in it."""
 MAX_NAMES: Final = 10
+_PLAN: Final = re.compile(r"plan-\d{4}\Z")
+"""How the orchestrator names a conversation with the PM."""
 _ROLES: Final = {"PM": "the PM", "TECH_LEAD": "the Tech Lead", "REVIEWER": "the reviewer"}
 
 
@@ -76,6 +80,7 @@ class Narrator:
             "LOCK_RECLAIMED": self._tell_reclaimed,
             "BASELINE_MOVED": self._tell_moved,
             "PLAN_REFUSED": self._tell_refused_plan,
+            "USER_ANSWERED": self._tell_planning,
             "TASK_STARTED": self._tell_start,
             "agent_part": self._tell_part,
             "RUNNER_FAILED": self._tell_agent_failure,
@@ -155,11 +160,13 @@ class Narrator:
         reviewed = f", {reviewer} reviews" if reviewer else ""
         runner = _describe_runner(facts)
         self.tell(f"{runner} performs the work{reviewed}; it starts from {commit}")
+        self._doing = "" if facts.text("contract_sha256") else PLANNING
 
     def _resume(self, _: Mapping[str, object], __: Facts) -> None:
         self.tell("the run is resumed")
 
     def _tell_model(self, _: Mapping[str, object], facts: Facts) -> None:
+        self._doing = ""
         role = facts.text("role")
         if role == "TECH_LEAD":
             self.title(SPLIT)
@@ -199,7 +206,11 @@ class Narrator:
         self._doing = ""
         self.tell(f"every gate passed, and the paths are locked: {facts.names('paths')}")
 
+    def _tell_planning(self, _: Mapping[str, object], __: Facts) -> None:
+        self._doing = PLANNING
+
     def _tell_refused_plan(self, _: Mapping[str, object], facts: Facts) -> None:
+        self._doing = PLANNING
         self.tell(f"plan {facts.number('number')} is refused: {facts.names('problems')}", "yellow")
 
     def _tell_start(self, event: Mapping[str, object], facts: Facts) -> None:
@@ -218,7 +229,8 @@ class Narrator:
                 self._working.remove(task)
             spent = f", {tokens:,} tokens" if tokens else ""
             took = describe_time(facts.number("elapsed_s"))
-            self.tell(f"{self._task(event)}the agent ends after {took}{spent}", "dim")
+            who = "the PM" if _PLAN.match(task) else f"{self._task(event)}the agent"
+            self.tell(f"{who} ends after {took}{spent}", "dim")
             return
         whose = self._task(event) if len(self._working) > 1 else ""
         head = f"{whose}{describe_time(facts.number('elapsed_s'))}  "
@@ -277,13 +289,20 @@ class Narrator:
         self.tell(f"{self._task(event)}{facts.text('verdict')}", "green" if passed else "red")
 
     def _tell_command_start(self, _: Mapping[str, object], facts: Facts) -> None:
-        self._doing = f"{facts.text('name')} runs"
+        name = facts.text("name")
+        self._doing = "the PM tries a test on the baseline" if _is_trial(facts) else f"{name} runs"
 
     def _tell_command(self, _: Mapping[str, object], facts: Facts) -> None:
         self._doing = ""
+        if _is_trial(facts):  # The part of the PM that tried it tells the rest.
+            self._doing = PLANNING
+            return
         code, name = facts.number("exit_code"), facts.text("name")
         said = "green" if code == 0 else "RED"
         where = f" on the {facts.text('where')}" if facts.text("where") == "baseline" else ""
+        if facts.text("outcome") == "cancelled":
+            self.tell(f"{name}{where}: stopped before it ended", "yellow")
+            return
         bad = "yellow" if where else "red"
         self.tell(f"{name}{where}: {said} (exit code {code})", "green" if code == 0 else bad)
 
@@ -359,6 +378,11 @@ class Facts:
         found = [cut(str(each)) for each in self.items(name)]
         more = [f"{len(found) - MAX_NAMES} more"] if len(found) > MAX_NAMES else []
         return ", ".join(found[:MAX_NAMES] + more)
+
+
+def _is_trial(facts: Facts) -> bool:
+    """Tell a command that the PM tries from a test of the contract."""
+    return facts.text("where") == "plan"
 
 
 def _describe_runner(facts: Facts) -> str:

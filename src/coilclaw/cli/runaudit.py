@@ -98,7 +98,9 @@ def _reexec(args: argparse.Namespace, console: Console, runs: Orchestrator) -> i
     from coilclaw.app.runaudits import reexecute
     from coilclaw.cli.dispatch import DONE, FAILED
 
-    done = reexecute(runs, _directory(args, runs).name)
+    name = _directory(args, runs).name
+    console.note(f"executing {name} again: baseline, patch, gates and tests …", "dim")
+    done = reexecute(runs, name)
     report = done.report
     code = DONE if report.status == "pass" else FAILED
     if console.as_json:

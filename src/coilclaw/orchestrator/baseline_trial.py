@@ -41,6 +41,8 @@ MAX_COMMAND: Final = 4096
 MAX_TOLD_BYTES: Final = 8_000
 """Of each stream, what the model is told; the evidence has all of it."""
 FOLDER: Final = "artifacts/trials"
+WHERE: Final = "plan"
+"""Tells these commands from the tests of a contract."""
 WHO: Final = "sandbox:baseline"
 
 
@@ -104,7 +106,7 @@ class BaselineTrial(Basis):
             return failure(f"{MAX_TRIALS} commands were tried already", rule="budget.trials")
         self._run.emit(
             EventType.COMMAND_STARTED,
-            {"name": f"trial-{number}", "argv": list(parse(test.cmd).argv)},
+            {"name": f"trial-{number}", "argv": list(parse(test.cmd).argv), "where": WHERE},
         )
         inspection = self._inspection
         inspection = replace(inspection, equipment=replace(inspection.equipment, cancel=cancel))
@@ -127,7 +129,12 @@ class BaselineTrial(Basis):
         bundle.write_json(f"{folder}/command.json", facts)
         self._run.emit(
             EventType.COMMAND_FINISHED,
-            {"name": f"trial-{number}", "exit_code": done.exit_code, "outcome": done.outcome},
+            {
+                "name": f"trial-{number}",
+                "exit_code": done.exit_code,
+                "outcome": done.outcome,
+                "where": WHERE,
+            },
             level="INFO" if done.green else "WARN",
         )
 

@@ -111,6 +111,9 @@ def test_without_a_terminal_the_environment_answers(
     assert written.providers[settings.name] == settings
     assert (written.default_provider, written.default_model) == (settings.name, settings.model)
     assert CANARY not in done.out + done.err + world.config.read_text(encoding="utf-8")
+    # The settings are shown; what the file explains beside them is not.
+    assert f'default_provider = "{settings.name}"' in done.out
+    assert not [line for line in done.out.splitlines() if line.startswith("#") or not line]
 
 
 @pytest.mark.parametrize(

@@ -123,3 +123,20 @@ def test_times_are_short() -> None:
         "1:00:00",
         "10:00:00",
     ]
+
+
+def test_a_command_that_was_stopped_is_not_red(told: Told) -> None:
+    facts = {"name": "acceptance-1", "exit_code": 143, "task_id": None}
+    said = told("COMMAND_FINISHED", outcome="cancelled", where="baseline", **facts)
+    assert said == "  acceptance-1 on the baseline: stopped before it ended\n"
+    said = told("COMMAND_FINISHED", outcome="exited", **facts)
+    assert said == "  acceptance-1: RED (exit code 143)\n"
+
+
+def test_the_planner_is_named_and_what_it_tries_is_told_once(told: Told) -> None:
+    facts = {"name": "trial-1", "exit_code": 1, "outcome": "exited", "task_id": None}
+    assert told("COMMAND_FINISHED", where="plan", **facts) == ""
+    assert told("COMMAND_FINISHED", **facts) == "  trial-1: RED (exit code 1)\n"
+    end = {"kind": "end", "elapsed_s": 2, "tokens": 0}
+    assert told("agent_part", task_id="plan-0001", **end) == "  the PM ends after 0:02\n"
+    assert told("agent_part", task_id="plan-1", **end) == "  plan-1: the agent ends after 0:02\n"
