@@ -120,7 +120,7 @@ def test_a_run_that_is_given_up_lets_go(world: World) -> None:
         made.start(Request(world.contract()), Options(runner=script), watch)
     (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
     outcome = world.ended(world.orchestrator().abandon(run_id))
-    assert (outcome.status, outcome.reason) == ("denied", "somebody gave the run up")
+    assert (outcome.status, outcome.reason) == ("denied", "the user gave the run up")
     assert world.run().status == "passed"
     with pytest.raises(UsageError, match="sealed"):
         world.orchestrator().abandon(run_id)

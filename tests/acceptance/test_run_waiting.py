@@ -230,6 +230,9 @@ def test_a_run_that_may_not_wait_fails_and_names_the_holder(
     (failed,) = scene.world.of(second.run_id, "gate_failed")
     assert failed["rule"] == "lock.held"
     assert f"of run {first.run_id} holds" in failed["reason"]
+    (ended,) = scene.world.of(second.run_id, "RUN_FINISHED")
+    waited = "within 0.6 seconds" in ended["reason"]
+    assert ("--wait" not in ended["reason"]) is waited is (arguments == ("--wait", "0.6"))
     assert bool(scene.world.of(second.run_id, "LOCKS_AWAITED")) is (arguments == ("--wait", "0.6"))
     first.open()
     scene.check_ended(first)
@@ -297,9 +300,14 @@ def test_a_wait_that_is_given_up_leaves_nothing(scene: Scene) -> None:
     first = scene.holding()
     second = scene.run("second", "--wait")
     second.reached("LOCKS_AWAITED")
-    assert scene.coilclaw("runs", "stop", second.run_id).code == 0
-    assert scene.coilclaw("runs", "stop", second.run_id, "--json").json["rule"] == "run.idle"
-    assert scene.coilclaw("runs", "abandon", second.run_id).code == 3
+    stopped = scene.coilclaw("runs", "stop", second.run_id)
+    assert (stopped.code, stopped.err) == (0, "")
+    again = scene.coilclaw("runs", "stop", second.run_id, "--json").json
+    hint = f"see 'coilclaw runs show {second.run_id}'"
+    assert (again["rule"], again["hint"]) == ("run.idle", hint)
+    given_up = scene.coilclaw("runs", "abandon", second.run_id)
+    assert (given_up.code, "resumed" in given_up.out) == (0, False), given_up.out
+    assert "\nstatus   abandoned\nreason   the user gave the run up\n" in given_up.out
     done = scene.coilclaw("runs", "verify", second.run_id)
     assert done.code == 0, done.out
     first.open()

@@ -193,7 +193,7 @@ class Orchestrator:
     ) -> Outcome:
         """Give up a run that was paused, stopped or killed; its paths are free afterwards."""
         self._prepare()
-        with reopened(self.equipment, run_id, watch) as (run, asked):
+        with reopened(self.equipment, run_id, watch, resume=False) as (run, asked):
             return Engine(run, self.equipment, asked).abandon()
 
     @contextmanager

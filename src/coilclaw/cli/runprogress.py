@@ -38,7 +38,9 @@ MAX_TOLD: Final = 500
 AGENT_PART: Final = "agent_part"
 RESULT: Final = "result"
 """The type of the last line with ``--json``."""
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_CTRL_C: Final = "Ctrl-C"
+_SIGNALS: Final = {signal.SIGINT: _CTRL_C, signal.SIGTERM: signal.SIGTERM.name}
+"""What ends a run cleanly, as its reason names it."""
 
 
 def attend(
@@ -66,7 +68,7 @@ def attend(
     if outcome.waiting:
         outcome = replace(outcome, waiting=_unanswered(runs, outcome.waiting))
     code = shown.ended(outcome, runs.places.bundle(outcome.run_id))
-    return INTERRUPTED if outcome.question and cancel.reason == signal.SIGINT.name else code
+    return INTERRUPTED if outcome.question and cancel.reason == _CTRL_C else code
 
 
 def _asking_user(console: Console, cancel: Cancellation) -> Callable[[str], str | None]:
@@ -122,7 +124,7 @@ def _stoppable(cancel: Cancellation) -> Iterator[None]:
     def arrived(number: int, _: FrameType | None) -> None:
         if cancel.cancelled:
             raise KeyboardInterrupt
-        cancel.cancel(signal.Signals(number).name)
+        cancel.cancel(_SIGNALS[signal.Signals(number)])
 
     before = {number: signal.signal(number, arrived) for number in _SIGNALS}
     try:
@@ -143,6 +145,8 @@ class View:
     repository: str
     contract: str
     """The file of the contract; empty where there is none that can be named."""
+    abandon: bool
+    """Whether the run is given up."""
 
     @classmethod
     def of(
@@ -160,6 +164,7 @@ class View:
             args.verbose,
             args.repo,
             "" if contract in {None, "-"} else str(contract),
+            getattr(args, "action", None) == "abandon",
         )
 
 
@@ -231,6 +236,7 @@ class Display:
         from coilclaw.cli.dispatch import DENIED, DONE, FAILED, PROVIDER, USAGE
 
         self._begin(outcome.run_id)
+        abandoned = self._view.abandon and outcome.status == "denied"
         failures = _read_failures(bundle)
         record = self._record(outcome, bundle, failures)
         if self._console.as_json:
@@ -241,12 +247,14 @@ class Display:
             if outcome.status in {"invalid", "failed"}:
                 self._print_failures(failures, bundle)
             good = {"passed": "green", "paused": "yellow"}.get(outcome.status, "red")
-            self._console.print(f"status   {outcome.status}", good)
+            self._console.print(f"status   {'abandoned' if abandoned else outcome.status}", good)
             for name in ("reason", "merge", "bundle", "anchor", "next"):
                 if record[name]:
                     self._console.print(f"{name:<8} {visible(str(record[name]))}")
         if outcome.status == "passed" and outcome.merge == "pending" and outcome.reason:
             return FAILED  # it was to be merged, and something is in the way
+        if abandoned:
+            return DONE
         codes = {"passed": DONE, "failed": FAILED, "invalid": USAGE, "provider": PROVIDER}
         return codes.get(outcome.status, DENIED)
 

@@ -132,20 +132,21 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         return run_report.run(args, console, runs)
     if args.action == "stop":
-        return _stop(RunStore(runs.places), args.run, console)
+        return _stop(RunStore(runs.places), args, console)
     from coilclaw.cli import runaudit
 
     return runaudit.run(args, console, runs)
 
 
-def _stop(store: RunStore, name: str, console: Console) -> int:
+def _stop(store: RunStore, args: argparse.Namespace, console: Console) -> int:
     """Have the process that works on a run stop it, and say how it goes on."""
+    from coilclaw.cli import next_command
     from coilclaw.cli.dispatch import DONE
     from coilclaw.orchestrator.starting import request_stop
 
-    run_id = store.find(name).name
+    run_id = store.find(args.run).name
     request_stop(store.places.runtime, run_id)
-    again = f"coilclaw runs resume {run_id}"
+    again = next_command.resume(run_id, (), repo=args.repo)
     if console.as_json:
         console.data({"run_id": run_id, "status": "stopped", "next": again})
     else:

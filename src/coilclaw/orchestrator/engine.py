@@ -104,7 +104,7 @@ class Engine:
         interrupted.set_aside(self._run)
         self._equipment.worktrees.sweep()
         if not self._run.progress.state.ended:
-            self._reason, self._status = "somebody gave the run up", "denied"
+            self._reason, self._status = "the user gave the run up", "denied"
             self._move(Trigger.DENIED)
         return self._ended()
 

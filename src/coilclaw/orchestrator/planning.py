@@ -117,8 +117,12 @@ class Planning:
                 if failed is not None:
                     return failed
         if not preflight.lock(tasks):
+            waited_s = self._equipment.lock_wait_s
             return self._refused(
-                "the paths are not free; with --wait a run waits for its turn", None
+                f"the paths were not free within {waited_s:g} seconds"
+                if waited_s
+                else "the paths are not free; with --wait a run waits for its turn",
+                None,
             )
         self._catch_up()
         return self._judge_again(preflight, contract, tasks) or Trigger.SPLIT_ACCEPTED

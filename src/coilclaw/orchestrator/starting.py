@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import time
@@ -115,8 +116,10 @@ def reopened(
     equipment: Equipment,
     run_id: str,
     watch: Callable[[Mapping[str, object]], None] = WATCH_NOTHING,
+    *,
+    resume: bool = True,
 ) -> Iterator[tuple[Run, Request]]:
-    """Open a run that was paused, stopped or killed."""
+    """Open a run that was paused, stopped or killed, to resume it or to give it up."""
     directory = equipment.places.bundle(run_id)
     bundle = Bundle(directory, equipment.secrets.redact)
     if not bundle.exists:
@@ -137,7 +140,7 @@ def reopened(
                     rule="run.empty",
                     hint="start it again; 'coilclaw runs gc' removes what is left of it",
                 )
-            if not run.progress.sealed:
+            if resume and not run.progress.sealed:
                 run.emit(EventType.RUN_RESUMED, {"process": this_process()})
             given = bundle.find(layout.GIVEN, limit=MAX_CONTRACT_BYTES)
             answers = run.option("answers")
@@ -162,7 +165,9 @@ def owned(equipment: Equipment, run_id: str) -> Iterator[None]:
         lock.acquire()
     except LockTimeout:
         raise UsageError(
-            f"another process works on run {run_id}", rule="run.busy", hint="let it, or stop it"
+            f"another process works on run {run_id}",
+            rule="run.busy",
+            hint=f"stop it with 'coilclaw runs stop {run_id}', or let it end",
         ) from None
     stop = stop_switch(equipment.places.runtime, run_id)
     stop.clear()
@@ -198,8 +203,12 @@ def stop_switch(runtime: Path, run_id: str) -> Estop:
 def request_stop(runtime: Path, run_id: str, timeout_s: float = STOP_TIMEOUT_S) -> None:
     """Have a run stopped, whoever works on it, and return once that has happened."""
     if not worked_on(runtime, run_id):
-        raise UsageError(f"nobody works on run {run_id}", rule="run.idle")
-    stop_switch(runtime, run_id).trigger(f"run {run_id}")
+        raise UsageError(
+            f"no process works on run {run_id}",
+            rule="run.idle",
+            hint=f"see 'coilclaw runs show {run_id}'",
+        )
+    stop_switch(runtime, run_id).trigger(f"run {run_id}", log_level=logging.INFO)
     until = time.monotonic() + timeout_s
     while worked_on(runtime, run_id):
         if time.monotonic() > until:

@@ -51,7 +51,7 @@ class Estop:
             return True
         return True
 
-    def trigger(self, reason: str) -> None:
+    def trigger(self, reason: str, *, log_level: int = logging.WARNING) -> None:
         """Stop every tool call of every process, now and until it is cleared."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,7 +60,7 @@ class Estop:
             raise EnvironmentFault(
                 f"cannot create {self.path}: {problem.strerror}", rule="estop.create"
             ) from problem
-        _log.warning("estop triggered: %s", reason, extra={"event": "estop_triggered"})
+        _log.log(log_level, "estop triggered: %s", reason, extra={"event": "estop_triggered"})
 
     def _create(self, reason: str) -> None:
         try:
