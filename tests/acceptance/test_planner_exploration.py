@@ -433,6 +433,20 @@ def test_a_question_that_is_not_answered_pauses_the_run(world: World, how: str, 
         assert done.code == 0, done.out + done.err
 
 
+def test_a_run_that_is_given_up_at_its_question_holds_with_warnings(world: World) -> None:
+    coilclaw = Coilclaw(world)
+    with serving(world, [saying(QUESTION)]):
+        paused = coilclaw.program("run", "--request", SENTENCE, "--runner", world.script([]))
+    assert paused.code == 3, paused.out
+    assert coilclaw.program("runs", "abandon", "last").code == 0
+    done = coilclaw.program("runs", "verify", "last")
+    assert done.code == 0, done.out
+    *told, holds, _ = done.out.splitlines()
+    assert "holds: " in holds
+    assert told
+    assert all(line.startswith("warning: contract_invalid: ") for line in told)
+
+
 def test_a_model_that_only_asks_is_told_to_plan(world: World) -> None:
     asked: list[str] = []
 

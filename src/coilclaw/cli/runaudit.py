@@ -47,10 +47,13 @@ def _verify(args: argparse.Namespace, console: Console, runs: Orchestrator) -> i
     if console.as_json:
         console.data({**report.json(), "audit": None if audit is None else str(audit)})
         return code
-    for found, style in ((report.errors, "red"), (report.warnings, "yellow")):
+    for found, label, style in (
+        (report.errors, "", "red"),
+        (report.warnings, "warning: ", "yellow"),
+    ):
         for each in found:
             where = f" {each.path}:" if each.path else ""
-            console.print(visible(f"{each.code}:{where} {each.message}"), style)
+            console.print(visible(f"{label}{each.code}:{where} {each.message}"), style)
     good = [name for name, fine in report.checks.items() if fine]
     if code == DONE:
         console.print(f"{report.run_id} holds: {', '.join(good)}", "green")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -18,6 +19,23 @@ from tests.support.children import PATIENCE_S, marker, open_fds, running, wait_f
 
 # The time limits of what is cancelled here are far above our patience: whoever waits for one of
 # them does not keep to it.
+
+
+def test_input_is_waited_for_until_the_cancellation() -> None:
+    cancel = Cancellation()
+    read_end, write_end = os.pipe()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(cancel.wait_for_input, read_end)
+            os.write(write_end, b"x")
+            assert waiting.result(PATIENCE_S) is True
+            os.read(read_end, 1)
+            waiting = pool.submit(cancel.wait_for_input, read_end)
+            cancel.cancel("enough")
+            assert waiting.result(PATIENCE_S) is False
+    finally:
+        os.close(read_end)
+        os.close(write_end)
 
 
 def test_the_first_reason_stands() -> None:
