@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from coilclaw.orchestrator import mergestage
 from coilclaw.orchestrator.engine import Outcome
+from coilclaw.workspace.landing import MOVED, Landed, Refused
 from tests.support.runs import ADDS, CALC, SHOUTS, TEXT, World, opened
 
 
@@ -54,6 +57,45 @@ def test_a_branch_that_moved_is_joined_and_the_joined_tree_is_tested(world: Worl
     tested = world.of(outcome.run_id, "TEST_RESULT")
     assert [each["where"] for each in tested] == ["candidate", "merged"]
     assert tested[1]["tree"] == world.git("rev-parse", "HEAD^{tree}")
+
+
+def test_a_branch_that_moves_while_the_work_is_joined_is_joined_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another run does it that is merged at the same time."""
+    texts = ["# Once\n", "# Twice\n"]
+    land = mergestage.land
+
+    def land_later(*arguments: Any, **more: Any) -> Landed | Refused:
+        if texts:
+            (world.repo / "README.md").write_text(texts.pop(0))
+            world.git("commit", "-q", "-am", "meanwhile")
+        return land(*arguments, **more)
+
+    monkeypatch.setattr(mergestage, "land", land_later)
+    outcome = world.ended(world.run(merge=True))
+    assert (outcome.status, outcome.merge) == ("passed", "merged"), outcome.reason
+    assert (world.repo / "README.md").read_text() == "# Twice\n"
+    assert (world.repo / "pkg/calc.py").read_text() == ADDS["pkg/calc.py"]
+    assert world.git("status", "--short") == ""
+    tested = world.of(outcome.run_id, "TEST_RESULT")
+    assert [each["where"] for each in tested] == ["candidate", "merged", "merged"]
+    assert tested[-1]["tree"] == world.git("rev-parse", "HEAD^{tree}")
+
+
+def test_a_branch_that_never_stands_still_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> Refused:
+        tries.append("")
+        return Refused(MOVED, "it moved")
+
+    monkeypatch.setattr(mergestage, "land", refuse)
+    head = world.git("rev-parse", "HEAD")
+    assert pending(world, world.ended(world.run(merge=True)), head) == "it moved"
+    assert len(tries) == mergestage.MAX_JOINS
 
 
 def test_work_that_is_red_together_with_the_branch_is_not_merged(world: World) -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.contracts.eventtypes import EventType
+from coilclaw.errors import Stopped
 from coilclaw.gates import merge as merge_gate
 from coilclaw.orchestrator.candidates import Candidate, printable
 from coilclaw.orchestrator.ready_worktree import ready
 from coilclaw.orchestrator.teststage import TestStage
 from coilclaw.workspace import merging
-from coilclaw.workspace.landing import Refused, land
+from coilclaw.workspace.landing import MOVED, Refused, land
 from coilclaw.workspace.merging import Conflicted
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "merged"
 MAX_LISTING: Final = 2**30
+MAX_JOINS: Final = 20
+"""How often work is joined with a branch that other runs, or the user, move meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,22 @@ class MergeStage:
             commit = str(started["commit"])
             if equipment.repository.is_ancestor(commit, tip):
                 return self._completed(branch, commit)
+        done = self._join(branch, candidate)
+        for _ in range(MAX_JOINS - 1):
+            if isinstance(done, MergeOutcome) or done.rule != MOVED:
+                break
+            if equipment.cancel.cancelled:
+                raise Stopped(f"the run was stopped: {equipment.cancel.reason}")
+            done = self._join(branch, candidate)
+        if isinstance(done, MergeOutcome):
+            return done
+        hint = f" ({done.hint})" if done.hint else ""
+        # The work is good; what is in the way is in the user's worktree.
+        return self._later(f"{done.reason}{hint}")
+
+    def _join(self, branch: str, candidate: str) -> MergeOutcome | Refused:
+        """Join the candidate with what the branch is now, judge that, and move the branch."""
+        run, equipment = self._run, self._equipment
         merged = merging.merge(
             equipment.repository,
             equipment.places.git,
@@ -101,9 +120,7 @@ class MergeStage:
             ours=equipment.worktrees.git_dirs(),
         )
         if isinstance(landed, Refused):
-            hint = f" ({landed.hint})" if landed.hint else ""
-            # The work is good; what is in the way is in the user's worktree.
-            return self._later(f"{landed.reason}{hint}")
+            return landed
         return self._completed(branch, merged.commit)
 
     def _completed(self, branch: str, commit: str) -> MergeOutcome:

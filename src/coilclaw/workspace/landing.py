@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,6 +12,7 @@ from coilclaw.domain.treepath import shown
 from coilclaw.errors import GitFailed
 from coilclaw.workspace.borrowing import IDENTITY, BorrowingGit
 from coilclaw.workspace.git import Git
+from coilclaw.workspace.guard import guarded
 from coilclaw.workspace.repository import (
     MAX_LISTING_BYTES,
     branch_ref,
@@ -21,10 +23,18 @@ from coilclaw.workspace.repository import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from typing import BinaryIO
 
+    from coilclaw.workspace.git import GitAnswer
     from coilclaw.workspace.repository import Repository
 
 LAND_TIMEOUT_S: Final = 3600.0
+INDEX_WAIT_S: Final = 10.0
+"""How long another git may work in the worktree before it is in the way."""
+PAUSE_S: Final = 0.05
+GUARD: Final = "landing"
+MOVED: Final = "merge.moved"
+"""The rule of a refusal after which the same can be tried with what the branch is now."""
 MAX_SHOWN: Final = 20
 """How many paths a sentence names."""
 
@@ -81,15 +91,26 @@ def land(
     """Move a branch forward from one commit to another, if it stands there.
 
     ``ours`` are the git directories of agents' worktrees, whose word about branches counts nothing.
-    No hook or filter runs.
+    No hook or filter runs. One caller at a time: two that bring the same files up to date would
+    leave the work of one of them there without its commit.
     """
-    ref = branch_ref(branch)
+    borrowing = BorrowingGit(own_git, repository)
+    borrowing.prepare()
+    with guarded(borrowing.own / GUARD, timeout_s=LAND_TIMEOUT_S) as guard:
+        return _land(borrowing, branch, expected_old, commit, ours, guard)
+
+
+def _land(
+    borrowing: BorrowingGit,
+    branch: str,
+    expected_old: str,
+    commit: str,
+    ours: Collection[Path],
+    guard: BinaryIO,
+) -> Landed | Refused:
+    repository, ref = borrowing.repository, branch_ref(branch)
     if repository.branch(branch) != checked(expected_old):
-        return Refused(
-            "merge.moved",
-            f"branch {shown(branch)} does not stand at {expected_old} any more",
-            hint="merge again with what it is now",
-        )
+        return _moved(branch, expected_old)
     if not repository.is_ancestor(expected_old, checked(commit)):
         return Refused(
             "merge.rewind",
@@ -101,9 +122,16 @@ def land(
         return Landed(branch, expected_old, commit, places[0].path if places else None)
     if not places:
         return _move(repository, branch, expected_old, commit)
-    borrowing = BorrowingGit(own_git, repository)
     refused = _obstacle(borrowing, branch, places, expected_old, commit)
-    return refused or _check_out(repository, branch, places[0], expected_old, commit)
+    return refused or _check_out(repository, branch, places[0], expected_old, commit, guard)
+
+
+def _moved(branch: str, old: str) -> Refused:
+    return Refused(
+        MOVED,
+        f"branch {shown(branch)} does not stand at {old} any more",
+        hint="merge again with what it is now",
+    )
 
 
 def _move(repository: Repository, branch: str, old: str, new: str) -> Landed | Refused:
@@ -120,7 +148,7 @@ def _move(repository: Repository, branch: str, old: str, new: str) -> Landed | R
     )
     if said.exit_code != 0:
         reason = f"branch {shown(branch)} could not be moved: {said.stderr.strip()[:500]}"
-        return Refused("merge.moved", reason, hint="try again")
+        return Refused(MOVED, reason, hint="try again")
     return Landed(branch, old, new, None)
 
 
@@ -157,27 +185,21 @@ def _obstacle(
 
 
 def _check_out(
-    repository: Repository, branch: str, place: _Place, old: str, new: str
+    repository: Repository, branch: str, place: _Place, old: str, new: str, guard: BinaryIO
 ) -> Landed | Refused:
     """Bring the branch and its worktree forward; git refuses to overwrite anything local."""
     assert place.path is not None
-    git = quiet(Git(place.git_dir, foreign=True), place.path)
-    said = git.answer(
-        "merge",
-        "--ff-only",
-        "--quiet",
-        "--no-stat",
-        "--no-autostash",
-        "--no-verify-signatures",
-        "--no-overwrite-ignore",
-        new,
-        work_tree=place.path,
-        accept=(0, 1, 2, 128),
-        timeout_s=LAND_TIMEOUT_S,
-        variables={**_identity(), "GIT_REFLOG_ACTION": "coilclaw"},
-    )
-    if repository.branch(branch) == new:
+    said = _fast_forward(place, new, guard)
+    until = time.monotonic() + INDEX_WAIT_S
+    # An editor that looks at the state of the tree locks its index for a moment.
+    while "index.lock" in said.stderr and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+        said = _fast_forward(place, new, guard)
+    now = repository.branch(branch)
+    if now == new:
         return Landed(branch, old, new, place.path)
+    if now != old:
+        return _moved(branch, old)
     if said.exit_code == 0:
         raise GitFailed(
             f"git merge in {place.path} said nothing, but branch {shown(branch)} did not move"
@@ -191,6 +213,25 @@ def _check_out(
             hint="commit or stash them, or move the files away",
         )
     return Refused("merge.refused", f"git merge in {place.path}: {said.stderr.strip()[:500]}")
+
+
+def _fast_forward(place: _Place, new: str, guard: BinaryIO) -> GitAnswer:
+    assert place.path is not None
+    return quiet(Git(place.git_dir, foreign=True), place.path).answer(
+        "merge",
+        "--ff-only",
+        "--quiet",
+        "--no-stat",
+        "--no-autostash",
+        "--no-verify-signatures",
+        "--no-overwrite-ignore",
+        new,
+        stdin=guard,
+        work_tree=place.path,
+        accept=(0, 1, 2, 128),
+        timeout_s=LAND_TIMEOUT_S,
+        variables={**_identity(), "GIT_REFLOG_ACTION": "coilclaw"},
+    )
 
 
 def _filtered(borrowing: BorrowingGit, place: _Place, old: str, new: str) -> tuple[str, ...]:

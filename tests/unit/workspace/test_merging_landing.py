@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.workspace import merging
+from coilclaw.errors import LockTimeout, UsageError
+from coilclaw.workspace import landing, merging
+from coilclaw.workspace.git import GitAnswer
+from coilclaw.workspace.guard import guarded
 from coilclaw.workspace.landing import Landed, Refused, land
 from coilclaw.workspace.repository import Repository
 from coilclaw.workspace.worktrees import Worktrees
@@ -157,12 +160,61 @@ def test_a_branch_that_an_operation_will_come_back_to_is_not_moved(
     assert world.refusal("side").rule == "merge.busy"
 
 
-def test_an_index_that_is_locked_is_left_alone(world: World) -> None:
+def test_an_index_that_stays_locked_is_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "INDEX_WAIT_S", 0.0)
     build(world.tree / ".git", {"index.lock": b""})
     done = world.land()
     assert isinstance(done, Refused)
     assert (done.rule, "index.lock" in done.reason) == ("merge.refused", True)
     assert world.repository.branch("main") == world.old
+
+
+def test_an_index_that_is_locked_for_a_moment_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As by an editor that shows the state of the tree.
+    build(world.tree / ".git", {"index.lock": b""})
+    monkeypatch.setattr(landing.time, "sleep", lambda _: (world.tree / ".git/index.lock").unlink())
+    assert isinstance(world.land(), Landed)
+    assert git(world.tree, "status", "--porcelain") == b""
+
+
+def test_a_branch_that_moves_at_the_last_moment_is_not_gone_back_from(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = world.made({"b.txt": b"user\n"})
+    fast_forward = landing._fast_forward
+
+    def move_first(*arguments: Any) -> GitAnswer:
+        git(world.tree, "merge", "-q", "--ff-only", other)
+        return fast_forward(*arguments)
+
+    monkeypatch.setattr(landing, "_fast_forward", move_first)
+    done = world.land()
+    assert isinstance(done, Refused)
+    assert done.rule == landing.MOVED
+    assert world.repository.branch("main") == other
+    assert git(world.tree, "status", "--porcelain") == b""
+
+
+def test_nobody_else_lands_while_files_are_brought_up_to_date(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # git checks where the branch stands only after it wrote the files.
+    fast_forward = landing._fast_forward
+
+    def try_guard(*arguments: Any) -> GitAnswer:
+        with (
+            pytest.raises(LockTimeout),
+            guarded(world.own / "coilclaw" / landing.GUARD, timeout_s=0.0),
+        ):
+            pass
+        return fast_forward(*arguments)
+
+    monkeypatch.setattr(landing, "_fast_forward", try_guard)
+    assert isinstance(world.land(), Landed)
 
 
 def test_a_branch_in_another_worktree_is_moved_there(world: World, tmp_path: Path) -> None:
