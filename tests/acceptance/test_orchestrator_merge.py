@@ -9,7 +9,7 @@ import pytest
 
 from coilclaw.orchestrator import mergestage
 from coilclaw.orchestrator.engine import Outcome
-from coilclaw.workspace.landing import MOVED, Landed, Refused
+from coilclaw.workspace.landing import MOVED, Landed, Refused, land
 from tests.support.runs import ADDS, CALC, SHOUTS, TEXT, World, opened
 
 
@@ -64,7 +64,6 @@ def test_a_branch_that_moves_while_the_work_is_joined_is_joined_again(
 ) -> None:
     """As another run does it that is merged at the same time."""
     texts = ["# Once\n", "# Twice\n"]
-    land = mergestage.land
 
     def land_later(*arguments: Any, **more: Any) -> Landed | Refused:
         if texts:

@@ -117,6 +117,8 @@ class RunStore:
 
 def listed(directory: Path) -> Listed:
     """One run; a sealed one by its manifest alone, which is not verified here."""
+    # Asked first: what is read afterwards of a run that nobody works on is all that there is.
+    worked = is_worked_on(directory)
     manifest = sealed_manifest(directory)
     if manifest is not None:
         passed = manifest.get("status") == "SUCCESS"
@@ -137,10 +139,17 @@ def listed(directory: Path) -> Listed:
             str(integrity.get("root_hash")) if isinstance(integrity, dict) else "",
             applied,
         )
-    return _unsealed(directory)
+    return _unsealed(directory, worked=worked)
 
 
-def _unsealed(directory: Path) -> Listed:
+def is_worked_on(directory: Path) -> bool:
+    """Whether somebody works on the run of a bundle now."""
+    from coilclaw.orchestrator.starting import worked_on
+
+    return worked_on(directory.parent.parent, directory.name)
+
+
+def _unsealed(directory: Path, *, worked: bool) -> Listed:
     from coilclaw.orchestrator.progress import folded
 
     found = list(events(directory))
@@ -152,7 +161,7 @@ def _unsealed(directory: Path) -> Listed:
     return Listed(
         directory.name,
         directory,
-        standing_of(directory, found),
+        standing_of(found, worked=worked),
         progress.state.value,
         str(created.get("created_at", "")),
         str(created.get("request", "")),
@@ -163,17 +172,15 @@ def _unsealed(directory: Path) -> Listed:
     )
 
 
-def standing_of(directory: Path, found: list[dict[str, object]]) -> Standing:
+def standing_of(found: list[dict[str, object]], *, worked: bool) -> Standing:
     """How a run that is not sealed stands: by its last event, and by whether one works on it.
 
     A process that runs is not enough: that of a gateway outlives the runs that it stops.
     """
-    from coilclaw.orchestrator.starting import worked_on
-
     last = str(found[-1]["event_type"])
     if last == EventType.RUN_PAUSED:
         return "paused"
-    if worked_on(directory.parent.parent, directory.name):
+    if worked:
         return "waiting" if last == EventType.LOCKS_AWAITED else "running"
     return "sealing" if last == EventType.RUN_SEALED else "interrupted"
 

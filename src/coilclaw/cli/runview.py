@@ -220,14 +220,16 @@ def _events(directory: Path, console: Console, *, follow: bool) -> None:
 
 def _followed(directory: Path) -> Iterator[dict[str, object]]:
     """All events, and those that come; it ends with the run, or when nobody works on it."""
-    from coilclaw.app.runlisting import events, standing_of
+    from coilclaw.app.runlisting import events, is_worked_on, standing_of
 
     seen: list[dict[str, object]] = []
     while True:
+        # Asked first: a run that ends in between has written its last events by then.
+        worked = is_worked_on(directory)
         fresh = list(events(directory, len(seen)))
         yield from fresh
         seen += fresh
-        if not fresh and (not seen or standing_of(directory, seen) not in GOING_ON):
+        if not fresh and (not seen or standing_of(seen, worked=worked) not in GOING_ON):
             return
         if seen and seen[-1]["event_type"] == "RUN_SEALED":
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 from typing import TYPE_CHECKING
 
 from coilclaw import __version__
@@ -73,12 +72,9 @@ def _let_go(run: Run, equipment: Equipment) -> None:
     if paths:
         run.emit(EventType.LOCKS_RELEASED, {"paths": list(paths)})
     for place in (run.places.homes / run.id, run.places.active(run.id).parent):
-        if place.exists():
-            remove_tree(place)
+        remove_tree(place)
         sweep_remainders(place.parent)
-    below = run.places.worktrees / run.id
-    if below.is_dir():
-        shutil.rmtree(below)
+    remove_tree(run.places.worktrees / run.id)
 
 
 def _result(run: Run, reason: str, *, passed: bool) -> None:

@@ -183,15 +183,8 @@ def owned(equipment: Equipment, run_id: str) -> Iterator[None]:
 
 def worked_on(runtime: Path, run_id: str) -> bool:
     """Whether somebody works on a run at this moment, also in another thread of this process."""
-    place = _owner(runtime, run_id)
-    if not place.exists():
-        return False
-    try:
-        # Shared, so that two who look do not see each other.
-        with FileLock(place, shared=True, timeout_s=0):
-            return False
-    except LockTimeout:
-        return True
+    # Shared, so that two who look do not see each other.
+    return not FileLock(_owner(runtime, run_id), shared=True, timeout_s=0).is_free()
 
 
 def stop_switch(runtime: Path, run_id: str) -> Estop:

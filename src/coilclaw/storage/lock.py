@@ -6,7 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Self
 
-from coilclaw.errors import EnvironmentFault
+from coilclaw.errors import EnvironmentFault, LockTimeout
 from coilclaw.storage.descriptor import close_unshared, lock, open_unshared, this_process, unlock
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FileLock:
-    """A lock on a file that exists only to be locked and is never deleted.
+    """A lock on a file that exists only to be locked; whoever holds it alone may delete it.
 
     One object may be used by many threads: each holds the lock by itself. A forked child holds
     nothing, whatever its parent held. Several holders may share the lock if all ask for that.
@@ -43,18 +43,44 @@ class FileLock:
         caller = _caller()
         if caller in self._held:
             raise EnvironmentFault(f"this thread holds {self.path} already", rule="lock.nested")
+        while (descriptor := self._lock(os.O_CREAT)) is None:
+            pass
+        self._held[caller] = descriptor
+
+    def is_free(self) -> bool:
+        """Whether it could be acquired at this moment; a file that is not there is not made."""
         try:
-            descriptor = open_unshared(self.path, os.O_RDONLY | os.O_CREAT)
+            descriptor = self._lock(0)
+        except LockTimeout:
+            return False
+        except FileNotFoundError:
+            return True
+        if descriptor is not None:
+            unlock(descriptor)
+            close_unshared(descriptor)
+        return True
+
+    def _lock(self, flags: int) -> int | None:
+        """Lock the file; ``None`` if it was deleted meanwhile, and others will find another."""
+        try:
+            descriptor = open_unshared(self.path, os.O_RDONLY | flags)
         except OSError as problem:
+            if isinstance(problem, FileNotFoundError) and not flags:
+                raise
             raise EnvironmentFault(
                 f"cannot open the lock file {self.path}: {problem.strerror}", rule="lock.open"
             ) from problem
         try:
             lock(descriptor, self.path, shared=self.shared, timeout_s=self.timeout_s)
+            if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
         except BaseException:
             close_unshared(descriptor)
             raise
-        self._held[caller] = descriptor
+        close_unshared(descriptor)
+        return None
 
     def release(self) -> None:
         """Let go; a lock that the calling thread of this process does not hold stays as it is."""

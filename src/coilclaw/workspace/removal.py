@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.treepath import shown
@@ -32,11 +33,15 @@ def remove_tree(path: Path, *, aside_in: Path | None = None) -> None:
             return
         aside = (aside_in or path.parent) / f"{_BEGIN}{os.getpid()}-{os.urandom(8).hex()}{_END}"
         os.mkdir(aside, 0o700)
-        # Moving a directory writes the entry for its parent, so it must be writable itself.
-        os.chmod(path, 0o700)
-        os.rename(path, aside / "0")
-        _empty(aside)
-        os.rmdir(aside)
+        try:
+            # Moving a directory writes the entry for its parent, so it must be writable itself.
+            os.chmod(path, 0o700)
+            os.rename(path, aside / "0")
+            _empty(aside)
+        finally:
+            # Another process may have been first; what could not be removed keeps it there.
+            with suppress(OSError):
+                os.rmdir(aside)
     except FileNotFoundError:
         return
     except OSError as problem:

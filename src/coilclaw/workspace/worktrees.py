@@ -7,6 +7,7 @@ it, and what is to be removed is known from records of our own.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,8 @@ __all__ = ["Worktree", "Worktrees"]
 MAKE_TIMEOUT_S: Final = 60.0
 MAX_ATTEMPTS: Final = 5
 """How often a worktree is tried: git's own commands get in each other's way while they make one."""
+MAX_REMOVALS: Final = 100
+PAUSE_S: Final = 0.05
 
 _BRANCH: Final = "ref: refs/heads/"
 
@@ -95,7 +98,7 @@ class Worktrees:
             remove_tree(worktree.path)
             # Locked, because a free name is taken by the next worktree that is made.
             with self._locked():
-                remove_tree(worktree.git_dir, aside_in=self.repository.common_dir)
+                self._remove_git_dir(worktree.git_dir, worktree.path)
                 try:
                     worktree.path.mkdir(parents=True)
                     worktree.git_dir.mkdir(parents=True)
@@ -137,8 +140,11 @@ class Worktrees:
             nothing = self.borrowing.own / "objects" / "none"
             stray = Record(path, "", nothing, Owner.here(), None)
             with self._records.guarded(path):
-                self._take_down(self._records.find(path) or stray)
-            removed.append(path)
+                record = self._records.find(path) or stray
+                # Since the look it may have been removed, and made again by a process that runs.
+                if record is stray or not record.owner.runs():
+                    self._take_down(record)
+                    removed.append(path)
         for place in (self.repository.common_dir, self.borrowing.own / "objects"):
             sweep_remainders(place)
         with self._locked():
@@ -206,7 +212,7 @@ class Worktrees:
             self._remove_empty(record.path)
         remove_tree(record.objects)
         if os.path.lexists(record.path):
-            raise _left(record)
+            raise _left(record.path)
         self._records.drop(record.path)
 
     def _unlist(self, record: Record) -> None:
@@ -219,9 +225,16 @@ class Worktrees:
         found = [entry for entry in _entries(places) if _leads_to(entry) == record.path]
         for place in {record.git_dir, *found} - taken:
             if place is not None and place.parent == places:
-                remove_tree(place, aside_in=self.repository.common_dir)
-                if os.path.lexists(place):
-                    raise _left(record)
+                self._remove_git_dir(place, record.path)
+
+    def _remove_git_dir(self, git_dir: Path, path: Path) -> None:
+        for _ in range(MAX_REMOVALS):
+            remove_tree(git_dir, aside_in=self.repository.common_dir)
+            if not os.path.lexists(git_dir):
+                return
+            # No agent can put anything back, but a ``git gc`` of the user's locks every reflog.
+            time.sleep(PAUSE_S)
+        raise _left(path)
 
     def _remove_empty(self, path: Path) -> None:
         """Remove the directories that a worktree needed, where nothing else is in them."""
@@ -263,9 +276,9 @@ class Worktrees:
         return real
 
 
-def _left(record: Record) -> EnvironmentFault:
+def _left(path: Path) -> EnvironmentFault:
     return EnvironmentFault(
-        f"something writes in the worktree {record.path} while it is removed",
+        f"something writes in the worktree {path} while it is removed",
         rule="worktree.left",
         hint="end the process that works in it, then remove it again",
     )

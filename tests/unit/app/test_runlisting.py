@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.runlisting import RunStore, listed, standing_of
+from coilclaw.app import runlisting
+from coilclaw.app.runlisting import RunStore, is_worked_on, listed, standing_of
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator.places import Places
 from coilclaw.storage.lock import FileLock
@@ -73,9 +74,8 @@ def test_a_run_without_events_is_empty(store: RunStore) -> None:
 
 def test_how_a_run_stands(store: RunStore, tmp_path: Path) -> None:
     def stands(*kinds: str) -> str:
-        return standing_of(
-            tmp_path / "runs" / FIRST, [{"event_type": kind, "payload": {}} for kind in kinds]
-        )
+        found: list[dict[str, object]] = [{"event_type": kind, "payload": {}} for kind in kinds]
+        return standing_of(found, worked=is_worked_on(tmp_path / "runs" / FIRST))
 
     assert stands("RUN_CREATED", "TASK_STARTED") == "interrupted"
     assert stands("RUN_CREATED", "RUN_PAUSED") == "paused"
@@ -86,3 +86,20 @@ def test_how_a_run_stands(store: RunStore, tmp_path: Path) -> None:
         assert stands("RUN_CREATED", "RUN_PAUSED", "RUN_RESUMED") == "running"
     assert stands("RUN_CREATED", "TASK_STARTED") == "interrupted"
     assert store.ids() == (FIRST, SECOND, THIRD)
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_not_interrupted(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "owners").mkdir()
+    owner = FileLock(tmp_path / "owners" / f"{FIRST}.lock")
+    began: dict[str, object] = {"event_type": "RUN_CREATED", "task_id": None, "payload": {}}
+
+    def read_and_end(*_: object) -> list[dict[str, object]]:
+        owner.release()
+        return [began]
+
+    monkeypatch.setattr(runlisting, "events", read_and_end)
+    owner.acquire()
+    assert listed(store.find(FIRST)).standing == "running"
+    assert listed(store.find(FIRST)).standing == "interrupted"

@@ -7,10 +7,13 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coilclaw.errors import EnvironmentFault, LockTimeout
+from coilclaw.storage import descriptor
+from coilclaw.storage import lock as storage_lock
 from coilclaw.storage.descriptor import this_process
 from coilclaw.storage.lock import FileLock
 from tests.support.children import PATIENCE_S
@@ -91,6 +94,41 @@ def test_the_file_stays_and_is_private(tmp_path: Path) -> None:
     with FileLock(tmp_path / "lock"):
         pass
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_its_holder_deleted_is_not_what_a_waiter_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Opened before it was deleted, locked afterwards: whoever comes next finds another file.
+    path = tmp_path / "lock"
+    lock_file = descriptor.lock
+    deleted: list[Path] = []
+
+    def delete_first(*arguments: Any, **more: Any) -> None:
+        if not deleted:
+            deleted.append(path)
+            path.unlink()
+        lock_file(*arguments, **more)
+
+    monkeypatch.setattr(storage_lock, "lock", delete_first)
+    with FileLock(path):
+        assert deleted == [path]
+        assert _refused(path)
+
+
+def test_whether_a_lock_is_free_can_be_asked_without_making_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    for shared in (False, True):
+        asked = FileLock(path, shared=shared, timeout_s=0)
+        assert asked.is_free()
+        assert not path.exists()
+        with FileLock(path):
+            assert not asked.is_free()
+        assert asked.is_free()
+        assert not _refused(path), "whoever asks holds nothing"
+        path.unlink()
+    with FileLock(path, shared=True):
+        assert FileLock(path, shared=True, timeout_s=0).is_free()
 
 
 def test_releasing_what_is_not_held_changes_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ def test_an_index_that_is_locked_for_a_moment_is_waited_for(
 ) -> None:
     # As by an editor that shows the state of the tree.
     build(world.tree / ".git", {"index.lock": b""})
-    monkeypatch.setattr(landing.time, "sleep", lambda _: (world.tree / ".git/index.lock").unlink())
+    monkeypatch.setattr(time, "sleep", lambda _: (world.tree / ".git/index.lock").unlink())
     assert isinstance(world.land(), Landed)
     assert git(world.tree, "status", "--porcelain") == b""
 

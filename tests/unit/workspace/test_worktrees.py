@@ -580,6 +580,62 @@ def test_a_user_s_own_worktree_is_never_touched(world: World, tmp_path: Path) ->
     assert git(tmp_path / "side", "rev-parse", "--abbrev-ref", "HEAD") == b"side\n"
 
 
+@pytest.mark.parametrize("action", ["remove", "reset"])
+def test_a_git_gc_of_the_user_s_is_not_taken_for_an_agent(
+    world: World, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    # It locks the reflog of every worktree that it has found, also of one that is gone by then.
+    ours = world.worktrees.add(world.path(), world.commit)
+    remove = removal.remove_tree
+    locked: list[Path] = []
+
+    def remove_and_lock(path: Path, **more: Path) -> None:
+        remove(path, **more)
+        if path == ours.git_dir and not locked:
+            locked.append(path / "logs/HEAD.lock")
+            build(path, {"logs/HEAD.lock": b""})
+
+    monkeypatch.setattr(worktrees, "remove_tree", remove_and_lock)
+    getattr(world.worktrees, action)(ours)
+    assert len(locked) == 1
+    if action == "reset":
+        assert git(ours.path, "rev-parse", "HEAD").decode().strip() == world.commit
+        world.worktrees.remove(ours)
+    assert world.left() == []
+
+
+def test_what_cannot_be_removed_for_good_is_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = world.worktrees.add(world.path(), world.commit)
+    remove = removal.remove_tree
+
+    def remove_and_lock(path: Path, **more: Path) -> None:
+        remove(path, **more)
+        if path == ours.git_dir:
+            build(path, {"logs/HEAD.lock": b""})
+
+    monkeypatch.setattr(worktrees, "remove_tree", remove_and_lock)
+    monkeypatch.setattr(worktrees, "PAUSE_S", 0.0)
+    with pytest.raises(EnvironmentFault, match="something writes in the worktree"):
+        world.worktrees.remove(ours)
+
+
+def test_a_sweep_leaves_alone_what_was_made_again_since_it_looked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A run removes its worktree and makes the next one at the same path.
+    world.worktrees.add(world.path(), world.commit)
+    other = world.opened()
+    monkeypatch.setattr(other, "leftovers", lambda: (world.path(),))
+    assert other.sweep() == ()
+    found = world.worktrees.find(world.path())
+    assert found is not None
+    assert contents(found.path, skip=IGNORED) == FILES
+    world.worktrees.remove(found)
+    assert world.left() == []
+
+
 def test_a_user_s_worktree_that_is_away_is_still_listed(world: World, tmp_path: Path) -> None:
     # On a drive that is not plugged in, say.
     git(world.tree, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))

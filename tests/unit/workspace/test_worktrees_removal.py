@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,22 @@ def test_directories_without_permissions_are_removed(tmp_path: Path) -> None:
     finally:
         remove_tree(place)
     assert not place.exists()
+
+
+def test_of_two_that_remove_the_same_neither_leaves_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path, {"tree/file": b"x"})
+    chmod = os.chmod
+
+    def remove_first(path: Path, mode: int, **more: Any) -> None:
+        monkeypatch.undo()
+        remove_tree(path)
+        chmod(path, mode, **more)
+
+    monkeypatch.setattr(os, "chmod", remove_first)
+    remove_tree(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_links_and_nothing_at_all_are_removed(tmp_path: Path) -> None:
