@@ -140,7 +140,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _stop(store: RunStore, args: argparse.Namespace, console: Console) -> int:
     """Have the process that works on a run stop it, and say how it goes on."""
-    from coilclaw.cli import next_command
+    from coilclaw.app import next_command
     from coilclaw.cli.dispatch import DONE
     from coilclaw.orchestrator.starting import request_stop
 

@@ -7,8 +7,6 @@ import random
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -65,7 +63,7 @@ class World:
         self.store = SnapshotStore(root / "snapshots")
 
     def opened(self) -> Worktrees:
-        return opened_at(self.tree)
+        return Worktrees(self.repository, self.runtime / "git", self.runtime / "worktrees")
 
     def path(self, task: str = "task-1", run: str = "run-0001") -> Path:
         return self.runtime / "worktrees" / run / task
@@ -83,11 +81,6 @@ class World:
         ]
         branches = git(self.tree, "branch", "--format=%(refname:short)").decode().split()
         return [str(place) for place in places] + [name for name in branches if name != "main"]
-
-
-def opened_at(tree: Path) -> Worktrees:
-    runtime = tree / ".runtime-cache" / "cortexpilot"
-    return Worktrees(Repository.open(tree), runtime / "git", runtime / "worktrees")
 
 
 @pytest.fixture
@@ -404,19 +397,16 @@ def test_a_namesake_made_while_a_tree_is_away_is_left_alone(
 def test_what_a_killed_process_recorded_does_not_harm_its_namesake(world: World) -> None:
     # Killed while it removed its worktree: the record is left, the git directory is another's.
     gone = world.path(run="run-0001")
-    source = """if True:
-        import os, shutil, sys
-        from pathlib import Path
-        from tests.unit.workspace.test_worktrees import opened_at
-        made = opened_at(Path(sys.argv[1])).add(Path(sys.argv[2]), sys.argv[3])
-        shutil.rmtree(made.path)
-        shutil.rmtree(made.git_dir)
-        os.kill(os.getpid(), 9)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", source, str(world.tree), str(gone), world.commit], check=False
-    )
-    assert done.returncode == -signal.SIGKILL
+    pid = os.fork()
+    if pid == 0:
+        try:
+            made = world.worktrees.add(gone, world.commit)
+            shutil.rmtree(made.path)
+            shutil.rmtree(made.git_dir)
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
     other = world.worktrees.add(world.path(run="run-0002"), world.commit)
     third = world.worktrees.add(world.path(run="run-0003"), world.commit)
     assert git(other.path, "rev-parse", "HEAD").decode().strip() == world.commit
