@@ -358,7 +358,7 @@ def test_one_that_waits_and_is_killed_holds_nobody_up_and_keeps_its_place(scene:
     second.process.wait()
     first.open()
     third.reached("TASK_STARTED")
-    resumed = scene.command("runs", "resume", second.run_id, "--wait")
+    resumed = scene.command("runs", "resume", second.run_id)
     assert until(lambda: [h for h in [fourth.holders()] if (second.run_id, False) in h])
     third.open()
     scene.check_ended(first, third, fourth, resumed)

@@ -54,8 +54,8 @@ class Terms:
     """How approvals and other runs are waited for, and who answers questions."""
 
     wait_s: float = 0.0
-    lock_wait_s: float = 0.0
-    """``math.inf`` waits for as long as it takes."""
+    lock_wait_s: float | None = None
+    """``math.inf`` waits for as long as it takes, ``None`` only if the run waited before."""
     live_wait_s: float = 300.0
     ask_user: Callable[[str], str | None] = lambda _: None
     """Asks the user at the terminal; ``None`` where nobody answers."""

@@ -98,7 +98,7 @@ def waiting_terms(args: argparse.Namespace) -> Terms:
     from coilclaw.errors import UsageError
 
     if args.wait is None:
-        return Terms()
+        return Terms(lock_wait_s=0.0 if args.no_wait else None)
     if args.wait == FOREVER:
         return Terms(lock_wait_s=math.inf)
     try:

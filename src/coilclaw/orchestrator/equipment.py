@@ -67,8 +67,9 @@ class Equipment:
     max_workers: int = 8
     wait_s: float = 0.0
     """How long an approval is waited for before the run pauses."""
-    lock_wait_s: float = 0.0
-    """How long paths that other runs hold are waited for before the run fails."""
+    lock_wait_s: float | None = None
+    """How long paths that other runs hold are waited for before the run fails; ``None`` waits as
+    long as it takes if the run waited before it was stopped, and not otherwise."""
     live_wait_s: float = 300.0
     """How long an agent waits for one."""
     approval_expires_s: float = 24 * 3600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ def take_locks(run: Run, equipment: Equipment, paths: Sequence[str]) -> Held | T
     Raise ``Stopped`` when the run is cancelled in the meantime; its place in the queue is kept.
     """
     locks, wait_s = equipment.locks, equipment.lock_wait_s
+    if wait_s is None:
+        waited = any(ticket.run_id == run.id for ticket in locks.queued())
+        wait_s = math.inf if waited else 0.0
     until = time.monotonic() + wait_s
     notice = WaitNotice(run)
     with _sleeper(equipment.cancel) as sleep:
