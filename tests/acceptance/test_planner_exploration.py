@@ -409,8 +409,8 @@ def test_at_a_terminal_the_question_is_asked_and_answered(world: World) -> None:
         assert "No, only numbers." in told(server, 1)
 
 
-@pytest.mark.parametrize(("how", "code"), [("\x03", 130), ("\x04", 3), ("\n", 3), ("stop", 3)])
-def test_a_question_that_is_not_answered_pauses_the_run(world: World, how: str, code: int) -> None:
+@pytest.mark.parametrize("how", ["\x03", "\x04", "\n", "stop"])
+def test_a_question_that_is_not_answered_pauses_the_run(world: World, how: str) -> None:
     coilclaw = Coilclaw(world)
     answers = [{**saying(PLAN), "when": "No, only numbers."}, saying(QUESTION)]
     with serving(world, answers=answers):
@@ -423,7 +423,7 @@ def test_a_question_that_is_not_answered_pauses_the_run(world: World, how: str, 
             assert coilclaw.program("runs", "stop", run_id).code == 0
         else:
             terminal.type(how)
-        assert terminal.ended() == code, terminal.seen
+        assert terminal.ended() == 3, terminal.seen
         assert "\nstatus   paused\n" in terminal.seen
         then = f"next     coilclaw runs resume {run_id} --answer 'YOUR ANSWER'\n"
         assert terminal.seen.endswith(then)

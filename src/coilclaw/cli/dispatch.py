@@ -32,8 +32,6 @@ USAGE: Final = 2
 DENIED: Final = 3
 PROVIDER: Final = 4
 FAULT: Final = 5
-INTERRUPTED: Final = 130
-"""Of a run whose question was answered with Ctrl-C."""
 
 EXIT_CODES: Final[tuple[tuple[type[CoilClawError], int], ...]] = (
     (UsageError, USAGE),

@@ -38,8 +38,7 @@ MAX_TOLD: Final = 500
 AGENT_PART: Final = "agent_part"
 RESULT: Final = "result"
 """The type of the last line with ``--json``."""
-_CTRL_C: Final = "Ctrl-C"
-_SIGNALS: Final = {signal.SIGINT: _CTRL_C, signal.SIGTERM: signal.SIGTERM.name}
+_SIGNALS: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: signal.SIGTERM.name}
 """What ends a run cleanly, as its reason names it."""
 
 
@@ -49,7 +48,7 @@ def attend(
     """Carry out a run, tell of it as it goes on, and return the exit code."""
     from coilclaw.app.home import home
     from coilclaw.app.runwiring import Orchestrator, Terms
-    from coilclaw.cli.dispatch import DENIED, INTERRUPTED
+    from coilclaw.cli.dispatch import DENIED
     from coilclaw.errors import Stopped
     from coilclaw.workspace.cancel import Cancellation
 
@@ -67,8 +66,7 @@ def attend(
         return DENIED
     if outcome.waiting:
         outcome = replace(outcome, waiting=_unanswered(runs, outcome.waiting))
-    code = shown.ended(outcome, runs.places.bundle(outcome.run_id))
-    return INTERRUPTED if outcome.question and cancel.reason == _CTRL_C else code
+    return shown.ended(outcome, runs.places.bundle(outcome.run_id))
 
 
 def _asking_user(console: Console, cancel: Cancellation) -> Callable[[str], str | None]:
