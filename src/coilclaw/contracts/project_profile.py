@@ -38,6 +38,9 @@ _PYTHON_TEST: Final = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 _MAKE_TARGET: Final = re.compile(r"^(test|check)(?:[ \t][^:=\n]*)?::?(?![:=])", re.MULTILINE)
 _JUST_RECIPE: Final = re.compile(r"^@?(test|tests|check)(?:[ \t][^:=\n]*)?:(?!=)", re.MULTILINE)
 _PYTEST_SECTION: Final = re.compile(r"^\[(?:tool:)?pytest\]", re.MULTILINE)
+_TOX_PYTEST: Final = re.compile(
+    r"^[ \t]*(?:(?:commands|deps)[ \t]*=[ \t]*)?(?:python3?[ \t]+-m[ \t]+)?pytest\b", re.MULTILINE
+)
 _REQUIRES_PYTEST: Final = re.compile(r"^\s*pytest\b", re.MULTILINE | re.IGNORECASE)
 _TEST_EXTRAS: Final = ("test", "tests", "testing", "dev")
 
@@ -220,6 +223,8 @@ def _pytest_evidence(known: _Project, project: Mapping[str, object]) -> str:
     for name in ("setup.cfg", "tox.ini"):
         if name in known.files and _PYTEST_SECTION.search(known.text(name)):
             return f"{name} configures pytest"
+    if "tox.ini" in known.files and _TOX_PYTEST.search(known.text("tox.ini")):
+        return "tox.ini runs pytest"
     if _names_pytest(project):
         return "pyproject.toml requires pytest"
     for name in sorted(known.files):
