@@ -85,13 +85,15 @@ def verify(
 def _report(
     view: View, path: Path, form: Form, key_path: Path, observe: Observe | None
 ) -> JournalReport:
+    state, anchored = _read_anchor(view, key_path)
     if view.file is None:
+        if anchored == Head():  # whoever made the journal was killed before its first record
+            return JournalReport(True, 0, 0, 0, state, None)
         raise VerificationFailed(
             f"there is no journal {path}"
             + ("" if view.anchor is None else f", but there is {anchor_path(path).name}"),
             rule="journal.missing",
         )
-    state, anchored = _read_anchor(view, key_path)
     scene = Scene(view.file, view.size, form, anchored)
     head, suspect = _walk(scene, observe)
     break_ = _judge(scene, head, suspect)

@@ -6,6 +6,7 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import stat
 import tempfile
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from coilclaw.errors import EnvironmentFault, UsageError, VerificationFailed
 from coilclaw.storage.anchor import Signer
 from coilclaw.storage.chain import FIRST_HASH, Head
 from coilclaw.storage.lock import FileLock
+from coilclaw.storage.paths import anchor_path
 from coilclaw.storage.verify import Break, JournalReport, verify
 from tests.unit.storage.tampers import (
     COUNT,
@@ -202,6 +204,35 @@ def test_a_journal_that_does_not_exist_is_not_good(world: World) -> None:
     world.fill(1).path.unlink()
     with pytest.raises(VerificationFailed, match=r"but there is receipts\.jsonl\.anchor"):
         world.verify()
+
+
+def test_a_journal_whose_maker_was_killed_is_empty(world: World) -> None:
+    """The anchor is there before the file; without its signature it proves nothing."""
+
+    def work() -> None:
+        link = os.link
+
+        def link_or_die(source: Path, target: Path, **more: bool) -> None:
+            if target == world.path:
+                os.kill(os.getpid(), signal.SIGKILL)
+            link(source, target, **more)
+
+        os.link = link_or_die  # type: ignore[assignment] # in the child alone
+        world.fill(1)
+
+    assert reap(fork(work)) == -signal.SIGKILL
+    assert not world.path.exists()
+    assert world.verify() == JournalReport(
+        ok=True, records=0, unanchored=0, torn_bytes=0, anchor="valid", break_=None
+    )
+    anchor = anchor_path(world.path)
+    good = anchor.read_bytes()
+    signature = good.rindex(b'"', 0, good.rindex(b'"'))
+    anchor.write_bytes(good[:signature] + b'"' + b"0" * (len(good) - signature - 1))
+    with pytest.raises(VerificationFailed, match="there is no journal"):
+        world.verify()
+    anchor.write_bytes(good)
+    assert world.fill(2).verify().records == 2
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directory", "fifo"])
