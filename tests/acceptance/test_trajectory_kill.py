@@ -87,8 +87,9 @@ def killed(work: Callable[[], object], after_s: float, victims: str) -> bool:
             assert os.waitstatus_to_exitcode(status) == 0
             return True
         time.sleep(0.002)
-    hit = [pid] if victims == "harness" else below(pid)
-    for each in (*hit, *([pid] if victims == "both" else [])):
+    # The harness first: one that sees its children die says so before it is killed.
+    hit = ([] if victims == "agent" else [pid]) + ([] if victims == "harness" else below(pid))
+    for each in hit:
         try:
             os.kill(each, signal.SIGKILL)
         except ProcessLookupError:
