@@ -20,6 +20,7 @@ from coilclaw.storage.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from coilclaw.app.run_failures import Failures
     from coilclaw.domain.messages import Json
     from coilclaw.orchestrator.audit_records import Application
     from coilclaw.orchestrator.places import Places
@@ -117,7 +118,7 @@ class RunStore:
 
 def listed(directory: Path) -> Listed:
     """One run; a sealed one by its manifest alone, which is not verified here."""
-    # Asked first: what is read afterwards of a run that nobody works on is all that there is.
+    # Asked first: a run that ends in between has written everything by then.
     worked = is_worked_on(directory)
     manifest = sealed_manifest(directory)
     if manifest is not None:
@@ -143,7 +144,7 @@ def listed(directory: Path) -> Listed:
 
 
 def is_worked_on(directory: Path) -> bool:
-    """Whether somebody works on the run of a bundle now."""
+    """Whether a process works on the run of a bundle now."""
     from coilclaw.orchestrator.starting import worked_on
 
     return worked_on(directory.parent.parent, directory.name)
@@ -197,16 +198,14 @@ def events(directory: Path, start: int = 0) -> Iterator[dict[str, object]]:
     yield from Journal(path, hash_field="event_hash", key_path=Path(os.devnull)).read(start)
 
 
-def described(directory: Path) -> dict[str, Json]:
+def described(directory: Path, one: Listed, failures: Failures) -> dict[str, Json]:
     """Everything that ``runs show`` tells, from the events and the reports that they name."""
-    from coilclaw.app.run_failures import read_failures
     from coilclaw.orchestrator.rehydrate import rehydrate
 
     told = rehydrate(directory)
     found = list_audits(directory)
-    failures = read_failures(directory, events(directory))
     value: dict[str, Json] = {
-        **listed(directory).json(),
+        **one.json(),
         "events": told.events,
         "sealed": told.sealed,
         "timeline": [moment.json() for moment in told.timeline],

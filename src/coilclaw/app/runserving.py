@@ -135,7 +135,7 @@ class ServedRuns:
         one, failures = listed(directory), read_failures(directory, events(directory))
         repository = str(self._store.places.repository)
         then = after_listing(one, failures, self._idle.equipment.home, repo=repository)
-        return self._told({**described(directory), "next": then})
+        return self._told({**described(directory, one, failures), "next": then})
 
     def page(self, run_id: str, since: int, limit: int) -> list[Json]:
         found: list[Json] = []

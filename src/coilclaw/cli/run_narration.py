@@ -246,7 +246,7 @@ class Narrator:
         self.tell(f"{self._task(event)}the agent {how}: {facts.text('reason')}", "red")
 
     def _tell_dropped(self, event: Mapping[str, object], _: Facts) -> None:
-        """Say what an agent wrote that is no part of the change, and why."""
+        """Say what an agent wrote that is not part of the change, and why."""
         by_reason: dict[str, list[object]] = {}
         for path, reason in read_dropped(event):
             by_reason.setdefault(reason, []).append(path)

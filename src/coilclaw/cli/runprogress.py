@@ -72,7 +72,7 @@ def attend(
 def _asking_user(console: Console, cancel: Cancellation) -> Callable[[str], str | None]:
     """Ask at the terminal what the planner must know, if there is one.
 
-    An empty line is no answer, nor are Ctrl-C and the end of the input: the run pauses then. What
+    The run pauses on an empty line, on Ctrl-C and at the end of the input. What
     the planner wrote cannot act on the terminal.
     """
     from coilclaw.cli.console import visible

@@ -98,12 +98,13 @@ def _show(directory: Path, console: Console, repository: str) -> None:
     failures = read_failures(directory, events(directory))
     then = next_command.after_listing(one, failures, home(), repo=repository)
     if console.as_json:
-        console.data({**described(directory), "next": then})
+        console.data({**described(directory, one, failures), "next": then})
         return
     for label, text in _head(one):
         if text:
             console.print(f"{label:<8} {visible(text)}", _STYLES.get(text))
-    for said, look in _body(described(directory), failures, ended=one.standing in _ENDED):
+    value = described(directory, one, failures)
+    for said, look in _body(value, failures, ended=one.standing in _ENDED):
         console.print(visible(said), look)
     for command, times in count_alike(failures.commands, lambda each: (each.where, each.reason)):
         console.print(f"failed   {visible(command.where)}: {visible(command.reason)}{times}", "red")

@@ -128,13 +128,13 @@ def _of_place(placed: PlacedCommand, terms: Terms) -> Iterator[Violation]:
     if directory is not None:
         directory = directory.rstrip("/") or directory
         if directory != "." and not (in_tree(directory) and terms.is_directory(plain(directory))):
-            yield Violation("tool.path", f"{shown(directory)} is no directory of the tree")
+            yield Violation("tool.path", f"{shown(directory)} is not a directory of the tree")
         elif read_launched(placed.argv) is not None:
             yield Violation("tool.path", f"{shown(placed.argv[0])} launches nothing elsewhere")
     if file is not None:
         below = "" if directory in {None, "."} else f"{directory}/"
         if not in_tree(file) or not _is_of_tree(f"{below}{plain(file)}", terms):
-            yield Violation("tool.path", f"{shown(below + file)} is no file of the tree")
+            yield Violation("tool.path", f"{shown(below + file)} is not a file of the tree")
 
 
 def _of_allowlist(

@@ -50,7 +50,7 @@ class RunKeeper(Protocol):
         """Begin a run and return its id once it is on the disk; it goes on by itself."""
 
     def resume(self, run_id: str, answer: str = "") -> None:
-        """Go on with a run that nobody works on; returns once it goes on.
+        """Resume a run on which no process works; return once it goes on.
 
         ``answer`` is to the question of its planner; to a run without one it is ``run.answer``.
         """

@@ -83,7 +83,7 @@ def _acting(runs: RunEndpoints) -> tuple[Endpoint, ...]:
         Endpoint(
             "POST",
             "/runs/{run_id}/resume",
-            "Go on with a run that waits or was interrupted, or answer its question.",
+            "Resume a run that waits or was interrupted, or answer its question.",
             runs.resume,
             forms.BEGUN,
             body=forms.RESUME_REQUEST,

@@ -38,7 +38,7 @@ REASONS: Final = (UNNAMED, REMOVED, CACHE, IGNORED)
 
 @dataclass(frozen=True, slots=True)
 class DroppedChange:
-    """One file that an agent changed, and that is no part of the change."""
+    """One file that an agent changed, and that is not part of the change."""
 
     path: str
     reason: str
@@ -49,7 +49,7 @@ class DependencyChanges:
     """What to make of the dependencies of one worktree, once an agent has worked in it."""
 
     left_out: tuple[str, ...] = ()
-    """Paths of the worktree that are no part of the change, with all that is below them."""
+    """Paths of the worktree that are not part of the change, with all that is below them."""
     dropped: tuple[DroppedChange, ...] = ()
     """What may have been meant as work comes first."""
 

@@ -139,7 +139,7 @@ def test_a_place_that_is_not_of_the_tree_is_refused(command: str, terms: Terms) 
 
 def test_the_reason_names_the_place(terms: Terms) -> None:
     judged = judge_text("make -C away test", terms=terms, timeout_sec=60)
-    assert str(judged.violations[0]) == "tool.path: 'away' is no directory of the tree"
+    assert str(judged.violations[0]) == "tool.path: 'away' is not a directory of the tree"
 
 
 def test_a_policy_that_forbids_the_option_holds(terms: Terms) -> None:
