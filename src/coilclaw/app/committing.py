@@ -22,6 +22,7 @@ from coilclaw.domain.secret import Secret
 from coilclaw.security.protected import KEY_FILES
 from coilclaw.security.redaction import Redactor
 from coilclaw.workspace.git import Git
+from coilclaw.workspace.privileges import forbid_inspection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,6 +94,7 @@ def commit(
             for target in targets
             if target.key_file
         }
+        forbid_inspection()
         redactor = Redactor((*project.keys(directory, key_files), *_from_environment(environ)))
         told: list[Callable[[str], None]] = []
         provider = provider_of(

@@ -12,12 +12,13 @@ from coilclaw.errors import CoilClawError
 from coilclaw.storage.atomic import write_atomic
 from coilclaw.storage.lock import FileLock
 from coilclaw.workspace import process, sandbox
+from coilclaw.workspace.escape_trial import try_to_escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from coilclaw.workspace.sandbox import SandboxSupport
+    from coilclaw.workspace.sandbox import Kind, SandboxSupport
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_GIT: Final = (2, 38)
@@ -50,14 +51,33 @@ def _sandboxes(support: SandboxSupport) -> tuple[Finding, ...]:
     if support.bubblewrap:
         best = "commands are contained by bubblewrap: files, processes and network"
     elif landlock:
-        best = "commands are contained by Landlock: files, and TCP where the kernel can"
+        best = "commands are contained by Landlock: files, and the network where the kernel can"
     else:
         best = "NONE: commands would run with all your rights; install bubblewrap"
-    return (
+    found = [
         Finding("bubblewrap", bool(support.bubblewrap), False, support.bubblewrap or "not usable"),
         Finding("landlock", landlock > 0, False, f"ABI {landlock}" if landlock else "not usable"),
         Finding("sandbox", bool(support.bubblewrap or landlock), False, best),
-    )
+    ]
+    if support.bubblewrap:
+        found.append(_trial("bubblewrap", support))
+    if landlock:
+        found.append(_trial("landlock", support))
+    return tuple(found)
+
+
+def _trial(kind: Kind, support: SandboxSupport) -> Finding:
+    """Prove a sandbox by trying to get out of it; a way out of bubblewrap is a hard failure."""
+    name, hard = f"escape {kind}", kind == "bubblewrap"
+    try:
+        report = try_to_escape(kind, support)
+    except (CoilClawError, OSError) as problem:
+        return Finding(name, False, hard, str(problem))
+    held = report.attempts - len(report.escaped)
+    detail = f"{held} of {report.attempts} attempts to get out were stopped"
+    if report.escaped:
+        detail += f"; a command can {', '.join(report.escaped)}"
+    return Finding(name, report.as_promised, hard, detail)
 
 
 def _checked(name: str, look: Callable[[Path], str], home: Path) -> Finding:

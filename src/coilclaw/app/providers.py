@@ -65,7 +65,10 @@ def redactor(
     if not known:
         return NothingToRedact()
     from coilclaw.security.redaction import Redactor
+    from coilclaw.workspace.privileges import forbid_inspection
 
+    # Whoever is to keep keys out of texts holds them: no child may read them out of its memory.
+    forbid_inspection()
     return Redactor(known)
 
 

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         mark, style = ("ok", "green") if finding.ok else ("missing", "yellow")
         if finding.required and not finding.ok:
             mark, style = "FAILED", "red"
-        console.print(f"{mark:<8} {finding.name:<14} {finding.detail}", style)
+        console.print(f"{mark:<8} {finding.name:<17} {finding.detail}", style)
     if not good:
         console.note("a hard requirement does not hold", "red")
     return DONE if good else FAILED

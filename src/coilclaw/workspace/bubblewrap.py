@@ -7,7 +7,6 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import ProcessFault
 from coilclaw.workspace import environment
 from coilclaw.workspace.confinement import KEPT_IN_RUN, Confinement, Enforced
 from coilclaw.workspace.toolchain import is_below
@@ -23,6 +22,17 @@ _PROC_READ_ONLY: Final = tuple(
     for name in ("sys", "sysrq-trigger", "acpi", "bus", "driver", "fs", "irq", "mtrr", "scsi")
 )
 """Settings of the whole machine, which root owns and may change without any capability."""
+
+_SYSTEM_PLACES: Final = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/nix/store",
+    "/gnu/store",
+    "/run/wrappers",
+)
+"""Where an administrator installs programs; a workspace, a home and /tmp lie elsewhere."""
 
 _NAMESPACES: Final = (
     "--die-with-parent",
@@ -174,10 +184,23 @@ def probe() -> tuple[str | None, bool, str]:
 
 
 def _of_the_system() -> tuple[str | None, str]:
-    try:
-        return environment.find_program("bwrap", {"PATH": environment.search_path()}, "/"), ""
-    except ProcessFault as fault:
-        return None, fault.message
+    """Find one that only the administrator can have put there, wherever PATH leads first."""
+    entries = environment.search_path().split(":")
+    found = [f"{entry}/bwrap" for entry in entries if os.access(f"{entry}/bwrap", os.X_OK)]
+    for program in found:
+        if _is_of_the_system(program):
+            return program, ""
+    if found:
+        return None, f"{found[0]} is not used: others than the system can change it."
+    return None, "The program 'bwrap' was not found."
+
+
+def _is_of_the_system(program: str) -> bool:
+    real = os.path.realpath(program)
+    if not os.path.isfile(real) or not any(is_below(real, place) for place in _SYSTEM_PLACES):
+        return False
+    held = (os.stat(path) for path in (real, os.path.dirname(real)))
+    return all(found.st_uid == 0 and not found.st_mode & 0o022 for found in held)
 
 
 def _of_our_package() -> tuple[str | None, str]:

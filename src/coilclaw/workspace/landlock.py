@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from coilclaw.errors import EnvironmentFault
 from coilclaw.workspace.confinement import Confinement, Enforced
-from coilclaw.workspace.seccomp import leave_no_internet
+from coilclaw.workspace.privileges import control_process, drop_capabilities
+from coilclaw.workspace.seccomp import refuse_calls
 from coilclaw.workspace.toolchain import is_below
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ ABI_TRUNCATE: Final = 3
 ABI_TCP: Final = 4
 ABI_SCOPE: Final = 6
 
+NOT_HELD: Final = "Modes and times of files outside can be changed."
+NOT_HELD_UNFILTERED: Final = (
+    "Modes, times, owners and extended attributes of files outside can be changed."
+)
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 MAX_GRANTS: Final = 4096
 
@@ -140,14 +145,13 @@ def enforced(confinement: Confinement, abi_version: int, *, seccomp: bool = Fals
     if confinement.hidden:
         notes.append("Directories above a hidden path cannot be listed.")
     network = _network(confinement, abi_version, seccomp=seccomp)
-    if network == "blocked":
-        notes.append("Unix sockets in the file system stay open.")
-    elif network == "tcp-blocked":
+    if network == "tcp-blocked":
         notes.append("Landlock blocks TCP only: UDP and Unix sockets in the file system stay open.")
-    elif not confinement.network:
+    elif confinement.network:
+        notes.append("With the network, Unix sockets in the file system stay open.")
+    elif network == "open":
         notes.append(f"Landlock {abi_version} cannot block the network.")
-    if os.geteuid() == 0:
-        notes.append("The process kept the capabilities of root.")
+    notes.append(NOT_HELD if seccomp else NOT_HELD_UNFILTERED)
     return Enforced(
         kind="landlock",
         filesystem=truncation,
@@ -207,17 +211,28 @@ def _add(ruleset_fd: int, grant: Grant, handled: int) -> None:
         os.close(fd)
 
 
-def restricted(ruleset_fd: int, start: Callable[[], _T], *, no_internet: bool = False) -> _T:
-    """Call ``start`` in a thread of its own that is held to the rules, as its children will be."""
+def restricted(
+    ruleset_fd: int,
+    start: Callable[[], _T],
+    *,
+    filtered: bool = False,
+    sockets: bool = True,
+) -> _T:
+    """Call ``start`` in a thread of its own that is held to the rules, as its children will be.
+
+    It has no capabilities. ``filtered`` adds the filter of system calls, and without ``sockets``
+    that refuses every socket.
+    """
     outcome: list[_T] = []
     failure: list[BaseException] = []
 
     def thread() -> None:
         try:
-            _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+            control_process(_PR_SET_NO_NEW_PRIVS, 1)
             _syscall(_RESTRICT_SELF, ruleset_fd, 0)
-            if no_internet:
-                leave_no_internet()
+            drop_capabilities()
+            if filtered:
+                refuse_calls(sockets=not sockets)
         except OSError as error:
             failure.append(_refused(error))
             return
@@ -263,13 +278,3 @@ def _syscall(number: int, *arguments: int | bytes | None) -> int:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     return result
-
-
-def _prctl(option: int, value: int) -> None:
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    zero = ctypes.c_ulong(0)
-    if libc.prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))

@@ -130,7 +130,8 @@ def _start_restricted(
         return landlock.restricted(
             rules,
             lambda: _start_free(command, stdio),
-            no_internet=choice.support.seccomp and not choice.confinement.network,
+            filtered=choice.support.seccomp,
+            sockets=choice.confinement.network,
         )
     finally:
         os.close(rules)

