@@ -462,7 +462,7 @@ def test_an_approval_asked_in_one_client_is_answered_in_another(
             body = {"id": question["id"], "decision": decision}
             answered = other.post("/approvals", json=body)
             assert answered.status_code == 200, answered.text
-            assert answered.json()["answered_by"] == "gateway"
+            assert answered.json()["answered_by"] == "client gateway"
             again = other.post("/approvals", json=body)
             assert (again.status_code, again.json()["error"]["rule"]) == (409, "approval.closed")
             outcome = turn.result(PATIENCE_S).json()
@@ -471,7 +471,8 @@ def test_an_approval_asked_in_one_client_is_answered_in_another(
         assert other.get("/approvals").json() == {"approvals": []}
         (receipt,) = other.get("/receipts").json()["receipts"]
         assert receipt["status"] == ("allowed" if written else "denied")
-        assert receipt["approval"].startswith("person yes" if written else "person no")
+        said = "yes" if written else "no"
+        assert receipt["approval"] == f"client gateway {said} path.workspace.write"
 
 
 def test_an_approval_works_after_the_asking_client_went_away(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coilclaw.app.agentwiring import People, Runtime, open_runtime
-from coilclaw.domain.toolcalls import ApprovalRequest, Reply
+from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
 
 
 @dataclass
@@ -21,10 +21,11 @@ class Person:
     asked: list[ApprovalRequest] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
     answer: str | None = None
+    name: str = "person ann"
 
-    def approve(self, request: ApprovalRequest) -> Reply:
+    def approve(self, request: ApprovalRequest) -> Answer:
         self.asked.append(request)
-        return self.replies.pop(0) if self.replies else Reply.NO
+        return Answer(self.replies.pop(0) if self.replies else Reply.NO, self.name)
 
     def ask(self, question: str) -> str | None:
         self.questions.append(question)

@@ -35,6 +35,7 @@ from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import Sandbox, SandboxSupport
 
@@ -244,7 +245,7 @@ class World:
         return path
 
     def begin(
-        self, program: Path, approve: Callable[[AgentRequest], bool] | None = None, **changes: Any
+        self, program: Path, approve: Callable[[AgentRequest], Answer] | None = None, **changes: Any
     ) -> Generator[Part, None, Ending]:
         runner = CodexRunner(executable=program, base_home=self.base)
         means = Means(
@@ -269,6 +270,6 @@ class World:
                 ending: Ending = stop.value
                 return ending
 
-    def _approve(self, request: AgentRequest) -> bool:
+    def _approve(self, request: AgentRequest) -> Answer:
         self.asked.append(request)
-        return self.approve
+        return Answer(Reply.YES if self.approve else Reply.NO, "person ann")

@@ -25,6 +25,7 @@ from coilclaw.domain.messages import (
     Usage,
 )
 from coilclaw.domain.parts import Part
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import CoilClawError
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import Kind, SandboxSupport, probe
@@ -46,9 +47,10 @@ class Overseer:
     answers: list[bool] = field(default_factory=list)
     asked: list[AgentRequest] = field(default_factory=list)
 
-    def approve(self, request: AgentRequest) -> bool:
+    def approve(self, request: AgentRequest) -> Answer:
         self.asked.append(request)
-        return self.answers.pop(0) if self.answers else False
+        yes = self.answers.pop(0) if self.answers else False
+        return Answer(Reply.YES if yes else Reply.NO, "person ann")
 
 
 @dataclass

@@ -112,7 +112,8 @@ class Permissions:
             return True
         detail = diff_lines(call.diffs) or [f"{call.kind} {path}" for path in paths]
         asked = self._request("change", f"change {', '.join(paths)}", detail)
-        return self.means.approve(asked) or self._denied("change", "acp.not_approved", call)
+        granted = self.means.approve(asked).granted
+        return granted or self._denied("change", "acp.not_approved", call)
 
     def _other(self, call: ToolCall) -> bool:
         if call.kind == _FETCHES and self.assignment.network == "deny":
@@ -122,7 +123,8 @@ class Permissions:
         given = call.fields.get("rawInput")
         detail = [f"input: {freeform.text(given)}", *f"title: {call.title}".split("\n")]
         asked = self._request("permission", call.title or call.kind or "a permission", detail)
-        return self.means.approve(asked) or self._denied("permission", "acp.not_approved", call)
+        granted = self.means.approve(asked).granted
+        return granted or self._denied("permission", "acp.not_approved", call)
 
     def _request(
         self, kind: shellpolicy.RequestKind, title: str, detail: list[str]

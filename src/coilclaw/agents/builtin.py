@@ -19,7 +19,6 @@ from coilclaw.agents.observing import ObservedGuard, ObservedProvider
 from coilclaw.agents.runner import Ending
 from coilclaw.agents.stage import staged
 from coilclaw.domain.messages import ToolSpec
-from coilclaw.domain.toolcalls import Reply
 from coilclaw.errors import AnswerError
 from coilclaw.runtime.settings import Limits
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import Provider
     from coilclaw.domain.parts import Part
     from coilclaw.domain.redacting import Redacting
-    from coilclaw.domain.toolcalls import ApprovalRequest
+    from coilclaw.domain.toolcalls import Answer, ApprovalRequest
     from coilclaw.runtime.estop import Estop
     from coilclaw.runtime.handle import TurnOutcome
     from coilclaw.runtime.loop import Loop
@@ -244,7 +243,7 @@ class _Session:
             max_bytes=self.assignment.budget.bytes,
         )
 
-    def _approve(self, asked: ApprovalRequest) -> Reply:
+    def _approve(self, asked: ApprovalRequest) -> Answer:
         """What our own guard would ask a person becomes a request of the agent."""
         kind = _KINDS.get(asked.tool, "permission")
         request = shellpolicy.request(
@@ -254,7 +253,7 @@ class _Session:
             (f"{asked.tool} {asked.arguments}", *asked.detail),
             f"{asked.verdict.reason} [{asked.verdict.rule}]",
         )
-        return Reply.YES if self.means.approve(request) else Reply.NO
+        return self.means.approve(request)
 
     def _mounts(self) -> tuple[Mount, ...]:
         """What its commands find elsewhere: not its home, where our own state is."""

@@ -122,7 +122,8 @@ class Approvals:
         reason = text_of(params.get("reason"))
         task = self.assignment.task_id
         asked = shellpolicy.request(task, kind, title[:MAX_TITLE], tuple(detail), reason)
-        return self.means.approve(asked) or self._denied(params, kind, "codex.not_approved", title)
+        granted = self.means.approve(asked).granted
+        return granted or self._denied(params, kind, "codex.not_approved", title)
 
     def _denied(self, params: Mapping[str, Json], kind: str, rule: str, title: str) -> bool:
         _log.warning(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from coilclaw.domain.toolcalls import Answer, Reply
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from pathlib import Path
@@ -87,11 +89,16 @@ class AgentRequest:
     reason: str = ""
 
 
+def ask_nobody(_: AgentRequest) -> Answer:
+    """Say no for want of a user: this work is done unattended."""
+    return Answer(Reply.NO, "nobody", "there is no user who could be asked")
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """What a runner gets from whoever binds it."""
 
-    approve: Callable[[AgentRequest], bool]
+    approve: Callable[[AgentRequest], Answer]
     """Waits for the answer; silence is a no."""
     cancel: Cancellation
     support: SandboxSupport

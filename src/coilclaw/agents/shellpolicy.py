@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coilclaw.agents.runner import Assignment, Means, Shell
+    from coilclaw.domain import toolcalls
 
 Answer: TypeAlias = Literal["run", "ask", "refuse"]
 RequestKind: TypeAlias = Literal["command", "change", "permission"]
@@ -74,7 +75,7 @@ def answer(shell: Shell, *, contained: bool) -> Answer:
 def settle(
     shell: Shell,
     request: AgentRequest,
-    approve: Callable[[AgentRequest], bool],
+    approve: Callable[[AgentRequest], toolcalls.Answer],
     *,
     contained: bool,
 ) -> Ruling:
@@ -83,8 +84,9 @@ def settle(
         case "run":
             return Ruling(allowed=True)
         case "ask":
-            allowed = approve(request)
-            return Ruling(allowed, "" if allowed else "denied: the request was not approved")
+            said = approve(request)
+            why = said.reason or "the request was not approved"
+            return Ruling(said.granted, "" if said.granted else f"denied: {why}")
         case _:
             return Ruling(allowed=False, reason=f"denied by tool_permissions.shell = {shell}")
 

@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 
     from coilclaw.app.agentwiring import Runtime
     from coilclaw.domain.messages import ToolCall
-    from coilclaw.domain.toolcalls import ApprovalRequest, Reply, ToolResult
+    from coilclaw.domain.toolcalls import Answer, ApprovalRequest, ToolResult
     from coilclaw.mcp.definitions import Listing
     from coilclaw.mcp.offering import Call, Offered
     from coilclaw.mcp.pins import ServerPins
     from coilclaw.mcp.settings import McpServer
     from coilclaw.runtime.approvals import Desk
+    from coilclaw.runtime.estop import Estop
     from coilclaw.tools.contract import Tool, ToolContext
     from coilclaw.workspace.process import Cancellation
 
 APPROVAL_S: Final = 300.0
 """How long a call of an MCP client waits for a person."""
+MARGIN_S: Final = 60.0
+"""How much later than a wait its watch for the emergency stop ends."""
 MIN_SECRET_CHARS: Final = 8
 _SECRETIVE: Final = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUTH", "COOKIE")
 
@@ -121,8 +124,10 @@ def guarded(runtime: Runtime, people: DeskPeople | None = None) -> Call:
 class DeskPeople:
     """People who are not at this terminal: a question goes to the desk and waits, for a while."""
 
-    def __init__(self, desk: Desk, timeout_s: float = APPROVAL_S) -> None:
+    def __init__(self, desk: Desk, estop: Estop, timeout_s: float = APPROVAL_S) -> None:
         self._desk = desk
+        self._estop = estop
+        self._stopping = False
         self._timeout_s = timeout_s
         self._calls = threading.local()
 
@@ -135,14 +140,14 @@ class DeskPeople:
         finally:
             del self._calls.current
 
-    def approve(self, request: ApprovalRequest) -> Reply:
+    def approve(self, request: ApprovalRequest) -> Answer:
         """Put the question on the desk; anything but a yes in time is a no."""
-        from coilclaw.domain.toolcalls import Reply
+        from coilclaw.domain.toolcalls import Answer, Reply
         from coilclaw.runtime.approvals import Question
 
         current: tuple[str, Cancellation] | None = getattr(self._calls, "current", None)
         if current is None:
-            return Reply.NO
+            return Answer(Reply.NO, "nobody", "the call is nobody's")
         conversation, cancel = current
         verdict = request.verdict
         question = Question(
@@ -165,8 +170,18 @@ class DeskPeople:
             self._timeout_s,
             extra={"event": "approval_waiting", "fields": {"approval": name}},
         )
-        agreed = self._desk.wait(name, request.digest, cancel=cancel, timeout_s=self._timeout_s)
-        return Reply.YES if agreed else Reply.NO
+        with self._estop.watched(cancel, self._timeout_s + MARGIN_S):
+            return self._desk.wait_for_answer(
+                name,
+                request.digest,
+                cancel=cancel,
+                timeout_s=self._timeout_s,
+                stopping=lambda: self._stopping,
+            )
+
+    def halt(self) -> None:
+        """Hear that the program is being stopped: whatever still waits ends by that."""
+        self._stopping = True
 
     def ask(self, _question: str) -> None:
         """Nobody answers questions over this wire."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from coilclaw.app import providers
 from coilclaw.app.agentwiring import People, open_config, open_runtime
-from coilclaw.app.mcpwiring import DeskPeople, guarded, offered
+from coilclaw.app.mcpwiring import MARGIN_S, DeskPeople, guarded, offered
 from coilclaw.app.runserving import open_runs
 from coilclaw.app.toolbox import more_secrets
 from coilclaw.domain.canonical import digest
-from coilclaw.domain.toolcalls import Reply
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import ProviderError, Stopped, VerificationFailed
 from coilclaw.gateway import token as tokens
 from coilclaw.gateway.agent import ChainState, Finished
@@ -28,6 +28,7 @@ from coilclaw.gateway.settings import GatewaySettings
 from coilclaw.mcp.asgi import OnDemand, app
 from coilclaw.receipts.book import intents_path
 from coilclaw.runtime.approvals import Desk, Question
+from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.guard import Guard
 from coilclaw.runtime.identity import alive
 from coilclaw.security.redaction import Redactor
@@ -54,13 +55,11 @@ if TYPE_CHECKING:
     from coilclaw.gateway.parts import Part
     from coilclaw.mcp.offering import Call as MadeCall
     from coilclaw.memory.store import Memory
-    from coilclaw.runtime.estop import Estop
     from coilclaw.tools.contract import ToolContext
 
 QUESTION_CHARS: Final = 200
 """How much of a question is its title."""
 MCP_PATH: Final = "/mcp"
-_MARGIN_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -153,7 +152,9 @@ class Served:
         redactor: Redactor,
         metrics: Metrics,
         settings: GatewaySettings,
+        on_halt: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_halt = on_halt
         self._runtime = runtime
         self._gathered = memory
         self._metrics = metrics
@@ -226,6 +227,7 @@ class Served:
         with self._mutex:
             self._halted = reason
             running = tuple(self._turns.values())
+        self._on_halt()
         for turn in running:
             turn.cancel.cancel(reason)
 
@@ -273,7 +275,7 @@ class Served:
                 context.cancel.cancel(self._halted)
         return replace(context, ask=lambda question: self._ask(conversation_id, question))
 
-    def _approve(self, request: ApprovalRequest) -> Reply:
+    def _approve(self, request: ApprovalRequest) -> Answer:
         """Put a request on the desk and wait, in the turn's own thread."""
         verdict = request.verdict
         question = Question(
@@ -288,7 +290,7 @@ class Served:
             reason=verdict.reason,
             detail=request.detail,
         )
-        return Reply.YES if self._answered(question) is not None else Reply.NO
+        return self._wait(question)[0]
 
     def _ask(self, conversation_id: str, text: str) -> str | None:
         """Put a question of the model on the desk; the answer is in words."""
@@ -300,19 +302,25 @@ class Served:
             tool="ask_user",
             detail=tuple(text.splitlines()),
         )
-        return self._answered(question)
+        answer, words = self._wait(question)
+        return words if answer.granted else None
 
-    def _answered(self, question: Question) -> str | None:
-        """Return the words of a yes, which may be none; ``None`` is a no, and nobody's answer."""
+    def _wait(self, question: Question) -> tuple[Answer, str]:
+        """Put a question on the desk; return the answer and its words, which may be none."""
         with self._mutex:
             running = self._turns.get(question.origin)
         if running is None:
-            return None
+            return Answer(Reply.NO, "nobody", "the turn is over"), ""
         name = self.desk.ask(question, expires_s=self._expiry_s)
         running.tell(ApprovalPending(name, question.kind, question.title))
-        with self.estop.watched(running.cancel, self._expiry_s + _MARGIN_S):
-            agreed = self.desk.wait(name, question.digest, cancel=running.cancel)
-        return self.desk.find(name).text if agreed else None
+        with self.estop.watched(running.cancel, self._expiry_s + MARGIN_S):
+            answer = self.desk.wait_for_answer(
+                name,
+                question.digest,
+                cancel=running.cancel,
+                stopping=lambda: self._halted is not None,
+            )
+        return answer, self.desk.find(name).text
 
     def _tell(self, conversation_id: str, part: Part) -> None:
         if isinstance(part, ToolAnswered):
@@ -359,7 +367,7 @@ def open_gateway(
     redactor = Redactor([*known, *more_secrets(chosen, environ), token])
     metrics, feed = Metrics(), Feed()
     # Turns ask in their own way; these are for the calls of MCP clients.
-    people = DeskPeople(Desk(home, _now))
+    people = DeskPeople(Desk(home, _now), Estop.of(home))
     asked = People(people.approve, people.ask)
     with (
         _told(feed, redactor, audit=chosen.security.audit_log),
@@ -367,7 +375,7 @@ def open_gateway(
         GatheredMemory(runtime.memory) as memory,
     ):
         runtime.announce("gateway")
-        served = Served(runtime, memory, redactor, metrics, settings)
+        served = Served(runtime, memory, redactor, metrics, settings, people.halt)
         ours = app(_counted(guarded(runtime, people), metrics), offered(runtime))
         runs = open_runs(settings, metrics, home, environ, config=chosen, redactor=redactor)
         yield Gateway(served, settings, token, metrics, feed, {MCP_PATH: OnDemand(ours)}, runs)

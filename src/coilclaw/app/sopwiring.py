@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coilclaw.app.agentwiring import Runtime
     from coilclaw.config.values import Config
     from coilclaw.domain.messages import ToolCall
-    from coilclaw.domain.toolcalls import ApprovalRequest, Approve, Reply, ToolResult
+    from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Approve, ToolResult
     from coilclaw.runtime.approvals import Approval, Question
     from coilclaw.sop.document import Sop
     from coilclaw.sop.runfile import Run, RunFile
@@ -59,7 +59,7 @@ class _Switch:
     def __init__(self, usual: Approve) -> None:
         self._now = usual
 
-    def __call__(self, request: ApprovalRequest) -> Reply:
+    def __call__(self, request: ApprovalRequest) -> Answer:
         return self._now(request)
 
     @contextmanager

@@ -17,7 +17,8 @@ from coilclaw.channels.keyboard import Keyboard
 from coilclaw.channels.rows import rows
 from coilclaw.channels.screen import Screen
 from coilclaw.domain.canonical import digest
-from coilclaw.domain.toolcalls import Reply
+from coilclaw.domain.toolcalls import Answer, Reply
+from coilclaw.runtime.identity import this_person
 from coilclaw.security.autonomy import Autonomy
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ SHOWN_LINES: Final = 60
 _CUT: Final = "… "
 """What the note begins with that something is not shown; no row of a request does."""
 
+UNATTENDED: Final = "there is no terminal where the user could be asked"
 QUESTION: Final = "Approve? [y/N/a/e] "
 _YES: Final = frozenset({"y", "yes"})
 _ALWAYS: Final = frozenset({"a", "always", "always this exact call"})
@@ -65,16 +67,16 @@ class TerminalApprover:
         self._keyboard = Keyboard(self._source, assume_terminal=assume_terminal)
         self._screen = Screen.of(sys.stderr if out is None else out, environ)
 
-    def __call__(self, request: ApprovalRequest) -> Reply:
+    def __call__(self, request: ApprovalRequest) -> Answer:
         """Ask about one call; ``KeyboardInterrupt`` is a no that ends the turn as well."""
         if request.verdict.denied:
-            return Reply.NO
+            return Answer(Reply.NO, "nobody", "what policy denies is not asked about")
         if not self._keyboard.attended:
             self._screen.line(
                 f"Tool request denied: {request.tool} needs approval, and standard input is not a "
                 "terminal where somebody could be asked."
             )
-            return Reply.NO
+            return Answer(Reply.NO, "nobody", UNATTENDED)
         sys.stdout.flush()
         shown = self._request(request)
         self._print(shown)
@@ -93,9 +95,13 @@ class TerminalApprover:
                 self._screen.line("Not all of it was shown yet: 'e' shows it, to the end.")
                 continue
             if word in _YES | _ALWAYS:
-                return Reply.YES if word in _YES else Reply.ALWAYS
-            self._screen.line("Denied." if answer is not None else "\nDenied.")
-            return Reply.NO
+                reply = Reply.YES if word in _YES else Reply.ALWAYS
+                return Answer(reply, this_person())
+            if answer is None:
+                self._screen.line("\nDenied.")
+                return Answer(Reply.NO, "nobody", "the terminal was closed without an answer")
+            self._screen.line("Denied.")
+            return Answer(Reply.NO, this_person())
 
     def _ask(self) -> str | None:
         question = self._screen.styled(QUESTION.rstrip(), "bold") + " "

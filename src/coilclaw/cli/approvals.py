@@ -104,10 +104,11 @@ def answer(name: str, console: Console, *, approved: bool, words: str | None = N
     from coilclaw.app.sopwiring import open_desk, rejected
     from coilclaw.cli.dispatch import DONE
     from coilclaw.cli.telling import logging_for
+    from coilclaw.runtime.identity import this_person
 
     place = home()
     with logging_for(os.environ):
-        approval = open_desk(place).answer(name, approved=approved, by=_person(), words=words)
+        approval = open_desk(place).answer(name, approved=approved, by=this_person(), words=words)
         ended = not approved and rejected(place, approval)
     if console.as_json:
         console.data({**record(approval), "run_ended": ended})
@@ -121,13 +122,3 @@ def answer(name: str, console: Console, *, approved: bool, words: str | None = N
         # A run that still waits goes on by itself.
         console.note(f"go on with: coilclaw runs resume {approval.question.origin}")
     return DONE
-
-
-def _person() -> str:
-    """Who sits here, for the record."""
-    import getpass
-
-    try:
-        return f"{getpass.getuser()} at the command line"
-    except (KeyError, OSError):
-        return "somebody at the command line"

@@ -7,13 +7,14 @@ import json
 import os
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from coilclaw.app.agentwiring import Runtime
     from coilclaw.cli.console import Console
-    from coilclaw.domain.toolcalls import ApprovalRequest, Reply
+    from coilclaw.domain.toolcalls import Answer, ApprovalRequest
 
 FILES: Final = {
     "README.md": "# Sample\n",
@@ -88,15 +89,15 @@ class _Approver:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def __call__(self, request: ApprovalRequest) -> Reply:
+    def __call__(self, request: ApprovalRequest) -> Answer:
         from coilclaw.channels.approval import TerminalApprover
 
         asker = TerminalApprover(
             os.environ, source=io.StringIO("y\n"), out=self._console.out, assume_terminal=True
         )
-        reply = asker(request)
+        answer = asker(request)
         self._console.print("y   (typed by the demo)", "dim")
-        return reply
+        return replace(answer, by="client demo")
 
 
 def _prepare(folder: Path) -> tuple[Path, Path]:

@@ -76,13 +76,15 @@ def _serve(approval_timeout: float | None) -> int:
     from coilclaw.errors import UsageError
     from coilclaw.mcp.stdio import diverted, serve
     from coilclaw.runtime.approvals import Desk
+    from coilclaw.runtime.estop import Estop
 
     seconds = mcpwiring.APPROVAL_S if approval_timeout is None else approval_timeout
     if not 0 <= seconds <= 24 * 3600:
         raise UsageError("--approval-timeout is 0 to 86400 seconds", rule="usage.timeout")
     place = home()
     config = open_config(place, os.environ)
-    people = mcpwiring.DeskPeople(Desk(place, lambda: datetime.now().astimezone()), seconds)
+    desk = Desk(place, lambda: datetime.now().astimezone())
+    people = mcpwiring.DeskPeople(desk, Estop.of(place), seconds)
     with (
         diverted() as (source, sink),
         logging_for(os.environ, config),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coilclaw.app.agentwiring import People
-    from coilclaw.domain.toolcalls import ApprovalRequest, Reply
+    from coilclaw.domain.toolcalls import Answer, ApprovalRequest
     from coilclaw.security.autonomy import Autonomy
 
 
@@ -15,7 +15,7 @@ def at_terminal(autonomy: Autonomy) -> People:
     """Ask at the terminal, with what that needs loaded when it is first asked."""
     from coilclaw.app.agentwiring import People
 
-    def approve(request: ApprovalRequest) -> Reply:
+    def approve(request: ApprovalRequest) -> Answer:
         from coilclaw.channels.approval import TerminalApprover
 
         return TerminalApprover(os.environ, autonomy=autonomy)(request)

@@ -50,5 +50,21 @@ class Reply(Enum):
     """Yes, and to this exact call again without asking, until the program ends."""
 
 
-Approve: TypeAlias = "Callable[[ApprovalRequest], Reply]"
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply, and who or what gave it: a receipt never names a person who was not there."""
+
+    reply: Reply
+    by: str
+    """``person NAME``, ``client NAME``, ``timeout``, ``estop``, ``shutdown`` or ``nobody``."""
+    reason: str = ""
+    """Why the answer is no, where no person and no client gave it."""
+
+    @property
+    def granted(self) -> bool:
+        """Whether the call may be made."""
+        return self.reply is not Reply.NO
+
+
+Approve: TypeAlias = "Callable[[ApprovalRequest], Answer]"
 """Asks whoever may approve; where nobody can be asked, the answer is no."""

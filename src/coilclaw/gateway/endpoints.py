@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT: Final = 20
 MAX_RECORDS: Final = 1000
 """Newest records of a conversation that are shown."""
-ANSWERED_BY: Final = "gateway"
+ANSWERED_BY: Final = "client gateway"
 
 Found = TypeVar("Found")
 

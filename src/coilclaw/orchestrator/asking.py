@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from coilclaw.agents.runner import AgentRequest
     from coilclaw.contracts.approval import ApprovalKind
+    from coilclaw.domain import toolcalls
     from coilclaw.gates.result import GateResult
     from coilclaw.orchestrator.run import Run
     from coilclaw.runtime.approvals import Approval, Desk
@@ -123,7 +124,7 @@ class Asking:
                 self._records.setdefault(record.digest, record)
         return self._records.get(digest)
 
-    def live(self, request: AgentRequest) -> bool:
+    def live(self, request: AgentRequest) -> toolcalls.Answer:
         """Ask while an agent waits; silence is a no."""
         ask = Ask(
             request.kind,
@@ -135,9 +136,15 @@ class Asking:
         )
         digest = ask.digest(self._run.id, self._policy)
         approval_id = self._put(ask, digest)
-        yes = self._desk.wait(approval_id, digest, cancel=self._cancel, timeout_s=self._live_wait_s)
-        self._settle(self._desk.find(approval_id), ask, digest, yes=yes)
-        return yes
+        answer = self._desk.wait_for_answer(
+            approval_id,
+            digest,
+            cancel=self._cancel,
+            timeout_s=self._live_wait_s,
+            stopping=lambda: True,
+        )
+        self._settle(self._desk.find(approval_id), ask, digest, yes=answer.granted)
+        return answer
 
     def _put(self, ask: Ask, digest: str) -> str:
         question = Question(

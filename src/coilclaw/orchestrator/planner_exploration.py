@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agents.builtin import BuiltinRunner
 from coilclaw.agents.containment import environ_of, make_home, sandbox_of
-from coilclaw.agents.runner import Assignment, Ending, Means
+from coilclaw.agents.runner import Assignment, Ending, Means, ask_nobody
 from coilclaw.contracts import schemas
 from coilclaw.contracts.drafting import TIMEOUT_SEC as TIMEOUT_SETUP_SEC
 from coilclaw.contracts.schemas import Problem
@@ -170,7 +170,7 @@ class ExploringAuthor:
             self.sightings.take(part)
 
         means = Means(
-            lambda _: False,
+            ask_nobody,
             equipment.cancel,
             equipment.support,
             on_denied=recorder.deny,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.agents.runner import Assignment, Means
+from coilclaw.agents.runner import Assignment, Means, ask_nobody
 from coilclaw.contracts import schemas
 from coilclaw.contracts.eventtypes import EventType
 from coilclaw.contracts.reports import ReviewReport
@@ -156,7 +156,7 @@ class ReviewStage:
             network="deny",
             output_schema=schema,
         )
-        means = Means(lambda _: False, equipment.cancel, equipment.support)
+        means = Means(ask_nobody, equipment.cancel, equipment.support)
         runner = equipment.runner(name, evidence.contract)
         with candidate.worktree.in_use():
             ending = played(runner.perform(assignment, means), lambda _: None)

@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import UsageError
+from coilclaw.runtime import estop
 from coilclaw.runtime.identity import alive, new_id, stamp, this_process
 
 if TYPE_CHECKING:
@@ -184,6 +186,38 @@ class Desk:
             time.sleep(LOOK_EVERY_S)
         self.withdraw(approval_id)
         return False
+
+    def wait_for_answer(
+        self,
+        approval_id: str,
+        digest: str,
+        *,
+        cancel: Cancellation,
+        timeout_s: float | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Wait like ``wait``, and say who or what gave the answer.
+
+        ``stopping`` says of a cancelled wait whether the program is being stopped.
+        """
+        agreed = self.wait(approval_id, digest, cancel=cancel, timeout_s=timeout_s)
+        found = self.find(approval_id)
+        if agreed:
+            return Answer(Reply.YES, found.answered_by)
+        if found.state == "rejected":
+            return Answer(Reply.NO, found.answered_by)
+        if cancel.reason == estop.REASON:
+            return Answer(Reply.NO, "estop", estop.REASON)
+        if cancel.cancelled and stopping():
+            return Answer(Reply.NO, "shutdown", f"{cancel.reason}")
+        if cancel.cancelled or found.state not in {"expired", "withdrawn"}:
+            why = cancel.reason or "the approval is not for this call"
+            return Answer(Reply.NO, "nobody", f"nobody answered: {why}")
+        asked, until = (datetime.fromisoformat(at) for at in (found.created, found.expires))
+        waited = (until - asked).total_seconds()
+        if timeout_s is not None:
+            waited = min(waited, timeout_s)
+        return Answer(Reply.NO, "timeout", f"nobody answered within {waited:g} s")
 
     def _is_first(self, approval_id: str, event: str, record_hash: str) -> bool:
         """Whether this record is the first of its kind; only that one counts."""

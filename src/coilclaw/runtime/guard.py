@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NOT_SANDBOXED: Final = "none"
+_UNANSWERED: Final = {
+    "timeout": "approval.timeout",
+    "estop": stop.RULE,
+    "shutdown": "approval.shutdown",
+    "nobody": "approval.unattended",
+}
+"""The rule that denies where no person and no client said no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +78,8 @@ class Guard:
     redact: Callable[[str], str]
     before_change: Callable[[ToolContext], None] = field(default=lambda _: None)
     """Told before the first thing that may change the workspace, so that it can be taken back."""
-    _always: set[str] = field(default_factory=set)
-    """Digests of exact calls that a person approved for as long as this process runs."""
+    _always: dict[str, str] = field(default_factory=dict)
+    """Digests of exact calls that are approved for as long as this process runs, and by whom."""
 
     def call(self, call: ToolCall, context: ToolContext) -> ToolResult:
         """Take one call through all gates; expected outcomes are results, never exceptions."""
@@ -169,7 +176,7 @@ class Guard:
         detail = tuple(self.redact(line) for line in prepared.detail)
         key = _bound(attempt, prepared.detail, self.policy_hash())
         if key in self._always:
-            return self._approved(attempt, f"person always {verdict.rule}")
+            return self._approved(attempt, f"{self._always[key]} always {verdict.rule}")
         request = ApprovalRequest(
             attempt.call.name,
             self.redact(attempt.args_text),
@@ -179,18 +186,21 @@ class Guard:
             attempt.context.conversation_id,
         )
         try:
-            reply = self.approve(request)
+            answer = self.approve(request)
         except KeyboardInterrupt:
-            self._deny(attempt, "approval.interrupted", "nobody answered the request")
+            left = replace(attempt, approval=f"nobody no {verdict.rule}")
+            self._deny(left, "approval.interrupted", "nobody answered the request")
             raise
-        if reply is Reply.NO:
-            refused = replace(attempt, approval=f"person no {verdict.rule}")
-            return self._deny(refused, "approval.denied", "the request was not approved")
-        if reply is Reply.ALWAYS:
-            self._always.add(key)
+        given = f"{answer.by} {answer.reply.value} {verdict.rule}"
+        if not answer.granted:
+            rule = _UNANSWERED.get(answer.by, "approval.denied")
+            reason = answer.reason or "the request was not approved"
+            return self._deny(replace(attempt, approval=given), rule, reason)
+        if answer.reply is Reply.ALWAYS:
+            self._always[key] = answer.by
         if self.estop.set:
             return self._deny(attempt, stop.RULE, f"{stop.REASON}; {stop.HINT}")
-        return self._approved(attempt, f"person {reply.value} {verdict.rule}")
+        return self._approved(attempt, given)
 
     def _approved(self, attempt: Attempt, approval: str) -> Attempt:
         _log.info(

@@ -30,6 +30,16 @@ def alive(process: str) -> bool:
     return member is not None and not member.ended and str(member.started) == started
 
 
+def this_person() -> str:
+    """Name the user of this process, as answers and receipts record it."""
+    import pwd
+
+    try:
+        return f"person {pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"person uid-{os.getuid()}"
+
+
 def new_id(kind: str) -> str:
     """An id that nobody else has."""
     return f"{kind}-{os.urandom(8).hex()}"

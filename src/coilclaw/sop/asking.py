@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from coilclaw.domain import freeform
-from coilclaw.domain.toolcalls import Reply
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import UsageError
 from coilclaw.runtime.approvals import Question
+from coilclaw.runtime.identity import this_person
 from coilclaw.sop.runfile import valid
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from coilclaw.runtime.approvals import Approval, Desk
     from coilclaw.sop.document import Stage
     from coilclaw.sop.runfile import Run
-
-TERMINAL: Final = "terminal"
 
 
 def stage_question(run: Run, stage: Stage, prompt: str) -> Question:
@@ -82,7 +81,7 @@ def settled(
 
 def _answered(desk: Desk, approval: Approval, *, approved: bool) -> Approval:
     try:
-        return desk.answer(approval.id, approved=approved, by=TERMINAL)
+        return desk.answer(approval.id, approved=approved, by=this_person())
     except UsageError:
         return desk.find(approval.id)  # somebody else was faster, and that answer counts
 
@@ -98,13 +97,13 @@ class DeskApprover:
         self.waits_for: str = ""
         """The approval that has to be answered before the call can be made."""
 
-    def __call__(self, request: ApprovalRequest) -> Reply:
+    def __call__(self, request: ApprovalRequest) -> Answer:
         question = call_question(self._run, self._stage, request)
         approval = latest(self._desk, question)
         if approval is not None and self._desk.use(approval.id, question.digest):
-            return Reply.YES
+            return Answer(Reply.YES, approval.answered_by)
         if approval is not None and approval.state == "rejected":
-            return Reply.NO
+            return Answer(Reply.NO, approval.answered_by)
         if self._attended is not None:
             self._withdraw()
             return self._attended(request)
@@ -112,7 +111,7 @@ class DeskApprover:
             self._withdraw()
             approval = self._desk.find(self._desk.ask(question))
         self.waits_for = approval.id
-        return Reply.NO
+        return Answer(Reply.NO, "nobody", f"the request waits for an answer: {approval.id}")
 
     def _withdraw(self) -> None:
         """Take back what was asked when the call, the tree or the policy was another."""

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from coilclaw.agents.runner import ask_nobody
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from coilclaw.agents.runner import AgentRequest, Runner
+    from coilclaw.domain.toolcalls import Answer
     from coilclaw.trajectory.publishing import Uploads
     from coilclaw.trajectory.testing import Judging
     from coilclaw.trajectory.trace import PartRecord, TurnRecord
@@ -22,10 +25,6 @@ if TYPE_CHECKING:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _nobody(_: AgentRequest) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class Equipment:
     sandbox: Kind = "auto"
     hidden: tuple[Path, ...] = ()
     """What an agent may not see: the environment with its tests, above all."""
-    approve: Callable[[AgentRequest], bool] = _nobody
+    approve: Callable[[AgentRequest], Answer] = ask_nobody
     redact: Callable[[str], str] = str
     uploads: Uploads | None = None
     now: Callable[[], datetime] = _now

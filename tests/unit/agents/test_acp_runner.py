@@ -16,7 +16,7 @@ import pytest
 from coilclaw.agents import acpknown
 from coilclaw.agents.acp import AcpRunner
 from coilclaw.agents.codexdoor import Target
-from coilclaw.agents.runner import Ending, Means
+from coilclaw.agents.runner import Ending, Means, ask_nobody
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.messages import Usage
 from coilclaw.domain.parts import Part
@@ -341,7 +341,7 @@ def test_where_the_model_is_not_known_nothing_starts(bench: Bench) -> None:
 
 
 def test_without_bubblewrap_the_model_alone_cannot_be_reached(bench: Bench) -> None:
-    means = Means(lambda _: False, bench.stage.cancel, SandboxSupport(landlock_abi=7))
+    means = Means(ask_nobody, bench.stage.cancel, SandboxSupport(landlock_abi=7))
     with pytest.raises(EnvironmentFault) as caught:
         next(bench.runner().perform(bench.stage.assignment(), means))
     assert caught.value.rule == "acp.sandbox"

@@ -13,7 +13,7 @@ import pytest
 
 from coilclaw.agents import codexhome, finding
 from coilclaw.agents.codex import CodexRunner
-from coilclaw.agents.runner import Assignment, Means
+from coilclaw.agents.runner import Assignment, Means, ask_nobody
 from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
 from coilclaw.workspace.cancel import Cancellation
 from coilclaw.workspace.sandbox import SandboxSupport
@@ -343,7 +343,7 @@ def test_a_program_that_is_not_there_is_said_where(
 def test_without_a_program_nothing_is_begun(world: World, tmp_path: Path) -> None:
     runner = CodexRunner(executable=tmp_path / "none")
     assignment: Assignment = world.assignment()
-    means = Means(approve=lambda _: True, cancel=Cancellation(), support=world.support)
+    means = Means(ask_nobody, cancel=Cancellation(), support=world.support)
     with pytest.raises(EnvironmentFault):
         next(runner.perform(assignment, means))
     assert list(world.home.iterdir()) == []

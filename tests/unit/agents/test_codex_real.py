@@ -26,6 +26,7 @@ from coilclaw.agents.codexcalls import FORBIDDEN
 from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.parts import Part
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import EnvironmentFault
 from coilclaw.modelserver.server import ModelServer
 from coilclaw.workspace.cancel import Cancellation
@@ -138,9 +139,9 @@ class Bench:
     def outputs(self) -> str:
         return "\n".join(part.output for part in self.parts if part.kind == "tool")
 
-    def _approve(self, request: AgentRequest) -> bool:
+    def _approve(self, request: AgentRequest) -> Answer:
         self.asked.append(request)
-        return self.approve
+        return Answer(Reply.YES if self.approve else Reply.NO, "person ann")
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import pwd
 
 import pytest
 
 from coilclaw.channels.approval import SHOWN_ARGUMENTS, SHOWN_LINES, TerminalApprover
 from coilclaw.domain.canonical import digest
-from coilclaw.domain.toolcalls import ApprovalRequest, Reply
+from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
 from coilclaw.domain.verdict import Decision, Risk, Verdict
 from coilclaw.security.autonomy import Autonomy
 
@@ -28,7 +30,7 @@ def _ask(typed: str, request: ApprovalRequest) -> tuple[Reply, str]:
     approver = TerminalApprover(
         {"TERM": "xterm"}, source=io.StringIO(typed), out=out, assume_terminal=True
     )
-    return approver(request), out.getvalue()
+    return approver(request).reply, out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,27 @@ def test_a_clear_yes_approves(typed: str, reply: Reply) -> None:
     assert _ask(typed, _request())[0] is reply
 
 
+@pytest.mark.parametrize(
+    ("typed", "reply", "by"),
+    [
+        ("y\n", Reply.YES, "person"),
+        ("a\n", Reply.ALWAYS, "person"),
+        ("n\n", Reply.NO, "person"),
+        ("\n", Reply.NO, "person"),
+        ("", Reply.NO, "nobody"),
+    ],
+)
+def test_an_answer_names_the_user_and_only_one_who_answered(
+    typed: str, reply: Reply, by: str
+) -> None:
+    approver = TerminalApprover(
+        {}, source=io.StringIO(typed), out=io.StringIO(), assume_terminal=True
+    )
+    answer = approver(_request())
+    name = pwd.getpwuid(os.getuid()).pw_name
+    assert (answer.reply, answer.by) == (reply, f"person {name}" if by == "person" else by)
+
+
 def test_explaining_is_no_answer() -> None:
     assert _ask("e\n\n", _request())[0] is Reply.NO
     assert _ask("e\n", _request())[0] is Reply.NO
@@ -63,7 +86,10 @@ def test_explaining_is_no_answer() -> None:
 
 def test_a_stream_that_is_no_terminal_is_not_read() -> None:
     source, out = io.StringIO("y\ny\n"), io.StringIO()
-    assert TerminalApprover({}, source=source, out=out)(_request()) is Reply.NO
+    answer = TerminalApprover({}, source=source, out=out)(_request())
+    assert answer == Answer(
+        Reply.NO, "nobody", "there is no terminal where the user could be asked"
+    )
     assert source.tell() == 0
     assert out.getvalue() == (
         "Tool request denied: file_write needs approval, and standard input is not a terminal "

@@ -14,7 +14,7 @@ from coilclaw.channels.asking import TerminalAsker
 from coilclaw.channels.contract import Channel
 from coilclaw.channels.terminal import Repl, one_shot
 from coilclaw.domain.messages import ToolSpec
-from coilclaw.domain.toolcalls import ApprovalRequest
+from coilclaw.domain.toolcalls import ApprovalRequest, Approve
 from coilclaw.domain.turns import Recollection
 from coilclaw.domain.verdict import Decision, Risk, Verdict
 from coilclaw.errors import ProviderTimeout, UndoRefused, UsageError
@@ -35,7 +35,7 @@ class World:
 
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     used: str = "local"
-    approve: Callable[[ApprovalRequest], object] | None = None
+    approve: Approve | None = None
     ask: Callable[[str], str | None] | None = None
 
     def new_conversation(self) -> str:
@@ -66,7 +66,7 @@ class World:
             return ["working on it"]
         if message == "approve":
             assert self.approve
-            return [f"reply: {self.approve(REQUEST)}"]
+            return [f"reply: {self.approve(REQUEST).reply}"]
         if message == "ask":
             assert self.ask
             return [f"answer: {self.ask('Which one?' + chr(10) + chr(27) + '[2J')!r}"]

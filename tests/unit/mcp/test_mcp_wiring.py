@@ -27,6 +27,7 @@ from coilclaw.mcp.definitions import Definition, Listing, checked
 from coilclaw.mcp.pins import Pins, ServerPins
 from coilclaw.mcp.settings import McpServer, identity
 from coilclaw.runtime.approvals import Desk
+from coilclaw.runtime.estop import Estop
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S
 
@@ -119,9 +120,10 @@ def test_what_a_server_offers_is_held_against_what_was_approved() -> None:
 
 
 def test_nobody_approves_what_is_no_call_of_a_client(tmp_path: Path) -> None:
-    people = mcpwiring.DeskPeople(Desk(tmp_path, lambda: NOW))
+    people = mcpwiring.DeskPeople(Desk(tmp_path, lambda: NOW), Estop.of(tmp_path))
     verdict = Verdict(Decision.ASK, Risk.MEDIUM, "rule", "reason")
-    assert people.approve(ApprovalRequest("t", "{}", verdict, (), "0" * 64)) is Reply.NO
+    answer = people.approve(ApprovalRequest("t", "{}", verdict, (), "0" * 64))
+    assert (answer.reply, answer.by) == (Reply.NO, "nobody")
     assert not (tmp_path / "approvals.jsonl").exists()
 
 

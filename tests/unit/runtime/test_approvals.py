@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import UsageError
 from coilclaw.runtime.approvals import HASH_FIELD, MAX_TEXT_CHARS, NAME, Approval, Desk, Question
 from coilclaw.runtime.identity import this_process
@@ -223,6 +224,47 @@ def test_waiting_ends_when_the_time_of_the_question_is_over(desk: Desk, clock: C
     timer.start()
     assert not desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=PATIENCE_S)
     assert desk.find(name).state == "expired"
+
+
+@pytest.mark.parametrize(
+    ("happens", "by", "reason"),
+    [
+        ("yes", "person ann", ""),
+        ("no", "client ci", ""),
+        ("late", "timeout", "nobody answered within 86400 s"),
+        ("patience", "timeout", "nobody answered within 0 s"),
+        ("estop", "estop", "the emergency stop is set"),
+        ("halt", "shutdown", "the gateway is being stopped"),
+        ("gone", "nobody", "nobody answered: the client went away"),
+        ("other", "nobody", "nobody answered: the approval is not for this call"),
+    ],
+)
+def test_an_answer_names_who_or_what_gave_it(
+    desk: Desk, clock: Clock, happens: str, by: str, reason: str
+) -> None:
+    name, cancel = desk.ask(SOP), Cancellation()
+    match happens:
+        case "yes" | "other":
+            desk.answer(name, approved=True, by="person ann")
+        case "no":
+            desk.answer(name, approved=False, by="client ci")
+        case "late":
+            clock.later(2 * 86400)
+        case "estop":
+            cancel.cancel("the emergency stop is set")
+        case "halt":
+            cancel.cancel("the gateway is being stopped")
+        case "gone":
+            cancel.cancel("the client went away")
+    answer = desk.wait_for_answer(
+        name,
+        SOP.digest if happens != "other" else "another",
+        cancel=cancel,
+        timeout_s=0 if happens == "patience" else None,
+        stopping=lambda: happens in {"halt", "estop"},
+    )
+    reply = Reply.YES if happens == "yes" else Reply.NO
+    assert answer == Answer(reply, by, reason)
 
 
 def test_waiting_for_another_thing_than_was_asked_is_a_no(desk: Desk) -> None:

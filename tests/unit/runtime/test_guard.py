@@ -10,7 +10,7 @@ import pytest
 
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.toolcalls import ApprovalRequest, Reply, ToolResult
+from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply, ToolResult
 from coilclaw.receipts.book import intents_path
 from coilclaw.receipts.verification import verify
 from coilclaw.runtime.estop import Estop
@@ -119,7 +119,8 @@ def test_approval_is_asked_with_the_diff_and_no_denies(home: AgentHome) -> None:
     assert any(line.startswith("+one") for line in request.detail)
     assert not (home.workspace / "a.txt").exists()
     (receipt,) = home.records()
-    assert (receipt["status"], receipt["approval"]) == ("denied", "person no path.workspace.write")
+    assert receipt["status"] == "denied"
+    assert receipt["approval"] == "person ann no path.workspace.write"
     assert intents(home) == 0
 
 
@@ -132,9 +133,41 @@ def test_yes_approves_once_and_always_only_the_very_same(home: AgentHome) -> Non
             assert len(person.asked) == expected
         assert not runtime.call(call("shell", argv=["touch", "other"])).success
         assert len(person.asked) == 3
-    assert [receipt["approval"].split()[1] for receipt in home.records()] == [  # type: ignore[attr-defined]
-        "yes", "always", "always", "always", "no",
-    ]  # fmt: skip
+    given = [str(receipt["approval"]).rsplit(" ", 1)[0] for receipt in home.records()]
+    assert given == [f"person ann {word}" for word in ("yes", *["always"] * 3, "no")]
+
+
+@pytest.mark.parametrize(
+    ("by", "reason", "rule"),
+    [
+        ("timeout", "nobody answered within 300 s", "approval.timeout"),
+        ("estop", "the emergency stop is set", "estop"),
+        ("shutdown", "the gateway is being stopped", "approval.shutdown"),
+        ("nobody", "there is no terminal where the user could be asked", "approval.unattended"),
+        ("person ann", "the request was not approved", "approval.denied"),
+        ("client ci", "the request was not approved", "approval.denied"),
+    ],
+)
+def test_a_denial_names_who_or_what_gave_it(
+    home: AgentHome, by: str, reason: str, rule: str
+) -> None:
+    class Answering(Person):
+        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
+            return Answer(Reply.NO, by, "" if " " in by else reason)
+
+    with home.runtime(Answering()) as runtime:
+        result = runtime.call(call("file_write", path="a.txt", content="x"))
+    assert result.error == f"denied by {rule}: {reason}"
+    (receipt,) = home.records()
+    assert receipt["approval"] == f"{by} no path.workspace.write"
+    assert not (home.workspace / "a.txt").exists()
+
+
+def test_an_approval_names_the_client_that_gave_it(home: AgentHome) -> None:
+    with home.runtime(Person([Reply.YES], name="client ci")) as runtime:
+        assert runtime.call(call("file_write", path="a.txt", content="x")).success
+    (receipt,) = home.records()
+    assert receipt["approval"] == "client ci yes path.workspace.write"
 
 
 def test_an_approval_does_not_outlive_the_process(home: AgentHome) -> None:
@@ -152,9 +185,9 @@ def test_what_changed_between_approval_and_writing_is_not_overwritten(home: Agen
     target.write_text("one\n")
 
     class Slow(Person):
-        def approve(self, request: ApprovalRequest) -> Reply:  # noqa: ARG002 - its shape
+        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
             target.write_text("somebody else's\n")
-            return Reply.YES
+            return Answer(Reply.YES, "person ann")
 
     with home.runtime(Slow()) as runtime:
         result = runtime.call(call("file_write", path="a.txt", content="two\n"))
@@ -174,9 +207,9 @@ def test_estop_denies_everything_and_clearing_allows_again(home: AgentHome) -> N
 
 def test_an_estop_set_while_a_person_thinks_still_counts(home: AgentHome) -> None:
     class Thinking(Person):
-        def approve(self, request: ApprovalRequest) -> Reply:  # noqa: ARG002 - its shape
+        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
             Estop.of(home.home).trigger("test")
-            return Reply.YES
+            return Answer(Reply.YES, "person ann")
 
     with home.runtime(Thinking()) as runtime:
         result = runtime.call(call("file_write", path="a.txt", content="x"))

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from coilclaw.app.sopwiring import Attended, open_runs, rejected
-from coilclaw.domain.toolcalls import ApprovalRequest, Reply
+from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
 from coilclaw.errors import DeniedError, LockTimeout, UsageError
 from coilclaw.runtime.approvals import Question
 from coilclaw.runtime.estop import Estop
+from coilclaw.runtime.identity import this_person
 from coilclaw.storage.verify import verify
 from tests.support.agents import Person, calls, says
 from tests.support.sops import FULL, SopHome, statuses
@@ -123,7 +124,7 @@ def test_at_a_terminal_the_person_is_asked_at_once(home: SopHome) -> None:
     run = home.run("probe", attended)
     assert (run.status, statuses(run)) == ("waiting", {"one": "done"})
     run = home.resume(run.id, attended)
-    assert (run.status, run.reason) == ("rejected", "two: terminal said no")
+    assert (run.status, run.reason) == ("rejected", f"two: {this_person()} said no")
     assert [one.title for one in asked] == ["probe: one", "probe: two", "probe: two"]
     assert [one.state for one in home.desk.list(pending_only=False)] == ["used", "rejected"]
 
@@ -182,7 +183,7 @@ def test_the_emergency_stop_during_a_call_leaves_a_run_that_goes_on(tmp_path: Pa
     estop = Estop.of(home.agent.home)
     person = Person([Reply.YES] * 3)
 
-    def approve(request: ApprovalRequest) -> Reply:
+    def approve(request: ApprovalRequest) -> Answer:
         if not person.asked:
             estop.trigger("test")
         return person.approve(request)
