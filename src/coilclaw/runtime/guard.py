@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.domain import freeform
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.effects import Consults, Runs, Writes
 from coilclaw.domain.toolcalls import ApprovalRequest, Reply, ToolResult
 from coilclaw.domain.verdict import Decision, Risk, Verdict
-from coilclaw.errors import CoilClawError, DeniedError, Stopped, UsageError
+from coilclaw.errors import CoilClawError, DeniedError, Stopped
 from coilclaw.receipts.book import Intent, Receipt
 from coilclaw.receipts.records import bounded
 from coilclaw.runtime import estop as stop
@@ -43,16 +43,26 @@ _UNANSWERED: Final = {
     "nobody": "approval.unattended",
 }
 """The rule that denies where no person and no client said no."""
+Phase: TypeAlias = Literal["declaring", "judging", "preparing", "asking", "performing"]
+_UNDECIDED: Final = frozenset({"declaring", "judging", "asking"})
+"""Phases in which nothing was allowed yet: what ends there is denied."""
+_FAULTS: Final = {"judging": "gate.fault", "asking": "approval.fault"}
+"""The rule of an exception that nobody expected, where it is not ``tool.fault``."""
+_DISABLED: Final = "receipts are switched off, and without a receipt there is no action"
+MAX_REASON_CHARS: Final = 4000
+"""How much of a reason the model hears."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One call on its way: what is known of it so far."""
 
     call: ToolCall
     context: ToolContext
     args_text: str
+    phase: Phase = "judging"
     risk: Risk = Risk.HIGH
+    policy_hash: str = ""
     approval: str = ""
     intent_hash: str = ""
 
@@ -73,7 +83,7 @@ class Guard:
     estop: Estop
     approve: Approve
     policy_hash: Callable[[], str]
-    """Names the policy in force; asked for when the first call comes."""
+    """Names the policy in force; asked for with every call."""
     validators: Validators
     redact: Callable[[str], str]
     before_change: Callable[[ToolContext], None] = field(default=lambda _: None)
@@ -82,176 +92,140 @@ class Guard:
     """Digests of exact calls that are approved for as long as this process runs, and by whom."""
 
     def call(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Take one call through all gates; expected outcomes are results, never exceptions."""
+        """Take one call through all gates and return what became of it.
+
+        Whatever goes wrong is a result with a receipt. Only a stop leaves as ``KeyboardInterrupt``,
+        with its receipt written, and a receipt that cannot be written as an ``EnvironmentFault``.
+        """
         _log.info(
             "tool requested: %s",
             bounded(call.name),
             extra={"event": "tool_requested", "fields": {"tool": bounded(call.name)}},
         )
-        attempt = self._begin(call, context)
-        if isinstance(attempt, ToolResult):
-            return attempt
-        tool = self.tools[call.name]
+        if self.book is None:
+            return _unrecorded("receipts.disabled", _DISABLED)
+        text = _arguments(call)
+        attempt = Attempt(call, context, text or "")
         try:
-            effects = tool.effects(call.arguments)
-            judged = self._judge(effects, context)
-        except UsageError as problem:
-            return self._deny(attempt, problem.rule, problem.message)
-        verdict = judged.verdict
-        attempt = replace(attempt, risk=verdict.risk)
-        if verdict.denied:
-            return self._deny(attempt, verdict.rule, verdict.reason)
-        # What was judged is what the tool is told when it asks for its terms.
-        known = replace(context, judge=_remembered(effects, judged, context.judge))
-        attempt = replace(attempt, context=known)
+            self._admit(attempt, malformed=text is None)
+            perform = self._agree(attempt)
+        except BaseException as problem:  # noqa: BLE001 - a stop is raised again from there
+            return self._settle(attempt, problem)
+        # Not caught: where no intent can be written nothing runs, and the turn ends.
+        attempt.intent_hash = self._intend(attempt)
+        attempt.phase = "performing"
         try:
-            prepared = tool.prepare(call.arguments, known)
-        except DeniedError as problem:
-            return self._deny(attempt, problem.rule, problem.message)
-        except CoilClawError as problem:
-            return self._fail(attempt, problem.rule, problem.message)
-        agreed = self._agreed(attempt, verdict, prepared)
-        if isinstance(agreed, ToolResult):
-            return agreed
-        return self._perform(agreed, effects, judged, prepared)
+            result = self._checked(perform())
+        except BaseException as problem:  # noqa: BLE001 - a stop is raised again from there
+            return self._settle(attempt, problem)
+        if result.success:
+            return self._close(attempt, "allowed", result, "tool_completed")
+        return self._close(attempt, "failed", result, "tool_failed")
 
     def refuse(self, call: ToolCall, context: ToolContext, rule: str, reason: str) -> ToolResult:
         """Deny a call for a reason outside of policy; it leaves its receipt like any other."""
         if self.book is None:
             return _unrecorded(rule, reason)
         attempt = Attempt(call, context, _arguments(call) or "")
-        return self._deny(attempt, rule, reason)
+        try:
+            attempt.policy_hash = self.policy_hash()
+            raise DeniedError(reason, rule=rule)
+        except Exception as problem:  # noqa: BLE001 - it becomes the receipt
+            return self._settle(attempt, problem)
 
-    def _begin(self, call: ToolCall, context: ToolContext) -> Attempt | ToolResult:
-        """Everything that can be said before policy is asked."""
-        if self.book is None:
-            reason = "receipts are switched off, and without a receipt there is no action"
-            _log.info(
-                "tool denied: %s",
-                reason,
-                extra={"event": "tool_denied", "fields": {"rule": "receipts.disabled"}},
-            )
-            return _unrecorded("receipts.disabled", reason)
-        text = _arguments(call)
-        attempt = Attempt(call, context, text or "")
+    def _admit(self, attempt: Attempt, *, malformed: bool) -> None:
+        """Raise everything that can be said before policy judges the call."""
+        call = attempt.call
+        attempt.policy_hash = self.policy_hash()
         if self.estop.set:
-            return self._deny(attempt, stop.RULE, f"{stop.REASON}; {stop.HINT}")
+            raise _stop_is_set()
         if call.name not in self.tools:
             known = ", ".join(sorted(self.allowed & set(self.tools)))
-            return self._deny(
-                attempt, "tool.unknown", f"there is no tool {bounded(call.name)!r}; use {known}"
+            raise DeniedError(
+                f"there is no tool {bounded(call.name)!r}; use {known}", rule="tool.unknown"
             )
         if call.name not in self.allowed:
-            return self._deny(
-                attempt, "tool.not_allowed", f"{call.name} is not in channels.cli.tools_allow"
+            raise DeniedError(
+                f"{call.name} is not in channels.cli.tools_allow", rule="tool.not_allowed"
             )
-        if call.problem is not None or text is None:
+        if call.problem is not None or malformed:
             why = call.problem or "they hold text that is not valid Unicode, or are too deep"
-            return self._deny(
-                attempt, "arguments.malformed", f"the arguments cannot be used: {why}"
-            )
+            raise DeniedError(f"the arguments cannot be used: {why}", rule="arguments.malformed")
+        attempt.phase = "declaring"
         problems = self.validators.check(self.tools[call.name].parameters_schema, call.arguments)
         if problems:
-            return self._deny(attempt, "arguments.schema", "; ".join(problems))
-        return attempt
+            raise DeniedError("; ".join(problems), rule="arguments.schema")
 
-    def _judge(self, effects: tuple[Effect, ...], context: ToolContext) -> Judgement:
-        try:
-            return context.judge(effects)
-        except CoilClawError:
-            raise
-        except Exception as problem:
-            # Whatever went wrong inside policy, the answer is no; and it must not go unnoticed.
-            _log.exception("the gate failed", extra={"event": "gate_fault"})
-            raise UsageError(
-                f"the gate could not judge the call ({type(problem).__name__})", rule="gate.fault"
-            ) from problem
+    def _agree(self, attempt: Attempt) -> Callable[[], ToolResult]:
+        """Let policy judge, the tool prepare and whoever has to be asked agree."""
+        call, context = attempt.call, attempt.context
+        tool = self.tools[call.name]
+        effects = tool.effects(call.arguments)
+        attempt.phase = "judging"
+        judged = context.judge(effects)
+        verdict = judged.verdict
+        attempt.risk = verdict.risk
+        if verdict.denied:
+            raise DeniedError(verdict.reason, rule=verdict.rule)
+        attempt.phase = "preparing"
+        # What was judged is what the tool is told when it asks for its terms.
+        context = replace(context, judge=_remembered(effects, judged, context.judge))
+        prepared = tool.prepare(call.arguments, context)
+        attempt.phase = "asking"
+        attempt.approval = self._approval(attempt, verdict, prepared)
+        attempt.phase = "preparing"
+        if changes(effects, judged):
+            self.before_change(context)
+        if all(isinstance(effect, Consults) for effect in effects):
+            return prepared.perform
 
-    def _agreed(
-        self, attempt: Attempt, verdict: Verdict, prepared: Prepared
-    ) -> Attempt | ToolResult:
-        """Ask whoever has to be asked."""
+        def perform() -> ToolResult:
+            with self.estop.watched(context.cancel, context.limits.tool_timeout_s):
+                return prepared.perform()
+
+        return perform
+
+    def _approval(self, attempt: Attempt, verdict: Verdict, prepared: Prepared) -> str:
+        """Ask whoever has to be asked, and return who said yes, as the receipt names it."""
         if verdict.decision is Decision.ALLOW:
-            return replace(attempt, approval=f"policy {verdict.rule}")
-        detail = tuple(self.redact(line) for line in prepared.detail)
-        key = _bound(attempt, prepared.detail, self.policy_hash())
-        if key in self._always:
-            return self._approved(attempt, f"{self._always[key]} always {verdict.rule}")
-        request = ApprovalRequest(
-            attempt.call.name,
-            self.redact(attempt.args_text),
-            verdict,
-            detail,
-            key,
-            attempt.context.conversation_id,
-        )
-        try:
+            return f"policy {verdict.rule}"
+        key = _bound(attempt, prepared.detail)
+        given = f"{self._always.get(key)} always {verdict.rule}"
+        if key not in self._always:
+            request = ApprovalRequest(
+                attempt.call.name,
+                self.redact(attempt.args_text),
+                verdict,
+                tuple(self.redact(line) for line in prepared.detail),
+                key,
+                attempt.context.conversation_id,
+            )
+            attempt.approval = f"nobody no {verdict.rule}"
             answer = self.approve(request)
-        except KeyboardInterrupt:
-            left = replace(attempt, approval=f"nobody no {verdict.rule}")
-            self._deny(left, "approval.interrupted", "nobody answered the request")
-            raise
-        given = f"{answer.by} {answer.reply.value} {verdict.rule}"
-        if not answer.granted:
-            rule = _UNANSWERED.get(answer.by, "approval.denied")
-            reason = answer.reason or "the request was not approved"
-            return self._deny(replace(attempt, approval=given), rule, reason)
-        if answer.reply is Reply.ALWAYS:
-            self._always[key] = answer.by
-        if self.estop.set:
-            return self._deny(attempt, stop.RULE, f"{stop.REASON}; {stop.HINT}")
-        return self._approved(attempt, given)
-
-    def _approved(self, attempt: Attempt, approval: str) -> Attempt:
+            attempt.approval = given = f"{answer.by} {answer.reply.value} {verdict.rule}"
+            if not answer.granted:
+                rule = _UNANSWERED.get(answer.by, "approval.denied")
+                raise DeniedError(answer.reason or "the request was not approved", rule=rule)
+            if answer.reply is Reply.ALWAYS:
+                self._always[key] = answer.by
+            if self.estop.set:
+                attempt.approval = ""
+                raise _stop_is_set()
         _log.info(
             "tool approved: %s",
             attempt.call.name,
             extra={"event": "tool_approved", "fields": {"tool": attempt.call.name}},
         )
-        return replace(attempt, approval=approval)
+        return given
 
-    def _perform(
-        self,
-        attempt: Attempt,
-        effects: tuple[Effect, ...],
-        judged: Judgement,
-        prepared: Prepared,
-    ) -> ToolResult:
-        if changes(effects, judged):
-            self.before_change(attempt.context)
-        attempt = replace(attempt, intent_hash=self._intend(attempt))
-        try:
-            result = self._watched(attempt, effects, prepared)
-        except Stopped as problem:
-            # The writer took back what it had begun, because somebody wants to stop.
-            self._fail(attempt, problem.rule, problem.message)
-            raise KeyboardInterrupt from problem
-        except DeniedError as problem:
-            # Refused at the last moment, before any effect: the tree changed, a path moved.
-            return self._deny(attempt, problem.rule, problem.message)
-        except CoilClawError as problem:
-            return self._fail(attempt, problem.rule, problem.message)
-        except BaseException as problem:
-            what = type(problem).__name__
-            self._fail(attempt, "tool.interrupted", f"the call was interrupted ({what})")
-            raise
-        result = replace(
+    def _checked(self, result: ToolResult) -> ToolResult:
+        """Return a result without secrets, and with metadata that can be read."""
+        return replace(
             result,
             output=self.redact(result.output),
             error=None if result.error is None else self.redact(result.error),
+            metadata=dict(result.metadata),
         )
-        if result.success:
-            return self._close(attempt, "allowed", result, "tool_completed")
-        return self._close(attempt, "failed", result, "tool_failed")
-
-    def _watched(
-        self, attempt: Attempt, effects: tuple[Effect, ...], prepared: Prepared
-    ) -> ToolResult:
-        if all(isinstance(effect, Consults) for effect in effects):
-            return prepared.perform()
-        context = attempt.context
-        with self.estop.watched(context.cancel, context.limits.tool_timeout_s):
-            return prepared.perform()
 
     def _intend(self, attempt: Attempt) -> str:
         assert self.book is not None, "a call without receipts was denied long before"
@@ -264,21 +238,54 @@ class Guard:
                 tool=attempt.call.name,
                 args_hash=attempt.args_hash,
                 risk=str(attempt.risk),
-                policy_hash=self.policy_hash(),
+                policy_hash=attempt.policy_hash,
                 approval=attempt.approval,
                 process=this_process(),
             )
         )
 
-    def _deny(self, attempt: Attempt, rule: str, reason: str) -> ToolResult:
-        reason = self.redact(reason)
-        result = ToolResult(False, "", f"denied by {rule}: {reason}", {"rule": rule})
-        denied = replace(attempt, approval=attempt.approval or f"policy {rule}")
-        return self._close(denied, "denied", result, "tool_denied")
+    def _settle(self, attempt: Attempt, problem: BaseException) -> ToolResult:
+        """Turn what was raised into a receipt and an answer for the model; raise a stop again."""
+        if isinstance(problem, CoilClawError):
+            rule, reason = problem.rule, problem.message
+        else:
+            stopped = _is_stop(problem)
+            rule = _FAULTS.get(attempt.phase, "tool.fault")
+            if stopped:
+                rule = "approval.interrupted" if attempt.phase == "asking" else "tool.interrupted"
+            what = "was interrupted" if stopped else "failed unexpectedly"
+            reason = f"the call {what} ({bounded(type(problem).__name__)})"
+            if not stopped:
+                _log.error(
+                    "a tool call failed unexpectedly: %s",
+                    bounded(attempt.call.name),
+                    exc_info=problem,
+                    extra={"event": rule.replace(".", "_"), "fields": {"rule": rule}},
+                )
+        # Refused at the last moment, before any effect, is denied as well: a path moved.
+        refused = isinstance(problem, DeniedError) and not isinstance(problem, Stopped)
+        denied = refused or attempt.phase in _UNDECIDED
+        reason = self._shown(reason)
+        error = f"denied by {rule}: {reason}" if denied else f"{reason} [{rule}]"
+        attempt.approval = attempt.approval or f"policy {rule}"
+        status: Status = "denied" if denied else "failed"
+        result = ToolResult(False, "", error, {"rule": rule})
+        result = self._close(attempt, status, result, f"tool_{status}")
+        if isinstance(problem, Stopped):
+            # The writer took back what it had begun.
+            raise KeyboardInterrupt from problem
+        if _is_stop(problem):
+            raise problem
+        return result
 
-    def _fail(self, attempt: Attempt, rule: str, reason: str) -> ToolResult:
-        result = ToolResult(False, "", f"{self.redact(reason)} [{rule}]", {"rule": rule})
-        return self._close(attempt, "failed", result, "tool_failed")
+    def _shown(self, text: str) -> str:
+        """Return a reason that the model may hear: without secrets, and not too long."""
+        try:
+            clean = self.redact(text)
+        except Exception:  # noqa: BLE001 - whatever it was, the receipt has to be written
+            _log.exception("a reason could not be redacted", extra={"event": "redaction_fault"})
+            return "the reason is withheld, because redaction failed"
+        return clean if len(clean) <= MAX_REASON_CHARS else f"{clean[:MAX_REASON_CHARS]}…"
 
     def _close(
         self, attempt: Attempt, status: Status, result: ToolResult, event: str
@@ -298,8 +305,8 @@ class Guard:
                 status=status,
                 risk=str(attempt.risk),
                 intent_hash=attempt.intent_hash,
-                policy_hash=self.policy_hash(),
-                sandbox=str(result.metadata.get("sandbox", NOT_SANDBOXED)),
+                policy_hash=attempt.policy_hash,
+                sandbox=bounded(str(result.metadata.get("sandbox", NOT_SANDBOXED))),
                 approval=attempt.approval,
             )
         )
@@ -316,8 +323,18 @@ class Guard:
         )
 
 
+def _is_stop(problem: BaseException) -> bool:
+    """Whether somebody wants to stop; a library in Rust that panics is no stop."""
+    return not (isinstance(problem, Exception) or type(problem).__name__ == "PanicException")
+
+
+def _stop_is_set() -> DeniedError:
+    return DeniedError(f"{stop.REASON}; {stop.HINT}", rule=stop.RULE)
+
+
 def _unrecorded(rule: str, reason: str) -> ToolResult:
     """A denial where there are no receipts, and therefore none for this either."""
+    _log.info("tool denied: %s", reason, extra={"event": "tool_denied", "fields": {"rule": rule}})
     metadata: dict[str, Json] = {"rule": rule, "status": "denied"}
     return ToolResult(False, "", f"denied by {rule}: {reason}", metadata)
 
@@ -349,11 +366,11 @@ def _valid(text: str) -> str:
 def _arguments(call: ToolCall) -> str | None:
     try:
         return freeform.text(dict(call.arguments))
-    except (UsageError, RecursionError):
+    except Exception:  # noqa: BLE001 - arguments without a text are denied, whatever they are
         return None
 
 
-def _bound(attempt: Attempt, detail: tuple[str, ...], policy_hash: str) -> str:
+def _bound(attempt: Attempt, detail: tuple[str, ...]) -> str:
     """What an approval is given for; anything else needs another one."""
     context = attempt.context
     return freeform.hashed(
@@ -361,7 +378,7 @@ def _bound(attempt: Attempt, detail: tuple[str, ...], policy_hash: str) -> str:
             "tool": attempt.call.name,
             "arguments": attempt.args_text,
             "detail": [_valid(line) for line in detail],
-            "policy": policy_hash,
+            "policy": attempt.policy_hash,
             "workspace": _valid(str(context.root.path)),
             "conversation": context.conversation_id,
         }
