@@ -71,7 +71,7 @@ class Performance:
     def make(cls, folder: Path, kind: Kind = "auto") -> Performance:
         worktree, home = folder / "worktree", folder / "agent-home"
         worktree.mkdir()
-        containment.make_home(home)
+        containment.make_home(home, os.environ)
         return cls(worktree.resolve(), home.resolve(), Overseer(), Cancellation(), kind)
 
     def means(self, run_tests: Callable[[str], str] | None = None) -> Means:
@@ -91,7 +91,6 @@ class Performance:
         filesystem: str = "workspace-write",
         network: str = "deny",
         hidden: tuple[Path, ...] = (),
-        user_home: Path | None = None,
         **changes: Any,
     ) -> Assignment:
         """One assignment; ``changes`` replace its fields."""
@@ -102,7 +101,6 @@ class Performance:
             network=network,  # type: ignore[arg-type]  # the same
             hidden=hidden,
             kind=self.kind,
-            user_home=user_home,
         )
         made = Assignment(
             task_id=TASK,

@@ -9,7 +9,7 @@ import pytest
 from coilclaw.workspace.sandbox import SandboxSupport, probe
 
 UNCOVERED = "/var/tmp"
-"""A directory for everybody that no sandbox covers, as they cover /tmp."""
+"""A directory for everybody that is not below /tmp."""
 
 
 def packaged_bubblewrap() -> Path:

@@ -21,6 +21,7 @@ from coilclaw.agents.stage import staged
 from coilclaw.domain.messages import ToolSpec
 from coilclaw.errors import AnswerError
 from coilclaw.runtime.settings import Limits
+from coilclaw.workspace.sandbox_view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -94,6 +95,8 @@ class BuiltinRunner:
     reminds: bool = True
     """Whether a model that ends without its answer is asked for it once more."""
     name: str = "builtin"
+    view: View = field(default_factory=View)
+    """What the user lets every child see."""
     extra_tools: tuple[Tool, ...] = ()
     """Tools beside those of every assignment; the guard judges their calls like all others."""
 
@@ -285,4 +288,9 @@ class _Session:
             mounts=self._mounts(),
             support=lambda: self.means.support,
             limits=self.runner.limits.tools,
+            view=replace(
+                self.runner.view, read=(*self.runner.view.read, *self.assignment.sandbox.shown)
+            ),
+            # What the set-up installed at home is there.
+            shared_home=self.assignment.home,
         )

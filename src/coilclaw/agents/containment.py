@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import EnvironmentFault
 from coilclaw.tools import shellenv
+from coilclaw.workspace.private_home import SCRATCH, fill_home, find_tool_variables
 from coilclaw.workspace.sandbox import Sandbox
+from coilclaw.workspace.sandbox_view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,55 +19,7 @@ if TYPE_CHECKING:
     from coilclaw.agents.runner import Filesystem, Network
     from coilclaw.workspace.sandbox import Kind, Mount
 
-SECRET_PLACES: Final = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".netrc",
-    ".git-credentials",
-    ".pypirc",
-    ".npmrc",
-    ".docker/config.json",
-    ".config/gcloud",
-    ".config/gh",
-    ".codex",
-    ".claude",
-    ".claude.json",
-    ".gemini",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".gem/credentials",
-    ".m2/settings.xml",
-    ".gradle/gradle.properties",
-    ".nuget/NuGet",
-    ".vault-token",
-    ".password-store",
-    ".local/share/keyrings",
-    ".local/share/opencode",
-    ".config/opencode",
-    ".config/hub",
-    ".config/git/credentials",
-    ".config/rclone",
-    ".terraform.d",
-    ".bash_history",
-    ".zsh_history",
-    ".python_history",
-    ".psql_history",
-    ".mysql_history",
-    ".node_repl_history",
-    ".pgpass",
-    ".my.cnf",
-    ".mozilla",
-    ".thunderbird",
-    ".config/google-chrome",
-    ".config/chromium",
-    ".coilclaw",
-)
-"""Below the user's home: what opens doors in a person's name, which no agent needs."""
-SCRATCH: Final = "tmp"
-"""Below the agent's own home: where its temporary files go."""
+_NOTHING_MORE: Final = View()
 
 
 def sandbox_of(
@@ -76,9 +30,9 @@ def sandbox_of(
     network: Network,
     hidden: Iterable[Path] = (),
     kind: Kind = "auto",
-    user_home: Path | None = None,
     shown: Sequence[Path] = (),
     mounts: tuple[Mount, ...] = (),
+    view: View = _NOTHING_MORE,
 ) -> Sandbox:
     """Return what an agent is confined to.
 
@@ -89,12 +43,10 @@ def sandbox_of(
     sandbox on this machine nothing starts, unless the user chose the kind ``none``.
     """
     writable = [home, *(worktree if filesystem == "workspace-write" else ())]
-    people = Path.home() if user_home is None else user_home
-    secret = [people / place for place in SECRET_PLACES]
-    return Sandbox(
+    held = Sandbox(
         kind,
         writable=tuple(writable),
-        hidden=tuple(_there([*hidden, *secret], writable)),
+        hidden=tuple(_there(hidden, writable)),
         network=network == "allow" or kind == "none",
         required=kind != "none",
         shown=(*worktree, *shown),
@@ -102,6 +54,7 @@ def sandbox_of(
         programs=(Path(os.path.realpath(sys.executable)),),
         mounts=mounts,
     )
+    return view.widen(held, writable=filesystem == "workspace-write")
 
 
 def environ_of(
@@ -124,18 +77,19 @@ def environ_of(
         trusted=map(str, trusted),
         only_reading=False,
     )
-    return {**made, "TMPDIR": str(scratch)}
+    tools = find_tool_variables(ours, made["PATH"])
+    return {**made, **tools, "TMPDIR": str(scratch)}
 
 
-def make_home(home: Path) -> None:
+def make_home(home: Path, environ: Mapping[str, str]) -> None:
     """Make the private home of an agent, for its owner alone."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (home / SCRATCH).mkdir(exist_ok=True, mode=0o700)
     except OSError as problem:
         raise EnvironmentFault(
             f"cannot create the agent's home {home}: {problem.strerror}", rule="agent.home"
         ) from problem
+    fill_home(home, environ)
 
 
 def _there(places: Iterable[Path], writable: Sequence[Path]) -> Iterator[Path]:

@@ -180,6 +180,7 @@ class Runtime:
             sandbox=self.config.security.sandbox,
             support=lambda: policy.support,
             limits=self.config.limits.tools,
+            view=self.config.sandbox,
         )
 
     @property

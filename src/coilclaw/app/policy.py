@@ -140,6 +140,8 @@ class Policy:
             "allowed_domains": list(settings.allowed_domains),
             "harmless_commands": self._config.security.harmless_commands,
             "sandbox": self._config.security.sandbox,
+            "sandbox_read": [str(path) for path in self._config.sandbox.read],
+            "sandbox_write": [str(path) for path in self._config.sandbox.write],
         }
         return freeform.hashed(value)
 

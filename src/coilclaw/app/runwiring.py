@@ -154,6 +154,7 @@ class Orchestrator:
             wait_s=self.terms.wait_s,
             lock_wait_s=self.terms.lock_wait_s,
             live_wait_s=self.terms.live_wait_s,
+            view=self.config.sandbox,
             ask_user=self.terms.ask_user,
         )
 
@@ -299,6 +300,7 @@ class Orchestrator:
             estop=Estop.of(self.home),
             key_path=self.key_path,
             limits=self.config.limits,
+            view=self.config.sandbox,
         )
 
     def _code_commit(self, contract: TaskContract) -> Runner:

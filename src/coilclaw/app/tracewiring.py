@@ -368,6 +368,7 @@ class Tracing:
             environ=self.environ,
             sandbox=_KINDS[self.box],
             hidden=(environment.directory,),
+            view=config.sandbox,
             redact=redactor_of(config, self.environ).redact,
             on_part=self.on_part,
             on_turn=self.on_turn,

@@ -70,6 +70,10 @@ _SECURITY: Final = {
     ),
     "audit_log": Key("flag", "log the events of tools; receipts are written in any case"),
 }
+_SANDBOX: Final = {
+    "read": Key("list", "paths that every child may read beside the system, tools and its work"),
+    "write": Key("list", "paths that every child may write beside its work"),
+}
 _PROVIDER: Final = {
     "kind": Key("choice", "how the model is spoken to", KINDS),
     "model": Key("text", "the model that is asked"),
@@ -140,6 +144,7 @@ _SERVER: Final = {
 TABLES: Final[Mapping[tuple[str, ...], Mapping[str, Key]]] = {
     (): _TOP,
     ("security",): _SECURITY,
+    ("sandbox",): _SANDBOX,
     (*MODELS, ANY): _PROVIDER,
     ("channels", "cli"): _CLI,
     ("memory",): _MEMORY,

@@ -178,6 +178,7 @@ def _values(
             "audit_log": usual.audit_log,
         },
     )
+    yield ("sandbox",), {"read": (), "write": ()}
     for settings in models.defaults().values():
         yield (*MODELS, settings.name), _provider(settings)
     yield ("channels", "cli"), {"enabled": channel.enabled, "tools_allow": channel.tools_allow}

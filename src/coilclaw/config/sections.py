@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from coilclaw.config import expand, extensions, models
 from coilclaw.config.keys import MODELS, PLUGINS, SERVERS, TABLES, known
+from coilclaw.config.sandbox_paths import read_view
 from coilclaw.config.section import Section, meant, shown, unknown
 from coilclaw.config.values import (
     CliChannel,
@@ -64,6 +66,7 @@ def config_of(
         plugins=extensions.plugins(reading, _table(reading, data, PLUGINS)),
         mcp_servers=extensions.servers(reading, _table(reading, data, SERVERS)),
     )
+    config = replace(config, sandbox=read_view(_section(reading, data, ("sandbox",)), config, home))
     if config.memory.path == config.receipts.path:
         reading.note(("receipts", "path"), "is the same file as that of the memory")
     if not reading.noted:

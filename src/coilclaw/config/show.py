@@ -43,6 +43,10 @@ def tables(config: Config, environ: Mapping[str, str]) -> dict[tuple[str, ...], 
             "sandbox": security.sandbox,
             "audit_log": security.audit_log,
         },
+        ("sandbox",): {
+            "read": [str(path) for path in config.sandbox.read],
+            "write": [str(path) for path in config.sandbox.write],
+        },
         **{(*MODELS, s.name): _provider(s) for s in config.providers.values()},
         ("channels", "cli"): {
             "enabled": config.cli.enabled,

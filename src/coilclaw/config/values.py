@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from coilclaw.runtime.settings import Limits
 from coilclaw.security.autonomy import Autonomy
 from coilclaw.security.settings import FORBIDDEN_COMMANDS
+from coilclaw.workspace.sandbox_view import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +103,8 @@ class Config:
     providers: Mapping[str, ProviderSettings]
     memory: MemorySettings
     receipts: ReceiptSettings
+    sandbox: View = field(default_factory=View)
+    """``[sandbox]``."""
     cli: CliChannel = field(default_factory=CliChannel)
     limits: Limits = field(default_factory=Limits)
     gateway: Gateway = field(default_factory=Gateway)

@@ -251,7 +251,7 @@ def _name(word: str) -> str:
 def _first_names(sandbox: Sandbox) -> tuple[str, ...]:
     """What stands directly in the shared places because something below is shown there."""
     found = set()
-    for path in map(os.path.realpath, (*sandbox.writable, *(sandbox.readable or ()))):
+    for path in map(os.path.realpath, (*sandbox.writable, *sandbox.readable)):
         for place in _SHARED:
             if path.startswith(f"{place}/"):
                 found.add("/".join(path.split("/")[: place.count("/") + 2]))

@@ -62,7 +62,13 @@ class Confined:
 
     def sandbox(self, cover: Cover | None = None) -> Sandbox:
         """Return the sandbox; without a cover, what would be covered is hidden if it can be."""
-        plain = Sandbox("auto", writable=self.writable, readable=self.readable, hidden=self.hidden)
+        plain = Sandbox(
+            "auto",
+            writable=self.writable,
+            readable=self.readable,
+            hidden=self.hidden,
+            narrow=True,
+        )
         if cover is not None:
             return replace(plain, replaced=cover.pairs)
         hidden = (*self.hidden, *self.originals)
@@ -98,7 +104,7 @@ def confined(
 def _can_hide(readable: tuple[Path, ...], hidden: tuple[Path, ...]) -> bool:
     """Whether so many files can be withheld by Landlock; it is slow to find out."""
     try:
-        landlock_can_hide(Sandbox("auto", readable=readable, hidden=hidden))
+        landlock_can_hide(Sandbox("auto", readable=readable, hidden=hidden, narrow=True))
     except EnvironmentFault:
         return False
     return True

@@ -10,7 +10,6 @@ from coilclaw.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from coilclaw.mcp.settings import McpServer
     from coilclaw.tools.contract import ToolContext
@@ -41,7 +40,7 @@ class Launched:
 def launch(server: McpServer, context: ToolContext) -> Launched:
     """Start the program in the workspace, contained as a command of the agent would be."""
     from coilclaw.tools import shellbox
-    from coilclaw.workspace import process
+    from coilclaw.workspace import private_home, process
     from coilclaw.workspace import sandbox as sandboxes
 
     assert server.command is not None, "only a command can be started"
@@ -50,10 +49,11 @@ def launch(server: McpServer, context: ToolContext) -> Launched:
     box = _box(server, context)
     enforced = sandboxes.choose(box, support).enforced
     with ExitStack() as stack:
-        if enforced.kind != "bubblewrap":  # the only one that brings a place for temporary files
-            scratch = _scratch(stack)
-            env["TMPDIR"] = str(scratch)
-            box = replace(box, writable=(*box.writable, scratch))
+        if enforced.kind != "none":
+            home = stack.enter_context(private_home.open_home(context.environ))
+            named = {name: env[name] for name in server.env}
+            env = {**shellbox.at_home(env, home, enforced.kind, context), **named}
+            box = replace(box, writable=(*box.writable, home))
         child = process.open(
             server.command,
             cwd=context.root.path,
@@ -93,12 +93,7 @@ def _box(server: McpServer, context: ToolContext) -> Sandbox:
     from coilclaw.tools import shellbox
 
     box = shellbox.sandbox(Terms(writable=True, network=server.network), context)
-    return replace(box, writable=(*box.writable, *server.writable))
-
-
-def _scratch(stack: ExitStack) -> Path:
-    import tempfile
-    from pathlib import Path
-
-    made = tempfile.TemporaryDirectory(prefix="coilclaw-", ignore_cleanup_errors=True)
-    return Path(stack.enter_context(made))
+    box = replace(box, writable=(*box.writable, *server.writable))
+    assert server.command is not None, "only a command can be started"
+    # The user named the program and its files, so that they are there wherever they lie.
+    return box.showing(*server.command)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from coilclaw.workspace.sandbox_view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,5 +75,7 @@ class Equipment:
     live_wait_s: float = 300.0
     """How long an agent waits for one."""
     approval_expires_s: float = 24 * 3600.0
+    view: View = field(default_factory=View)
+    """What the user lets every child see."""
     ask_user: Callable[[str], str | None] = lambda _: None
     """Asks the user what the planner must know; ``None`` where nobody answers."""

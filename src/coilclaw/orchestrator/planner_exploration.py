@@ -118,6 +118,7 @@ class ExploringAuthor:
                 tools=ToolLimits(tool_timeout_s=TIMEOUT_SEC + 60.0, output_bytes=RESULT_BYTES)
             ),
             now=equipment.clock,
+            view=equipment.view,
             # A plan that cannot be read is refused with the reason, and made again.
             reminds=False,
             extra_tools=(FileSearch(), trial),
@@ -218,7 +219,7 @@ class ExploringAuthor:
     def _assignment(self, name: str, told: Mapping[str, Json]) -> Assignment:
         equipment, worktree = self._equipment, self._worktree
         home = self._run.places.own_home(self._run.id, "plan")
-        make_home(home)
+        make_home(home, equipment.environ)
         if self.asked:
             instruction = roleprompts.plan_again({key: told[key] for key in _TOLD_AGAIN})
         else:
@@ -237,6 +238,7 @@ class ExploringAuthor:
                 hidden=hidden_places(equipment),
                 kind=equipment.sandbox,
                 shown=(*worktree.writable, equipment.repository.common_dir),
+                view=equipment.view,
             ),
             environ={
                 **environ_of(home, equipment.environ, kept_out=(worktree.path,)),

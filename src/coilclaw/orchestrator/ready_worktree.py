@@ -73,7 +73,7 @@ class ReadyWorktree:
 
     def make_home(self, home: Path) -> None:
         """Make a home for something that works in it, with what the set-up installed at home."""
-        make_home(home)
+        make_home(home, self.equipment.environ)
         if self.setup is not None:
             self.setup.fill_home(home)
 
@@ -104,6 +104,7 @@ class ReadyWorktree:
             kind=equipment.sandbox,
             shown=(*worktree.writable, equipment.repository.common_dir),
             mounts=mounts,
+            view=equipment.view,
         )
 
     def _of_others(self) -> tuple[Path, ...]:

@@ -43,7 +43,7 @@ def sandbox(
         )
     workspace = context.root.path
     reading = shellbox.sandbox(Terms(writable=False, network=False), context)
-    readable = [path for path in reading.readable or () if path != workspace]
+    readable = [path for path in reading.readable if path != workspace]
     readable.append(files)
     if tool.declared.workspace and not writable:
         readable.append(workspace)

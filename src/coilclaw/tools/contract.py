@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from coilclaw.workspace.sandbox_view import View
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
@@ -65,6 +67,10 @@ class ToolContext:
     """What commands find at another path than it has on this machine."""
     support: Callable[[], SandboxSupport] | None = None
     limits: ToolLimits = field(default_factory=ToolLimits)
+    view: View = field(default_factory=View)
+    """What the user lets every child see."""
+    shared_home: Path | None = None
+    """The home that all commands read; without one each has a private one that it may write."""
 
 
 class Prepared(Protocol):

@@ -169,7 +169,7 @@ def _sandbox(context: ToolContext, shown_paths: tuple[Path, ...]) -> Sandbox:
     if context.sandbox == "none":
         return NO_SANDBOX
     base = shellbox.sandbox(Terms(writable=False, network=False), context)
-    system = [path for path in base.readable or () if path != context.root.path]
+    system = [path for path in base.readable if path != context.root.path]
     python = (Path(sys.executable).parent, Path(sys.prefix), Path(sys.base_prefix))
     readable = tuple(dict.fromkeys((*system, *python, *shown_paths)))
     real = [os.path.realpath(path) for path in readable]

@@ -140,7 +140,7 @@ def _seconds(args: Arguments, context: ToolContext) -> float:
 
 def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
     from coilclaw.tools import shellbox, shellenv
-    from coilclaw.workspace import process
+    from coilclaw.workspace import private_home, process
 
     kept_out = (str(context.root.path), str(context.home), *context.security.own_paths)
     env = shellenv.environment(
@@ -153,17 +153,17 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
             return ToolResult(False, "", refused)
         env |= shellenv.quiet_drivers(names, env)
     with ExitStack() as stack:
-        scratch: Path | None = None
-        if call.terms.writable and kind != "bubblewrap":
-            scratch = _scratch(stack)
-            env["TMPDIR"] = str(scratch)
+        home: Path | None = None
+        if call.terms.writable and kind != "none":
+            home = stack.enter_context(private_home.open_home(context.environ))
+            env = shellbox.at_home(env, home, kind, context)
         result = process.run(
             call.argv,
             cwd=context.root.path,
             timeout_s=call.timeout_s,
             env=env,
             limit_bytes=context.limits.output_bytes,
-            sandbox=shellbox.sandbox(call.terms, context, scratch),
+            sandbox=shellbox.sandbox(call.terms, context, home),
             support=call.support,
             cancel=context.cancel,
         )
@@ -186,15 +186,6 @@ def _git_settings(call: _Call, env: dict[str, str], context: ToolContext) -> lis
         cancel=context.cancel,
     )
     return output.captured(result.stdout, MAX_SETTINGS).splitlines()
-
-
-def _scratch(stack: ExitStack) -> Path:
-    """Make a directory for temporary files; only bubblewrap brings one along."""
-    import tempfile
-    from pathlib import Path
-
-    made = tempfile.TemporaryDirectory(prefix="coilclaw-", ignore_cleanup_errors=True)
-    return Path(stack.enter_context(made))
 
 
 def _told(result: ProcessResult, call: _Call, context: ToolContext) -> ToolResult:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import DeniedError
+from coilclaw.workspace import private_home
 from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
+from coilclaw.workspace.sandbox_view import find_git_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from coilclaw.security.judgement import Terms
     from coilclaw.tools.contract import ToolContext
@@ -26,33 +29,49 @@ _ETC: Final = tuple(
 """The parts of /etc that programs cannot be without; none of them tells about anybody."""
 
 
-def sandbox(terms: Terms, context: ToolContext, scratch: Path | None = None) -> Sandbox:
-    """Return what a command is held to; ``scratch`` is a directory of its own, if it has one."""
+def sandbox(terms: Terms, context: ToolContext, home: Path | None = None) -> Sandbox:
+    """Return what a command is held to; ``home`` is its private one, if it has one."""
     workspace = context.root.path
     hidden = tuple(_hidden(context))
+    around = find_git_places(workspace)
     if terms.writable:
-        return Sandbox(
+        held = Sandbox(
             context.sandbox,
-            writable=(workspace, scratch) if scratch else (workspace,),
+            writable=(workspace, home) if home else (workspace,),
             hidden=hidden,
             network=terms.network,
+            shown=around,
             mounts=context.mounts,
         )
+        shared = context.shared_home
+        if shared is not None:
+            held = replace(held, readable=(*held.readable, shared))
+        return context.view.widen(held)
     if context.sandbox == "none":
         raise DeniedError(
             "a command that runs without being asked about needs a sandbox, and there is none",
             rule="sandbox.none",
             hint="set security.sandbox to auto, or security.harmless_commands to false",
         )
-    readable = (*_system_paths(context), workspace)
-    return Sandbox(
+    held = Sandbox(
         context.sandbox,
-        readable=readable,
-        hidden=tuple(path for path in hidden if _within(path, readable)),
+        readable=(*_system_paths(context), workspace),
+        hidden=hidden,
         network=False,
+        narrow=True,
         required=True,
+        shown=around,
         mounts=context.mounts,
     )
+    return context.view.widen(held, writable=False)
+
+
+def at_home(env: Mapping[str, str], home: Path, kind: str, context: ToolContext) -> dict[str, str]:
+    """Return an environment with a directory as the home of a command."""
+    found = private_home.find_tool_variables(context.environ, env["PATH"])
+    # Only bubblewrap has a /tmp that is the command's own.
+    scratch = {} if kind == "bubblewrap" else {"TMPDIR": str(home / private_home.SCRATCH)}
+    return {**env, **found, "HOME": str(context.shared_home or home), **scratch}
 
 
 def refuse_open_network(terms: Terms, enforced: Enforced) -> None:
@@ -89,7 +108,3 @@ def _hidden(context: ToolContext) -> Iterable[Path]:
     for path in sorted(seen):
         if path not in _NEEDED and os.path.lexists(path):
             yield Path(path)
-
-
-def _within(path: Path, places: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(os.path.realpath(place)) for place in places)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from coilclaw.agents.runner import ask_nobody
+from coilclaw.workspace.sandbox_view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,6 +44,8 @@ class Equipment:
     sandbox: Kind = "auto"
     hidden: tuple[Path, ...] = ()
     """What an agent may not see: the environment with its tests, above all."""
+    view: View = field(default_factory=View)
+    """What the user lets every child see."""
     approve: Callable[[AgentRequest], Answer] = ask_nobody
     redact: Callable[[str], str] = str
     uploads: Uploads | None = None

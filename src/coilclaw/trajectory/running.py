@@ -254,7 +254,7 @@ class _Session:
 
     def _assignment(self, prompt: str) -> Assignment:
         places, plan, equipment = self.places, self.plan, self.equipment
-        make_home(places.agent_home)
+        make_home(places.agent_home, equipment.environ)
         history = self.recorder.history
         return Assignment(
             task_id=plan.trajectory_id,
@@ -270,6 +270,7 @@ class _Session:
                 # All of it, and not what is in there now: files are replaced and made meanwhile.
                 hidden=(*equipment.hidden, places.home),
                 kind=equipment.sandbox,
+                view=equipment.view,
             ),
             environ=environ_of(
                 places.agent_home.resolve(), equipment.environ, kept_out=(places.workspace,)

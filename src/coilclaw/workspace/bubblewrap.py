@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.workspace import environment
-from coilclaw.workspace.confinement import KEPT_IN_RUN, Confinement, Enforced
+from coilclaw.workspace.confinement import Confinement, Enforced
 from coilclaw.workspace.toolchain import is_below
 
 if TYPE_CHECKING:
@@ -76,26 +77,20 @@ def command(
         line += ["--args", str(environment_fd)]
     if status_fd is not None:
         line += ["--json-status-fd", str(status_fd)]
-    line += mounts(confinement, cwd, proc=proc)
+    line += mounts(confinement, proc=proc)
     return [*line, "--chdir", cwd, "--", *argv]
 
 
-def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
+def mounts(confinement: Confinement, *, proc: bool) -> list[str]:
     """The options that put the file system together."""
-    whole = confinement.readable is None
-    placed: list[tuple[str, list[str]]] = [("/", ["--ro-bind", "/", "/"])] if whole else []
-    placed += [("/dev", ["--dev", "/dev"])]
+    placed: list[tuple[str, list[str]]] = [("/dev", ["--dev", "/dev"])]
     if proc:
         placed += [("/proc", ["--proc", "/proc"])]
         placed += [(path, ["--ro-bind-try", path, path]) for path in _PROC_READ_ONLY]
     placed += [(path, ["--tmpfs", path]) for path in confinement.covered]
-    if "/run" in confinement.covered:
-        placed += [(path, ["--ro-bind-try", path, path]) for path in KEPT_IN_RUN]
     placed += [(link, ["--symlink", target, link]) for link, target in confinement.links]
-    placed += [(path, ["--ro-bind", path, path]) for path in confinement.readable or ()]
+    placed += [(path, ["--ro-bind", path, path]) for path in confinement.readable]
     placed += [(path, ["--ro-bind-try", path, path]) for path in confinement.shown]
-    if _is_covered(cwd, confinement):
-        placed += [(cwd, ["--ro-bind", cwd, cwd])]
     placed += [(path, ["--tmpfs", path]) for path in confinement.hidden_directories]
     placed += [(path, ["--ro-bind", "/dev/null", path]) for path in confinement.hidden_files]
     placed += [(path, ["--bind", path, path]) for path in confinement.writable]
@@ -110,17 +105,9 @@ def mounts(confinement: Confinement, cwd: str, *, proc: bool) -> list[str]:
     # Only now, because places inside them had to be made first.
     for path in confinement.hidden_directories:
         options += ["--remount-ro", path]
-    return options
-
-
-def _is_covered(cwd: str, confinement: Confinement) -> bool:
-    """Whether the directory to run in would be missing."""
-    covers = [path for path in confinement.covered if is_below(cwd, path) and cwd != path]
-    targets = (target for _, target, _ in confinement.mounted)
-    shown = (*confinement.writable, *(confinement.readable or ()), *confinement.shown, *targets)
-    return any(
-        not any(is_below(cwd, path) and is_below(path, cover) for path in shown) for cover in covers
-    )
+    # What is written where nothing is shown would be lost without a word.
+    whole = "/" in (*confinement.readable, *confinement.writable)
+    return options if whole else [*options, "--remount-ro", "/"]
 
 
 def environment_arguments(env: Mapping[str, str]) -> bytes:
@@ -135,9 +122,14 @@ def environment_arguments(env: Mapping[str, str]) -> bytes:
     return b"".join(os.fsencode(option) + b"\0" for option in options)
 
 
-def enforced(confinement: Confinement, *, proc: bool) -> Enforced:
-    """What a child under bubblewrap is held to."""
+def enforced(confinement: Confinement, *, proc: bool, scoped: bool) -> Enforced:
+    """What a child under bubblewrap is held to.
+
+    ``scoped`` is whether abstract sockets can be kept away where the network is shared.
+    """
     notes = list(confinement.notes)
+    if confinement.network and not scoped:
+        notes.append("Abstract Unix sockets of this machine can be reached with its network.")
     if not proc:
         notes.append("A /proc of its own could not be mounted: it shows processes outside.")
     return Enforced(
@@ -147,6 +139,14 @@ def enforced(confinement: Confinement, *, proc: bool) -> Enforced:
         processes=True,
         notes=tuple(notes),
     )
+
+
+def is_setuid(program: str) -> bool:
+    """Whether a bubblewrap works by privileges that no restriction of ours may take away."""
+    try:
+        return bool(os.stat(program).st_mode & stat.S_ISUID)
+    except OSError:
+        return False
 
 
 def read_status(data: bytes) -> tuple[int | None, int | None]:
@@ -219,7 +219,8 @@ def _try_out(program: str) -> tuple[bool | None, str]:
     """Whether a bubblewrap can mount /proc; ``None`` and the reason if it does not work at all."""
     reason = ""
     for proc in (True, False):
-        line = command(["/bin/sh", "-c", ":"], Confinement(), "/", program=program, proc=proc)
+        whole = Confinement(readable=("/",))
+        line = command(["/bin/sh", "-c", ":"], whole, "/", program=program, proc=proc)
         try:
             done = subprocess.run(
                 line,

@@ -20,15 +20,20 @@ Kind: TypeAlias = Literal["none", "auto", "landlock", "bubblewrap"]
 EnforcedKind: TypeAlias = Literal["none", "landlock", "bubblewrap"]
 NetworkState: TypeAlias = Literal["open", "tcp-blocked", "blocked"]
 MAX_SHOWN: Final = 256
-KEPT_IN_RUN: Final = ("/run/current-system",)
-"""Where one distribution keeps its programs; the rest of /run is mostly sockets of services."""
-_TMP: Final = "/tmp"  # noqa: S108 - a mount point, not a file
+_PRIVATE: Final = ("/tmp", "/var/tmp")  # noqa: S108 - mount points, not files
+_SOCKETS: Final = "/run"
+_RESOLVER: Final = "/etc/resolv.conf"
 _View: TypeAlias = Literal["visible", "covered", "hidden"]
 
 SYSTEM_PATHS: Final = tuple(
-    Path(path) for path in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
+    Path(path)
+    for path in (
+        *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"),
+        # Where one distribution keeps its programs; the rest of /run is mostly sockets of services.
+        *("/nix/store", "/run/current-system"),
+    )
 )
-"""What most programs need to run at all, for a caller that names what is readable."""
+"""What most programs need to run at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +50,28 @@ class Mount:
 class Sandbox:
     """What a child may touch. Of two places that overlap, the deeper one decides.
 
-    ``readable`` of ``None`` means the whole file system, less ``hidden``. A ``kind`` that is named
-    is used or the child is not started; ``auto`` takes the best one there is, and starts the child
-    unconfined, loudly, where there is none, unless ``required``.
+    What no field names is not there: neither files nor the sockets among them. A ``kind`` that is
+    named is used or the child is not started; ``auto`` takes the best one there is, and starts the
+    child unconfined, loudly, where there is none, unless ``required``.
     """
 
     kind: Kind
     writable: tuple[Path, ...] = ()
-    readable: tuple[Path, ...] | None = None
+    readable: tuple[Path, ...] = SYSTEM_PATHS
     hidden: tuple[Path, ...] = ()
+    """What is withheld of places that are shown; it need not exist."""
     network: bool = False
     private_tmp: bool = True
+    narrow: bool = False
+    """Whether not even the programs on PATH are shown, nor /proc where it cannot be private."""
     required: bool = False
     nested: bool = False
     """What runs in it may put up sandboxes of its own, inside this one."""
     replaced: tuple[tuple[Path, Path], ...] = ()
     """Files, each with another one that is in its place; Landlock can only hide them."""
     shown: tuple[Path, ...] = ()
-    """Places that can be read although they lie in a /tmp that is the child's own."""
+    """Places that can be read although they lie in a /tmp that is the child's own; what is
+    installed in them does not say what else is shown."""
     programs: tuple[Path, ...] = ()
     """What it may start beside what is on its PATH; each is shown with all that it needs."""
     mounts: tuple[Mount, ...] = ()
@@ -75,7 +84,7 @@ class Sandbox:
             raise UsageError(f"There is no sandbox of kind {self.kind!r}.", rule="sandbox.kind")
         pairs = [path for pair in self.replaced for path in pair]
         pairs += [path for mount in self.mounts for path in (mount.source, mount.target)]
-        named = (*self.writable, *(self.readable or ()), *self.hidden, *self.shown, *self.programs)
+        named = (*self.writable, *self.readable, *self.hidden, *self.shown, *self.programs)
         for path in (*named, *pairs):
             if not os.path.isabs(path) or "\0" in str(path):
                 raise UsageError(
@@ -137,11 +146,13 @@ class Confinement:
     """
 
     writable: tuple[str, ...] = ()
-    readable: tuple[str, ...] | None = None
+    readable: tuple[str, ...] = ()
     hidden_directories: tuple[str, ...] = ()
     hidden_files: tuple[str, ...] = ()
     network: bool = False
     private_tmp: bool = True
+    processes: bool = False
+    """Whether /proc can be read where it cannot be private."""
     nested: bool = False
     covered: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
@@ -179,20 +190,22 @@ def resolve(
 ) -> Confinement:
     """Look the paths of ``sandbox`` up on this machine.
 
-    Where the whole file system can be read, so can the programs on ``path``, the PATH of what
-    runs in it, and the interpreter of a virtual environment in ``cwd``, wherever they lie.
-    ``mounting`` is whether mounts can be made.
+    Unless it is narrow, the programs on ``path``, the PATH of what runs in it, and the interpreter
+    of a virtual environment in ``cwd`` are shown, wherever they lie. ``mounting`` is whether mounts
+    can be made.
     """
     if sandbox.mounts:
         sandbox = _mounting(sandbox) if mounting else _hiding(sandbox)
-    asked = sandbox.readable
     # A system path that this distribution does not have is nothing to read.
-    readable = [path for path in asked or () if path not in SYSTEM_PATHS or path.exists()]
+    readable = [path for path in sandbox.readable if path not in SYSTEM_PATHS or path.exists()]
+    if sandbox.network:
+        readable += _resolver()
     confinement = Confinement(
         writable=tuple(_existing(path) for path in sandbox.writable),
-        readable=None if asked is None else tuple(_existing(path) for path in readable),
+        readable=tuple(dict.fromkeys(_existing(path) for path in readable)),
         network=sandbox.network,
         private_tmp=sandbox.private_tmp,
+        processes=not sandbox.narrow,
         nested=sandbox.nested,
         covered=_covered(sandbox),
         replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
@@ -208,12 +221,15 @@ def resolve(
     ways = [toolchain.follow(str(path)) for path in (*readable, *sandbox.writable, *sandbox.shown)]
     # What can only be read now may have been written by an earlier command.
     around = toolchain.follow(cwd) if cwd else None
-    inside = [around.real] if around and _is_private(around.real, confinement) else []
+    inside = [around.real] if around and around.real != "/" else []
+    # It is run in, so that it is there.
+    here = (confinement.inside(path) for path in inside)
+    shown |= {path for path in here if _view(path, confinement) == "covered"}
     moved = [path for way in confinement.mounted if way[0] != way[1] for path in way[:2]]
     untrusted = (*confinement.writable, *given, *inside, *moved)
     apart = (*confinement.covered, *confinement.hidden, *untrusted)
     for found, named in _programs(sandbox, path, confinement.inside(cwd), untrusted):
-        place = toolchain.place(found, apart)
+        place = toolchain.place(found, apart, named=named)
         ways.append(found)
         if (
             place is not None
@@ -222,8 +238,33 @@ def resolve(
             and _is_reachable(place)
         ):
             shown.add(place)
-    confinement = replace(confinement, shown=tuple(sorted(shown)))
+            for path in toolchain.credentials_in(place):
+                confinement = _hide(path, confinement)
+    confinement = _without_idle(replace(confinement, shown=tuple(sorted(shown))))
     return replace(confinement, links=_links(filter(None, ways), confinement))
+
+
+def _without_idle(confinement: Confinement) -> Confinement:
+    """Leave out what is hidden where nothing shows: not even its name is to be seen."""
+    visible = (
+        *(*confinement.readable, *confinement.shown, *confinement.writable),
+        *(target for _, target, _ in confinement.mounted),
+    )
+    return replace(
+        confinement,
+        hidden_directories=tuple(
+            path for path in confinement.hidden_directories if _is_below_any(path, visible)
+        ),
+        hidden_files=tuple(
+            path for path in confinement.hidden_files if _is_below_any(path, visible)
+        ),
+    )
+
+
+def _resolver() -> list[Path]:
+    """What says which servers know names, where it lies among what is not shown."""
+    real = os.path.realpath(_RESOLVER)
+    return [Path(real)] if real != _RESOLVER and os.path.isfile(real) else []
 
 
 def _mounting(sandbox: Sandbox) -> Sandbox:
@@ -233,11 +274,10 @@ def _mounting(sandbox: Sandbox) -> Sandbox:
     def kept(paths: Iterable[Path]) -> tuple[Path, ...]:
         return tuple(p for p in paths if not _is_below_any(os.path.realpath(p), targets))
 
-    readable = None if sandbox.readable is None else kept(sandbox.readable)
     return replace(
         sandbox,
         writable=kept(sandbox.writable),
-        readable=readable,
+        readable=kept(sandbox.readable),
         hidden=kept(sandbox.hidden),
         shown=kept(sandbox.shown),
         # The writable of the sandbox as it was asked for decides.
@@ -301,7 +341,7 @@ def _programs(
     for program in sandbox.programs:
         for number, found in enumerate(toolchain.of_program(str(program), untrusted)):
             yield found, number == 0
-    if sandbox.readable is None and sandbox.private_tmp:
+    if not sandbox.narrow:
         for found in toolchain.on_path(path, untrusted):
             yield found, False
         for found in toolchain.project_pythons(cwd, untrusted):
@@ -309,18 +349,11 @@ def _programs(
 
 
 def _is_missing(place: str, confinement: Confinement, *, named: bool) -> bool:
-    """Whether a place has to be shown: what is hidden only if it was named, and no sockets."""
+    """Whether a place has to be shown: what is hidden, or among sockets, only if it was named."""
     view = _view(place, confinement)
-    if view == "hidden":
-        return named
-    if confinement.readable is not None:
-        return view == "covered"
-    return view == "covered" and _is_private(place, confinement)
-
-
-def _is_private(path: str, confinement: Confinement) -> bool:
-    """Whether a path lies in the /tmp that is the child's own."""
-    return confinement.private_tmp and is_below(path, os.path.realpath(_TMP))
+    if view == "hidden" or is_below(place, _SOCKETS):
+        return named and view != "visible"
+    return view == "covered"
 
 
 def _is_reachable(place: str) -> bool:
@@ -340,11 +373,10 @@ def _is_reachable(place: str) -> bool:
 
 def _view(path: str, confinement: Confinement) -> _View:
     """What becomes of a path: the deepest place that it lies in decides."""
-    readable = ("/",) if confinement.readable is None else confinement.readable
     kinds: tuple[tuple[_View, tuple[str, ...]], ...] = (
         # Of two at the same place the later one decides, as with mounts.
         ("covered", ("/", *confinement.covered)),
-        ("visible", readable),
+        ("visible", confinement.readable),
         ("visible", tuple(target for _, target, _ in confinement.mounted)),
         ("visible", confinement.shown),
         ("hidden", confinement.hidden),
@@ -380,19 +412,14 @@ def _links(
     wanted = (
         (link, target)
         for link, target in sorted(found.items())
-        if link not in KEPT_IN_RUN
-        and not link.startswith(("/proc/", "/dev/"))
-        and _view(link, confinement) != "visible"
+        if not link.startswith(("/proc/", "/dev/")) and _view(link, confinement) != "visible"
     )
     return tuple(islice(wanted, MAX_SHOWN))
 
 
 def _covered(sandbox: Sandbox) -> tuple[str, ...]:
-    covered = [_TMP] if sandbox.private_tmp else []
-    if sandbox.readable is None and not sandbox.network:
-        # A socket in the file system leads out of a network namespace, and here they lie.
-        covered.append("/run")
-    return tuple(os.path.realpath(path) for path in covered if os.path.isdir(path))
+    covered = _PRIVATE if sandbox.private_tmp else ()
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in covered if os.path.isdir(path)))
 
 
 def _existing(path: Path) -> str:

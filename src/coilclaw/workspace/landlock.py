@@ -92,7 +92,8 @@ def rights_of(abi_version: int) -> int:
 def grants(confinement: Confinement) -> list[Grant]:
     """What is allowed; all else is not. A hidden place is one that nothing grants."""
     everything = rights_of(5)
-    readable = ("/",) if confinement.readable is None else confinement.readable
+    # It cannot be a private one here; what is another's in there, Landlock withholds.
+    processes = ("/proc",) if confinement.processes else ()
     found = [Grant(path, everything) for path in confinement.writable]
     # Nothing can be put in the place of another file here, but the file can be withheld.
     away = (*confinement.hidden, *(path for path, _ in confinement.replaced))
@@ -104,7 +105,7 @@ def grants(confinement: Confinement) -> list[Grant]:
                     rule="sandbox.hidden",
                     hint="Install bubblewrap, or keep what is secret out of writable directories.",
                 )
-    for path in (*readable, *confinement.shown):
+    for path in (*confinement.readable, *confinement.shown, *processes):
         for part in _spread(path, away):
             found.append(Grant(part, _READ))
             if len(found) > MAX_GRANTS:
@@ -176,8 +177,7 @@ def ruleset(confinement: Confinement, abi_version: int) -> int:
     if abi_version >= ABI_TCP:
         attributes.append(0 if confinement.network else _TCP)
     if abi_version >= ABI_SCOPE:
-        sockets = 0 if confinement.network else _SCOPE_ABSTRACT_SOCKETS
-        attributes.append(_SCOPE_SIGNALS | sockets)
+        attributes.append(_SCOPE_SIGNALS | _SCOPE_ABSTRACT_SOCKETS)
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
     try:
         fd = _syscall(_CREATE_RULESET, packed, len(packed), 0)
@@ -190,6 +190,20 @@ def ruleset(confinement: Confinement, abi_version: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def scopes_sockets(abi_version: int) -> bool:
+    """Whether abstract sockets of processes outside can be kept away."""
+    return abi_version >= ABI_SCOPE
+
+
+def socket_ruleset() -> int:
+    """A file descriptor of rules that keep abstract sockets away, and nothing else."""
+    packed = struct.pack("=3Q", 0, 0, _SCOPE_ABSTRACT_SOCKETS)
+    try:
+        return _syscall(_CREATE_RULESET, packed, len(packed), 0)
+    except OSError as error:
+        raise _refused(error) from error
 
 
 def _add(ruleset_fd: int, grant: Grant, handled: int) -> None:

@@ -161,9 +161,24 @@ def _start_wrapped(
             status_fd=report_fd,
         )
         env = {environment.TAG_VARIABLE: command.env[environment.TAG_VARIABLE]}
-        popen = _popen(line, program, "/", env, stdio, pass_fds=(env_fd, report_fd))
+        popen = _without_abstract_sockets(
+            choice, lambda: _popen(line, program, "/", env, stdio, pass_fds=(env_fd, report_fd))
+        )
         on_failure.pop_all()
     return popen, status_fd
+
+
+def _without_abstract_sockets(
+    choice: Choice, begin: Callable[[], subprocess.Popen[bytes]]
+) -> subprocess.Popen[bytes]:
+    """Start a child that shares our network, but not the abstract sockets, which lie in no file."""
+    if not choice.confinement.network or not choice.scoped:
+        return begin()
+    rules = landlock.socket_ruleset()
+    try:
+        return landlock.restricted(rules, begin)
+    finally:
+        os.close(rules)
 
 
 def _popen(

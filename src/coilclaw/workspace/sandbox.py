@@ -45,6 +45,8 @@ class Choice:
     confinement: Confinement
     support: SandboxSupport
     enforced: Enforced
+    scoped: bool = False
+    """Whether Landlock keeps abstract sockets away from what bubblewrap runs."""
 
 
 def probe() -> SandboxSupport:
@@ -68,8 +70,11 @@ def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: st
     mounting = sandbox.kind != "landlock" and bool(support.bubblewrap)
     confinement = resolve(sandbox, path, cwd, mounting=mounting)
     if mounting:
-        held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc)
-        return Choice(confinement, support, held)
+        scoped = landlock.scopes_sockets(support.landlock_abi) and not bubblewrap.is_setuid(
+            str(support.bubblewrap)
+        )
+        held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc, scoped=scoped)
+        return Choice(confinement, support, held, scoped)
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
         if sandbox.nested:
             raise EnvironmentFault(

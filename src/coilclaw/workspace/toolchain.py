@@ -22,7 +22,10 @@ MAX_PROGRAMS: Final = 2000
 RUST: Final = "RUSTUP_HOME"
 _MAX_HEAD: Final = 4096
 _PROGRAM_FOLDERS: Final = ("bin", "sbin", "shims")
-_SHARED_FOLDERS: Final = ("", ".local")
+_SHARED_FOLDERS: Final = ("", ".local", ".cargo")
+_GO: Final = "go"
+_CREDENTIALS: Final = ("credentials", "credentials.toml", "etc/npmrc", ".npmrc", ".condarc")
+"""What an installation may hold that opens a registry."""
 _OF_PACKAGES: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
 """Only packages of the system put links here, and they stay within the system."""
 _SOURCES: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl")
@@ -160,17 +163,28 @@ def rustup() -> str | None:
     return place if os.path.isabs(place) and os.path.isdir(place) else None
 
 
-def place(found: Found, apart: Iterable[str] = ()) -> str | None:
+def place(found: Found, apart: Iterable[str] = (), *, named: bool = True) -> str | None:
     """Return what has to be shown of an installation for a program or directory.
 
     That is its prefix: ``bin`` alone is of no use. It is less where the prefix is shared with other
-    things, as a home or /tmp is, or holds one of the places that are to be kept ``apart``.
+    things, as a home or /tmp is, or holds one of the places that are to be kept ``apart``. Unless
+    the user ``named`` the program, it is also less where the prefix is a project.
     """
     kept = tuple(apart)
     for candidate in [found.real] if found.exact else _candidates(found.real):
-        if not _is_shared(candidate) and not any(is_below(one, candidate) for one in kept):
+        if (
+            not _is_shared(candidate)
+            and not any(is_below(one, candidate) for one in kept)
+            and (named or not _is_project(candidate))
+        ):
             return candidate
     return None
+
+
+def credentials_in(place: str) -> list[str]:
+    """Return what of an installation opens a registry in the user's name."""
+    ways = (os.path.join(place, name) for name in _CREDENTIALS)
+    return [way for way in ways if os.path.isfile(way)]
 
 
 def _candidates(real: str) -> Iterator[str]:
@@ -196,8 +210,12 @@ def _is_program_folder(directory: str) -> bool:
 
 def _is_shared(path: str) -> bool:
     """Whether more lies in a directory than one installation."""
-    if os.path.basename(path) in _SHARED_FOLDERS:
+    name = os.path.basename(path)
+    if name in _SHARED_FOLDERS:
         return True
+    # Go itself is in a directory of this name as well; then it says its version.
+    if name == _GO and not os.path.isfile(os.path.join(path, "VERSION")):
+        return os.path.isdir(os.path.join(path, "pkg")) or os.path.isdir(os.path.join(path, "src"))
     if is_below(os.path.realpath(os.path.expanduser("~")), path):
         return True
     try:
@@ -205,6 +223,12 @@ def _is_shared(path: str) -> bool:
     except OSError:
         return True  # of what cannot be looked at, nothing is shown
     return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH)
+
+
+def _is_project(path: str) -> bool:
+    """Whether a directory is what somebody works on: tools that are checkouts have a dot."""
+    own = [os.path.join(path, name) for name in (".git", "node_modules")]
+    return not os.path.basename(path).startswith(".") and any(map(os.path.exists, own))
 
 
 def _links_in(directory: str) -> Iterator[str]:

@@ -11,19 +11,16 @@ from coilclaw.agents import containment, shellpolicy
 from coilclaw.agents.runner import AgentRequest
 from coilclaw.workspace.sandbox import Sandbox
 from tests.support.performing import Overseer, Performance
-from tests.support.sandboxes import supported
 
 
 def _places(tmp_path: Path) -> dict[str, Path]:
-    made = {name: tmp_path / name for name in ("worktree", "gitdir", "home", "user", "runs")}
+    made = {name: tmp_path / name for name in ("worktree", "gitdir", "home", "runs")}
     for path in made.values():
         path.mkdir()
-    (made["user"] / ".ssh").mkdir()
-    (made["user"] / ".netrc").write_text("")
     return made
 
 
-def test_keys_and_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path: Path) -> None:
+def test_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path: Path) -> None:
     made = _places(tmp_path)
     sandbox = containment.sandbox_of(
         (made["worktree"], made["gitdir"]),
@@ -31,12 +28,11 @@ def test_keys_and_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path:
         filesystem="workspace-write",
         network="deny",
         hidden=(made["runs"], tmp_path / "missing", made["runs"]),
-        user_home=made["user"],
     )
     assert sandbox == Sandbox(
         "auto",
         writable=(made["home"], made["worktree"], made["gitdir"]),
-        hidden=(made["runs"], made["user"] / ".ssh", made["user"] / ".netrc"),
+        hidden=(made["runs"],),
         required=True,
         shown=(made["worktree"], made["gitdir"]),
         programs=(Path(sys.executable).resolve(),),
@@ -50,7 +46,6 @@ def test_read_only_leaves_the_home_writable_and_nothing_else(tmp_path: Path) -> 
         made["home"],
         filesystem="read-only",
         network="allow",
-        user_home=made["user"],
     )
     assert (sandbox.writable, sandbox.network) == ((made["home"],), True)
 
@@ -63,22 +58,6 @@ def test_a_network_that_nobody_allowed_is_closed(tmp_path: Path, network: str, o
 
 def test_only_a_chosen_none_does_without_a_sandbox(tmp_path: Path) -> None:
     assert not Performance.make(tmp_path, "none").assignment().sandbox.required
-
-
-def test_hidden_files_cannot_be_read(tmp_path: Path) -> None:
-    from tests.support.performing import scripted
-
-    supported("bubblewrap")
-    stage = Performance.make(tmp_path)
-    user = tmp_path / "user"
-    (user / ".ssh").mkdir(parents=True)
-    (user / ".ssh" / "id").write_text("private")
-    (user / ".netrc").write_text("password")
-    assignment = stage.assignment(user_home=user)
-    command = f"cat {user}/.ssh/id; cat {user}/.netrc"
-    parts, _ = stage.perform(scripted([{"shell": command}]), assignment)
-    assert "private" not in parts[0].output
-    assert "password" not in parts[0].output
 
 
 def test_the_environment_is_made_from_nothing(tmp_path: Path) -> None:

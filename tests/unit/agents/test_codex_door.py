@@ -226,7 +226,13 @@ def test_the_relay_leads_out_of_the_sandbox_to_the_model_only(
             cwd=tmp_path,
             timeout_s=PATIENCE_S,
             env=route.environment({"PATH": "/usr/bin:/bin"}, tmp_path),
-            sandbox=Sandbox("bubblewrap", writable=(place,), private_tmp=False, nested=True),
+            sandbox=Sandbox(
+                "bubblewrap",
+                writable=(place,),
+                private_tmp=False,
+                nested=True,
+                programs=(Path(python),),
+            ),
             support=support,
         )
     assert result.stdout.text() == f"{tmp_path} b'hello' 111\n", result.stderr.text()

@@ -101,7 +101,7 @@ class Bench:
             CODEX_CONFIG.format(url=url) + changes.pop("config", "")
         )
         environ = containment.environ_of(self.home, os.environ)
-        containment.make_home(self.home)
+        containment.make_home(self.home, os.environ)
         box = containment.sandbox_of(
             [self.tree],
             self.home,

@@ -98,8 +98,9 @@ def test_a_hostile_script_changes_nothing_outside(confined: Performance, outside
     assert _tree(outside) == before
     assert not Path("/etc/coilclaw-was-here").exists()
     assert os.geteuid() != 0 or not Path("/root/coilclaw-was-here").exists()
-    assert [part.exit_code for part in parts[:6]] == [1] * 6
-    assert [part.files for part in parts[:6]] == [()] * 6
+    # A private /var/tmp can be written, and is gone with the command.
+    assert [part.exit_code for part in parts[3:6]] == [1] * 3
+    assert [part.files for part in parts[3:6]] == [()] * 3
     assert "key" not in parts[7].output.replace(str(secret / "key"), "")
     assert parts[8].files == ("in/side",)
     assert (confined.worktree / "in/side").read_text() == "y"

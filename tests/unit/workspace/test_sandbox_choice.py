@@ -110,7 +110,8 @@ def test_what_is_asked_for_open_is_recorded_open() -> None:
 
 
 def test_landlock_says_what_it_does_not_hold(tmp_path: Path) -> None:
-    notes = choose(Sandbox("landlock", hidden=(tmp_path,)), LANDLOCK).enforced.notes
+    shown = Sandbox("landlock", readable=(tmp_path.parent,), hidden=(tmp_path,))
+    notes = choose(shown, LANDLOCK).enforced.notes
     assert notes[:3] == (
         "Landlock gives no private /tmp: it is shared, and writable only if listed.",
         "Directories above a hidden path cannot be listed.",
@@ -207,6 +208,8 @@ def test_what_is_shown_cannot_be_hidden(tmp_path: Path) -> None:
 
 def test_paths_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
+    other = tmp_path / "other"
+    other.mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("real")
     found = resolve(
@@ -214,22 +217,22 @@ def test_paths_are_resolved(tmp_path: Path) -> None:
             "auto",
             writable=(tmp_path / "link",),
             readable=(tmp_path / "link" / "..",),
-            hidden=(tmp_path / "file", tmp_path / "missing", Path("/root/../etc")),
-            network=True,
+            hidden=(tmp_path / "file", tmp_path / "missing", Path("/root/../etc"), other),
+            narrow=True,
         )
     )
     root = str(tmp_path.resolve())
     assert found == Confinement(
         writable=(f"{root}/real",),
         readable=(root,),
-        hidden_directories=("/etc",),
+        hidden_directories=(f"{root}/other",),
         hidden_files=(f"{root}/file",),
-        network=True,
         private_tmp=True,
-        covered=("/tmp",),
+        covered=("/tmp", "/var/tmp"),
         notes=(f"There was nothing to hide at '{root}/missing'.",),
     )
-    assert found.hidden == ("/etc", f"{root}/file")
+    # Of what does not show, not even the name does.
+    assert found.hidden == (f"{root}/other", f"{root}/file")
 
 
 def test_links_on_the_way_are_kept_where_nothing_else_shows_them(tmp_path: Path) -> None:
@@ -238,12 +241,12 @@ def test_links_on_the_way_are_kept_where_nothing_else_shows_them(tmp_path: Path)
     (root / "far").symlink_to("data")
     (root / "near").symlink_to(root / "far" / "tree")
     (root / "data" / "tree" / "inside").symlink_to(".")
-    found = resolve(Sandbox("auto", readable=(root / "near" / "inside",)))
+    found = resolve(Sandbox("auto", readable=(root / "near" / "inside",), narrow=True))
     assert (found.readable, found.links) == (
         (f"{root}/data/tree",),
         ((f"{root}/far", "data"), (f"{root}/near", f"{root}/far/tree")),
     )
-    plain = Sandbox("auto", writable=(root / "near",), private_tmp=False)
+    plain = Sandbox("auto", writable=(root / "near",), readable=(Path("/"),), private_tmp=False)
     assert resolve(plain).links == ()
 
 
@@ -252,7 +255,7 @@ def test_links_that_a_private_tmp_covers_are_kept() -> None:
         root = Path(directory).resolve()
         (root / "data").mkdir()
         (root / "near").symlink_to("data")
-        found = resolve(Sandbox("auto", writable=(root / "near",)))
+        found = resolve(Sandbox("auto", writable=(root / "near",), readable=()))
     assert found.links == ((f"{root}/near", "data"),)
 
 

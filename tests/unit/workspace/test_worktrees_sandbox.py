@@ -44,7 +44,8 @@ class Agent:
         )
 
     def sh(self, text: str) -> ProcessResult:
-        sandbox = Sandbox(self.kind, writable=self.worktree.writable)
+        common = self.repository.common_dir
+        sandbox = Sandbox(self.kind, writable=self.worktree.writable, shown=(common,))
         env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **self.worktree.environ}
         return process.run(
             ["sh", "-c", text],
@@ -89,11 +90,11 @@ def test_the_repository_itself_cannot_be_written(agent: Agent) -> None:
         f"mkdir {common}/worktrees/other",
         "git worktree add ../other",
         f"GIT_OBJECT_DIRECTORY={common}/objects git hash-object -w a.txt && exit 9",
-        f"echo x > {agent.tree}/a.txt",
     ]
     if agent.kind == "bubblewrap":
         attempts.append(f"chmod 777 {common}/hooks/pre-commit")  # Landlock knows no such right
     (agent.worktree.path / "a.txt").write_text("changed\n")
+    agent.sh(f"echo x > {agent.tree}/a.txt")
     for attempt in attempts:
         result = agent.sh(attempt)
         assert result.exit_code not in {0, 9}, (attempt, result.stderr.text())

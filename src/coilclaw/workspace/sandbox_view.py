@@ -1,0 +1,92 @@
+"""``View``: what every child sees, whatever it is: commands, agents, plugins, tests and servers.
+
+The system's folders, the programs on PATH and what belongs to the child itself are there for all of
+them; what more there is, the user's configuration names. All else of the machine is not there.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coilclaw.workspace.confinement import Sandbox
+
+MAX_POINTER: Final = 4096
+_BACK: Final = "gitdir"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the user lets every child see beside the system, its tools and its own work."""
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+
+    def widen(self, sandbox: Sandbox, *, writable: bool = True) -> Sandbox:
+        """Return a sandbox with what the user named; without ``writable`` all of it is only read.
+
+        What has gone since the configuration was read is left out.
+        """
+        write = tuple(self._there(self.write))
+        read = (*self._there(self.read), *(() if writable else write))
+        return replace(
+            sandbox,
+            readable=(*sandbox.readable, *read),
+            writable=(*sandbox.writable, *(write if writable else ())),
+        )
+
+    @staticmethod
+    def _there(paths: Iterable[Path]) -> Iterable[Path]:
+        return (path for path in paths if path.exists())
+
+
+def find_git_places(workspace: Path) -> tuple[Path, ...]:
+    """Return what git reads outside of a workspace that is a worktree, or a part, of a repository.
+
+    A ``.git`` file may have been written by a command, so that it counts only where the repository
+    it leads to names this very worktree. Of a repository around the workspace, only ``.git`` is
+    returned, and nothing if that is the user's whole home.
+    """
+    pointer = workspace / ".git"
+    if os.path.lexists(pointer):
+        return () if pointer.is_dir() else _find_common(pointer)
+    home = os.path.realpath(os.path.expanduser("~"))
+    for folder in workspace.parents:
+        if Path(home).is_relative_to(folder):
+            return ()
+        above = folder / ".git"
+        if above.is_dir():
+            return (above,)
+        if above.is_file():
+            return (above, *_find_common(above))
+    return ()
+
+
+def _find_common(pointer: Path) -> tuple[Path, ...]:
+    """Follow the ``.git`` file of a worktree to its repository, if that one leads back."""
+    found = _read_line(pointer).removeprefix("gitdir: ")
+    if not found:
+        return ()
+    git_dir = Path(os.path.realpath(pointer.parent / found))
+    if git_dir.parent.name != "worktrees":
+        return ()
+    back = _read_line(git_dir / _BACK)
+    if not back or os.path.realpath(git_dir / back) != os.path.realpath(pointer):
+        return ()
+    return (git_dir.parent.parent,)
+
+
+def _read_line(path: Path) -> str:
+    """Return what a small file says; nothing if it cannot be read."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return os.fsdecode(file.read(MAX_POINTER)).strip()
+    except OSError:
+        return ""
