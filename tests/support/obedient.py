@@ -336,7 +336,7 @@ def configure(world: HostileWorld, autonomy: str, sandbox: str) -> None:
         f'allowed_domains = ["127.0.0.1:{world.page_port}"]\n'
         '[providers.models.local]\nkind = "mock"\nmodel = "mock"\n'
         f"[mcp.servers.notes]\ncommand = {command}\n"
-        'risk = "low"\n[limits]\nshell_timeout_s = 5\n'
+        'risk = "low"\n[limits]\nshell_timeout_s = 3\n'
     )
     done = Command(world.state)("mcp", "approve", "notes", "--yes")
     assert done.returncode == 0, done.stderr.decode()
