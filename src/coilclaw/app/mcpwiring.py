@@ -127,7 +127,7 @@ class DeskPeople:
     def __init__(self, desk: Desk, estop: Estop, timeout_s: float = APPROVAL_S) -> None:
         self._desk = desk
         self._estop = estop
-        self._stopping = False
+        self._stopping: str | None = None
         self._timeout_s = timeout_s
         self._calls = threading.local()
 
@@ -179,9 +179,9 @@ class DeskPeople:
                 stopping=lambda: self._stopping,
             )
 
-    def halt(self) -> None:
+    def halt(self, reason: str) -> None:
         """Hear that the program is being stopped: whatever still waits ends by that."""
-        self._stopping = True
+        self._stopping = reason
 
     def ask(self, _question: str) -> None:
         """Nobody answers questions over this wire."""

@@ -152,7 +152,7 @@ class Served:
         redactor: Redactor,
         metrics: Metrics,
         settings: GatewaySettings,
-        on_halt: Callable[[], None] = lambda: None,
+        on_halt: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._on_halt = on_halt
         self._runtime = runtime
@@ -227,7 +227,7 @@ class Served:
         with self._mutex:
             self._halted = reason
             running = tuple(self._turns.values())
-        self._on_halt()
+        self._on_halt(reason)
         for turn in running:
             turn.cancel.cancel(reason)
 
@@ -318,7 +318,7 @@ class Served:
                 name,
                 question.digest,
                 cancel=running.cancel,
-                stopping=lambda: self._halted is not None,
+                stopping=lambda: self._halted,
             )
         return answer, self.desk.find(name).text
 

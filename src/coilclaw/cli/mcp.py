@@ -93,7 +93,8 @@ def _serve(approval_timeout: float | None) -> int:
         ) as runtime,
     ):
         runtime.announce("mcp")
-        serve(mcpwiring.guarded(runtime, people), mcpwiring.offered(runtime), source, sink)
+        call = mcpwiring.guarded(runtime, people)
+        serve(call, mcpwiring.offered(runtime), source, sink, people.halt)
     return DONE
 
 

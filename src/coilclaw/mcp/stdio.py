@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.mcp import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import anyio
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SAFE_WRITE: Final = 4096
 """What a pipe takes at once when it says that it takes something."""
+HALTED: Final = "the server is being stopped"
 
 
 @contextmanager
@@ -43,15 +44,19 @@ def _back(saved: int, number: int) -> None:
     os.close(saved)
 
 
-def serve(call: Call, tools: Offered, source: int, sink: int) -> None:
+def serve(
+    call: Call, tools: Offered, source: int, sink: int, halt: Callable[[str], None] = lambda _: None
+) -> None:
     """Serve one client until it closes its end, or until a signal asks us to stop.
 
-    Calls that still run are then ended, and their receipts written.
+    Calls that still run are then ended, and their receipts written. ``halt`` is told of a signal.
     """
-    asyncio.run(_serve(call, tools, source, sink))
+    asyncio.run(_serve(call, tools, source, sink, halt))
 
 
-async def _serve(call: Call, tools: Offered, source: int, sink: int) -> None:
+async def _serve(
+    call: Call, tools: Offered, source: int, sink: int, halt: Callable[[str], None]
+) -> None:
     import anyio
 
     from coilclaw.mcp import offering
@@ -59,19 +64,24 @@ async def _serve(call: Call, tools: Offered, source: int, sink: int) -> None:
     made = offering.server(call, tools, conversation=offering.new_conversation())
     scope = anyio.CancelScope()
     pipe = wire.Pipe(lambda: _receive(source), lambda data: _transmit(sink, data))
-    with _stopping(scope), scope:
+    with _stopping(scope, halt), scope:
         async with wire.streams(pipe) as (incoming, outgoing):
             await made.run(incoming, outgoing, made.create_initialization_options())
 
 
 @contextmanager
-def _stopping(scope: anyio.CancelScope) -> Iterator[None]:
+def _stopping(scope: anyio.CancelScope, halt: Callable[[str], None]) -> Iterator[None]:
     """Stop in good order when a signal asks for it: nothing may be left without its receipt."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
+
+    def stop() -> None:
+        halt(HALTED)
+        scope.cancel()
+
     for number in numbers:
-        loop.add_signal_handler(number, scope.cancel)
+        loop.add_signal_handler(number, stop)
     try:
         yield
     finally:

@@ -141,7 +141,7 @@ class Asking:
             digest,
             cancel=self._cancel,
             timeout_s=self._live_wait_s,
-            stopping=lambda: True,
+            stopping=lambda: self._cancel.reason,
         )
         self._settle(self._desk.find(approval_id), ask, digest, yes=answer.granted)
         return answer

@@ -50,7 +50,7 @@ class Receipt:
     sandbox: str
     """What was really enforced while it ran."""
     approval: str
-    """Who said yes or no: a rule by itself, or a person."""
+    """Who or what said yes or no: ``policy RULE``, or ``person ann yes RULE`` and the like."""
 
     def record(self) -> dict[str, object]:
         return asdict(self)

@@ -194,11 +194,11 @@ class Desk:
         *,
         cancel: Cancellation,
         timeout_s: float | None = None,
-        stopping: Callable[[], bool] = lambda: False,
+        stopping: Callable[[], str | None] = lambda: None,
     ) -> Answer:
         """Wait like ``wait``, and say who or what gave the answer.
 
-        ``stopping`` says of a cancelled wait whether the program is being stopped.
+        ``stopping`` says why, if the program is being stopped.
         """
         agreed = self.wait(approval_id, digest, cancel=cancel, timeout_s=timeout_s)
         found = self.find(approval_id)
@@ -208,8 +208,8 @@ class Desk:
             return Answer(Reply.NO, found.answered_by)
         if cancel.reason == estop.REASON:
             return Answer(Reply.NO, "estop", estop.REASON)
-        if cancel.cancelled and stopping():
-            return Answer(Reply.NO, "shutdown", f"{cancel.reason}")
+        if cancel.cancelled and (why := stopping()):
+            return Answer(Reply.NO, "shutdown", why)
         if cancel.cancelled or found.state not in {"expired", "withdrawn"}:
             why = cancel.reason or "the approval is not for this call"
             return Answer(Reply.NO, "nobody", f"nobody answered: {why}")

@@ -104,7 +104,7 @@ class Guard:
         )
         if self.book is None:
             return _unrecorded("receipts.disabled", _DISABLED)
-        text = _arguments(call)
+        text = _text(call.arguments)
         attempt = Attempt(call, context, text or "")
         try:
             self._admit(attempt, malformed=text is None)
@@ -126,7 +126,7 @@ class Guard:
         """Deny a call for a reason outside of policy; it leaves its receipt like any other."""
         if self.book is None:
             return _unrecorded(rule, reason)
-        attempt = Attempt(call, context, _arguments(call) or "")
+        attempt = Attempt(call, context, _text(call.arguments) or "")
         try:
             attempt.policy_hash = self.policy_hash()
             raise DeniedError(reason, rule=rule)
@@ -219,12 +219,16 @@ class Guard:
         return given
 
     def _checked(self, result: ToolResult) -> ToolResult:
-        """Return a result without secrets, and with metadata that can be read."""
+        """Return a result without secrets, and without metadata that no record can hold."""
         return replace(
             result,
             output=self.redact(result.output),
             error=None if result.error is None else self.redact(result.error),
-            metadata=dict(result.metadata),
+            metadata={
+                name: value
+                for name, value in result.metadata.items()
+                if _text({name: value}) is not None
+            },
         )
 
     def _intend(self, attempt: Attempt) -> str:
@@ -363,10 +367,10 @@ def _valid(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _arguments(call: ToolCall) -> str | None:
+def _text(value: Mapping[str, Json]) -> str | None:
     try:
-        return freeform.text(dict(call.arguments))
-    except Exception:  # noqa: BLE001 - arguments without a text are denied, whatever they are
+        return freeform.text(dict(value))
+    except Exception:  # noqa: BLE001 - whatever they are, values without a text are not used
         return None
 
 

@@ -253,7 +253,7 @@ def test_an_answer_names_who_or_what_gave_it(
         case "estop":
             cancel.cancel("the emergency stop is set")
         case "halt":
-            cancel.cancel("the gateway is being stopped")
+            cancel.cancel("the client does not want the call any more")
         case "gone":
             cancel.cancel("the client went away")
     answer = desk.wait_for_answer(
@@ -261,7 +261,7 @@ def test_an_answer_names_who_or_what_gave_it(
         SOP.digest if happens != "other" else "another",
         cancel=cancel,
         timeout_s=0 if happens == "patience" else None,
-        stopping=lambda: happens in {"halt", "estop"},
+        stopping=lambda: "the gateway is being stopped" if happens in {"halt", "estop"} else None,
     )
     reply = Reply.YES if happens == "yes" else Reply.NO
     assert answer == Answer(reply, by, reason)

@@ -1,0 +1,127 @@
+"""Who answers where nobody sits at a terminal: behind the gateway, and over MCP."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from coilclaw.app.agentwiring import People, open_runtime
+from coilclaw.app.mcpwiring import DeskPeople, guarded
+from coilclaw.app.serving import open_gateway
+from coilclaw.domain.messages import ToolCall
+from coilclaw.domain.toolcalls import ToolResult
+from coilclaw.gateway.agent import Finished
+from coilclaw.gateway.settings import GatewaySettings
+from coilclaw.runtime.approvals import Desk
+from coilclaw.runtime.estop import Estop
+from coilclaw.workspace.process import Cancellation
+from tests.support.agents import AgentHome, calls, says
+from tests.support.children import PATIENCE_S
+
+WRITE = {"path": "note.txt", "content": "hello\n"}
+CASES = [
+    ("yes", "person ann yes", ""),
+    ("no", "client gateway no", "denied by approval.denied: the request was not approved"),
+    ("estop", "estop no", "denied by estop: the emergency stop is set"),
+    ("halt", "shutdown no", "denied by approval.shutdown: the gateway is being stopped"),
+    ("late", "timeout no", "denied by approval.timeout: nobody answered within 0.3 s"),
+]
+
+
+@contextmanager
+def beside(work: Callable[[], None]) -> Iterator[None]:
+    """Do something in another thread, and wait for it."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def desk_of(home: AgentHome) -> Desk:
+    return Desk(home.home, lambda: datetime.now().astimezone())
+
+
+def answer(home: AgentHome, happens: str, halt: Callable[[], None]) -> None:
+    """Let something happen once a question waits."""
+    desk = desk_of(home)
+    if happens == "late":
+        return  # it may be over before anybody looks
+    deadline = time.monotonic() + PATIENCE_S
+    while not desk.list() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    match happens:
+        case "yes":
+            desk.answer(desk.list()[0].id, approved=True, by="person ann")
+        case "no":
+            desk.answer(desk.list()[0].id, approved=False, by="client gateway")
+        case "estop":
+            Estop.of(home.home).trigger("test")
+        case _:
+            halt()
+
+
+@pytest.mark.parametrize(("happens", "by", "error"), CASES)
+def test_a_turn_behind_the_gateway_records_who_answered(
+    tmp_path: Path, happens: str, by: str, error: str
+) -> None:
+    home = AgentHome.make(tmp_path, answers=[calls(("file_write", WRITE)), says("finished")])
+    expiry_s = 0.3 if happens == "late" else PATIENCE_S
+    settings = GatewaySettings(approval_expiry_s=expiry_s)
+    with open_gateway(home.home, os.environ, settings) as gateway:
+        agent = gateway.agent
+
+        def halt() -> None:
+            agent.halt("the gateway is being stopped")
+
+        finished: list[Finished] = []
+        with beside(lambda: answer(home, happens, halt)):
+            if happens == "halt":
+                with pytest.raises(Exception, match="being stopped"):
+                    agent.turn("write", "c", new=True)
+            else:
+                finished.append(agent.turn("write", "c", new=True))
+        said = [one for record in agent.memory.conversation("c") for one in record.tool_results]
+    (receipt,) = home.records()
+    assert receipt["approval"] == f"{by} path.workspace.write"
+    assert (home.workspace / "note.txt").exists() is (happens == "yes")
+    assert [one.error or "" for one in said] == [error]
+
+
+@pytest.mark.parametrize(
+    ("happens", "by", "error"),
+    [
+        *CASES,
+        ("gone", "nobody no", "denied by approval.unattended: nobody answered: the client left"),
+    ],
+)
+def test_a_call_over_mcp_records_who_answered(
+    tmp_path: Path, happens: str, by: str, error: str
+) -> None:
+    home = AgentHome.make(tmp_path)
+    timeout_s = 0.3 if happens == "late" else PATIENCE_S
+    people = DeskPeople(desk_of(home), Estop.of(home.home), timeout_s)
+    cancel = Cancellation()
+
+    def halt() -> None:
+        if happens == "halt":
+            people.halt("the gateway is being stopped")
+        cancel.cancel("the client left")
+
+    results: list[ToolResult] = []
+    with open_runtime(home.home, os.environ, People(people.approve, people.ask)) as runtime:
+        call = guarded(runtime, people)
+        with beside(lambda: answer(home, happens, halt)):
+            results.append(call(ToolCall("1", "file_write", WRITE), "mcp-1", cancel))
+    (receipt,) = home.records()
+    assert receipt["approval"] == f"{by} path.workspace.write"
+    assert (results[0].error or "") == error
