@@ -53,7 +53,7 @@ def launch(server: McpServer, context: ToolContext) -> Launched:
             home = stack.enter_context(private_home.open_home(context.environ))
             named = {name: env[name] for name in server.env}
             env = {**shellbox.at_home(env, home, enforced.kind, context), **named}
-            box = replace(box, writable=(*box.writable, home))
+            box = shellbox.with_home(box, home, context, support, enforced.kind)
         child = process.open(
             server.command,
             cwd=context.root.path,

@@ -14,8 +14,6 @@ from coilclaw.tools import output
 from coilclaw.tools.basis import Basis, Ready, closed, text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from coilclaw.domain.effects import Effect
     from coilclaw.domain.messages import Json
     from coilclaw.security.judgement import Terms
@@ -153,17 +151,18 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
             return ToolResult(False, "", refused)
         env |= shellenv.quiet_drivers(names, env)
     with ExitStack() as stack:
-        home: Path | None = None
+        box = shellbox.sandbox(call.terms, context)
         if call.terms.writable and kind != "none":
             home = stack.enter_context(private_home.open_home(context.environ))
             env = shellbox.at_home(env, home, kind, context)
+            box = shellbox.with_home(box, home, context, call.support, kind)
         result = process.run(
             call.argv,
             cwd=context.root.path,
             timeout_s=call.timeout_s,
             env=env,
             limit_bytes=context.limits.output_bytes,
-            sandbox=shellbox.sandbox(call.terms, context, home),
+            sandbox=box,
             support=call.support,
             cancel=context.cancel,
         )

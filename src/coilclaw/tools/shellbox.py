@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import DeniedError
 from coilclaw.workspace import private_home
+from coilclaw.workspace.package_caches import CacheFolders
 from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
 from coilclaw.workspace.sandbox_view import find_git_places
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
     from coilclaw.security.judgement import Terms
     from coilclaw.tools.contract import ToolContext
-    from coilclaw.workspace.sandbox import Enforced
+    from coilclaw.workspace.sandbox import Enforced, SandboxSupport
 
+CACHES: Final = "caches"
+"""Below our home: the package caches of each workspace, which can be removed at any time."""
 _NEEDED: Final = ("/etc", "/sys", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/")
 """Without these no program runs; who may name them is for the gate to say."""
 
@@ -29,15 +32,15 @@ _ETC: Final = tuple(
 """The parts of /etc that programs cannot be without; none of them tells about anybody."""
 
 
-def sandbox(terms: Terms, context: ToolContext, home: Path | None = None) -> Sandbox:
-    """Return what a command is held to; ``home`` is its private one, if it has one."""
+def sandbox(terms: Terms, context: ToolContext) -> Sandbox:
+    """Return what a command is held to, beside the private home that it gets."""
     workspace = context.root.path
     hidden = tuple(_hidden(context))
     around = find_git_places(workspace)
     if terms.writable:
         held = Sandbox(
             context.sandbox,
-            writable=(workspace, home) if home else (workspace,),
+            writable=(workspace,),
             hidden=hidden,
             network=terms.network,
             shown=around,
@@ -72,6 +75,18 @@ def at_home(env: Mapping[str, str], home: Path, kind: str, context: ToolContext)
     # Only bubblewrap has a /tmp that is the command's own.
     scratch = {} if kind == "bubblewrap" else {"TMPDIR": str(home / private_home.SCRATCH)}
     return {**env, **found, "HOME": str(context.shared_home or home), **scratch}
+
+
+def with_home(
+    box: Sandbox, home: Path, context: ToolContext, support: SandboxSupport, kind: str
+) -> Sandbox:
+    """Return a sandbox with a private home, in which package managers find their caches."""
+    box = replace(box, writable=(*box.writable, home))
+    if context.shared_home is not None:
+        return box
+    own = context.home / CACHES / context.state.directory.name
+    folders = CacheFolders(Path(context.environ.get("HOME") or "/"), own)
+    return folders.lay(box, home, layers=kind == "bubblewrap" and support.layers)
 
 
 def refuse_open_network(terms: Terms, enforced: Enforced) -> None:

@@ -19,6 +19,7 @@ PUBLIC_MODULES: Final = (
     "merging",
     "orphans",
     "owner",
+    "package_caches",
     "places",
     "private_home",
     "privileges",

@@ -99,6 +99,9 @@ def mounts(confinement: Confinement, *, proc: bool) -> list[str]:
         (target, ["--bind" if writable else "--ro-bind", source, target])
         for source, target, writable in confinement.mounted
     ]
+    for sources, target in confinement.layers:
+        below = [option for path in sources for option in ("--overlay-src", path)]
+        placed.append((target, [*below, "--tmp-overlay", target]))
     # Sorting keeps the order of equal depths, so what is asked for comes after what is built in.
     placed.sort(key=lambda item: len([part for part in item[0].split("/") if part]))
     options = [option for _, group in placed for option in group]
@@ -183,6 +186,13 @@ def probe() -> tuple[str | None, bool, str]:
     return None, False, " ".join(reasons)
 
 
+def can_layer(program: str) -> bool:
+    """Whether a bubblewrap that works can put a layer over a directory, on this kernel."""
+    whole = Confinement(readable=("/",), layers=((("/usr",), "/usr"),))
+    done = _start(command(["/bin/sh", "-c", ":"], whole, "/", program=program, proc=False))
+    return isinstance(done, subprocess.CompletedProcess) and done.returncode == 0
+
+
 def _of_the_system() -> tuple[str | None, str]:
     """Find one that only the administrator can have put there, wherever PATH leads first."""
     entries = environment.search_path().split(":")
@@ -221,19 +231,27 @@ def _try_out(program: str) -> tuple[bool | None, str]:
     for proc in (True, False):
         whole = Confinement(readable=("/",))
         line = command(["/bin/sh", "-c", ":"], whole, "/", program=program, proc=proc)
-        try:
-            done = subprocess.run(
-                line,
-                cwd="/",
-                env={},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PROBE_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return None, f"{program} does not work here: {error}"
+        done = _start(line)
+        if isinstance(done, Exception):
+            return None, f"{program} does not work here: {done}"
         if done.returncode == 0:
             return proc, ""
         reason = done.stderr.decode("utf-8", "replace").strip()[:_REASON_LIMIT]
     return None, f"{program} does not work here: {reason}"
+
+
+def _start(
+    line: Sequence[str | bytes],
+) -> subprocess.CompletedProcess[bytes] | OSError | subprocess.TimeoutExpired:
+    try:
+        return subprocess.run(
+            line,
+            cwd="/",
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return error

@@ -47,6 +47,17 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """Directories that a child finds as one, the later above the earlier; what it writes is lost.
+
+    Only a bubblewrap that can do it shows them: ``SandboxSupport.layers`` says so.
+    """
+
+    sources: tuple[Path, ...]
+    target: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """What a child may touch. Of two places that overlap, the deeper one decides.
 
@@ -78,12 +89,14 @@ class Sandbox:
     """What a child finds elsewhere. A mount is writable where its source is. Whatever lies below a
     target on this machine is gone, however it was named, unless a mount shows it. Landlock cannot
     mount: it hides each target that is not its own source."""
+    layers: tuple[Layer, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise UsageError(f"There is no sandbox of kind {self.kind!r}.", rule="sandbox.kind")
         pairs = [path for pair in self.replaced for path in pair]
         pairs += [path for mount in self.mounts for path in (mount.source, mount.target)]
+        pairs += [path for layer in self.layers for path in (*layer.sources, layer.target)]
         named = (*self.writable, *self.readable, *self.hidden, *self.shown, *self.programs)
         for path in (*named, *pairs):
             if not os.path.isabs(path) or "\0" in str(path):
@@ -133,6 +146,8 @@ class SandboxSupport:
     notes: tuple[str, ...] = ()
     seccomp: bool = False
     """Whether internet sockets can be refused beside Landlock, which blocks TCP only."""
+    layers: bool = False
+    """Whether this bubblewrap can put a layer over a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +175,8 @@ class Confinement:
     replaced: tuple[tuple[str, str], ...] = ()
     mounted: tuple[tuple[str, str, bool], ...] = ()
     """Source, target, and whether it can be written; for a sandbox with mounts of its own."""
+    layers: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Sources, the lowest first, and the target."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -202,7 +219,7 @@ def resolve(
         readable += _resolver()
     confinement = Confinement(
         writable=tuple(_existing(path) for path in sandbox.writable),
-        readable=tuple(dict.fromkeys(_existing(path) for path in readable)),
+        readable=_outermost(map(_existing, readable), sandbox),
         network=sandbox.network,
         private_tmp=sandbox.private_tmp,
         processes=not sandbox.narrow,
@@ -210,6 +227,10 @@ def resolve(
         covered=_covered(sandbox),
         replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
         mounted=_mounted(sandbox) if mounting else (),
+        layers=tuple(
+            (tuple(map(_existing, layer.sources)), _existing(layer.target))
+            for layer in sandbox.layers
+        ),
     )
     for hidden in map(os.path.realpath, sandbox.hidden):
         confinement = _hide(hidden, confinement)
@@ -259,6 +280,18 @@ def _without_idle(confinement: Confinement) -> Confinement:
             path for path in confinement.hidden_files if _is_below_any(path, visible)
         ),
     )
+
+
+def _outermost(paths: Iterable[str], sandbox: Sandbox) -> tuple[str, ...]:
+    """Leave out what another path shows already, where nothing is hidden between the two."""
+    found = tuple(dict.fromkeys(paths))
+    apart = [*map(os.path.realpath, sandbox.hidden), *_targets(sandbox)]
+
+    def shows(one: str, other: str) -> bool:
+        between = (path for path in apart if is_below(one, path) and is_below(path, other))
+        return one != other and is_below(one, other) and not any(between)
+
+    return tuple(one for one in found if not any(shows(one, other) for other in found))
 
 
 def _resolver() -> list[Path]:

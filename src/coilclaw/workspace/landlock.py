@@ -231,20 +231,33 @@ def restricted(
     *,
     filtered: bool = False,
     sockets: bool = True,
+    capable: bool = False,
+    outlive: Callable[[_T], None] | None = None,
 ) -> _T:
     """Call ``start`` in a thread of its own that is held to the rules, as its children will be.
 
-    It has no capabilities. ``filtered`` adds the filter of system calls, and without ``sockets``
-    that refuses every socket.
+    It has no capabilities, unless ``capable`` leaves them to another sandbox to take. ``filtered``
+    adds the filter of system calls, and without ``sockets`` that refuses every socket. The thread
+    stays until ``outlive`` returns: a child that dies with its parent dies with it.
     """
     outcome: list[_T] = []
     failure: list[BaseException] = []
+    started = threading.Event()
 
     def thread() -> None:
         try:
+            begin()
+        finally:
+            started.set()
+        if outlive is not None and outcome:
+            outlive(outcome[0])
+
+    def begin() -> None:
+        try:
             control_process(_PR_SET_NO_NEW_PRIVS, 1)
             _syscall(_RESTRICT_SELF, ruleset_fd, 0)
-            drop_capabilities()
+            if not capable:
+                drop_capabilities()
             if filtered:
                 refuse_calls(sockets=not sockets)
         except OSError as error:
@@ -255,13 +268,15 @@ def restricted(
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             failure.append(error)
 
-    worker = threading.Thread(target=thread, name="coilclaw-landlock")
+    worker = threading.Thread(target=thread, name="coilclaw-landlock", daemon=outlive is not None)
     # A finalizer of anybody's, run by the collector in that thread, would be held to the rules too.
     collecting = gc.isenabled()
     gc.disable()
     try:
         worker.start()
-        worker.join()
+        started.wait()
+        if outlive is None:
+            worker.join()
     except RuntimeError as error:
         raise EnvironmentFault(
             f"No thread for Landlock could be started: {error}.", rule="sandbox.landlock"

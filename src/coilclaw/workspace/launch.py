@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import subprocess
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -176,9 +177,23 @@ def _without_abstract_sockets(
         return begin()
     rules = landlock.socket_ruleset()
     try:
-        return landlock.restricted(rules, begin)
+        return landlock.restricted(rules, begin, capable=True, outlive=_wait_for)
     finally:
         os.close(rules)
+
+
+def _wait_for(popen: subprocess.Popen[bytes]) -> None:
+    """Wait until a child has ended, and leave it to others to learn how."""
+    try:
+        fd = os.pidfd_open(popen.pid)
+    except ProcessLookupError:
+        return  # it has been waited for already
+    try:
+        waiting = select.poll()
+        waiting.register(fd, select.POLLIN)
+        waiting.poll()
+    finally:
+        os.close(fd)
 
 
 def _popen(

@@ -91,7 +91,8 @@ def find_tool_variables(environ: Mapping[str, str], path: str) -> dict[str, str]
     found = {}
     for variable, folder in _TOOL_FOLDERS:
         place = environ.get(variable) or os.path.join(user, folder)
-        if any(toolchain.is_below(entry, os.path.realpath(place)) for entry in entries):
+        real = os.path.realpath(place)
+        if any(toolchain.is_below(entry, real) for entry in entries):
             found[variable] = place
     cargo = [entry for entry in entries if entry.endswith("/.cargo/bin")]
     rust = environ.get(toolchain.RUST) or os.path.join(user, ".rustup")

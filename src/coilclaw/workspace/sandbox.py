@@ -56,7 +56,8 @@ def probe() -> SandboxSupport:
     notes = [reason] if reason else []
     if not abi:
         notes.append("This kernel has no Landlock.")
-    return SandboxSupport(program, proc, abi, tuple(notes), seccomp.available())
+    layers = program is not None and bubblewrap.can_layer(program)
+    return SandboxSupport(program, proc, abi, tuple(notes), seccomp.available(), layers)
 
 
 def choose(sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: str = "") -> Choice:

@@ -58,6 +58,7 @@ def test_a_command(here: Machine, kind: str, network: bool) -> None:
     with working(here, kind, network=network) as made:
         mine = made.workspace / "mine"
         told = made.call(Shell(), argv=[*here.argv(mine)])
+    assert told.success, told
     assert SECRET not in told.output
     here.check(told.output, kind=kind, mine=mine)
 
