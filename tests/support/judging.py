@@ -10,6 +10,7 @@ from typing import Literal
 
 from coilclaw.domain.effects import Locate, Place, Runs
 from coilclaw.security import commandrules
+from coilclaw.security.autonomy import Autonomy
 from coilclaw.security.commands import CommandFinding, judge_command
 from coilclaw.security.settings import SecuritySettings
 
@@ -56,6 +57,8 @@ def settings(
     forbidden_commands: tuple[str, ...] | None = None,
     allowed_commands: tuple[str, ...] = (),
     policy: str | None = None,
+    contained: bool = False,
+    autonomy: Autonomy = Autonomy.SUPERVISED,
 ) -> SecuritySettings:
     """The shipped rules, with one thing or another changed."""
     base = default_settings()
@@ -68,6 +71,8 @@ def settings(
         ),
         allowed_commands=allowed_commands,
         rules=base.rules if policy is None else commandrules.load(policy),
+        contained=contained,
+        autonomy=autonomy,
     )
 
 

@@ -18,6 +18,7 @@ from coilclaw.domain.verdict import Decision, Risk, Verdict
 from coilclaw.security import gate
 from coilclaw.security.autonomy import Autonomy
 from coilclaw.security.judgement import Judgement, Terms
+from coilclaw.security.secret_files import SecretFiles
 from coilclaw.security.settings import FORBIDDEN_PATHS, SecuritySettings
 from coilclaw.workspace.places import Places
 
@@ -68,6 +69,8 @@ class ContractPolicy:
             own_paths=(str(self.state), os.path.realpath(self.state)),
             allowed_domains=() if assignment.network == "deny" else _ANY_HOST,
             harmless_commands=False,
+            # What an assignment may read is what its contract says.
+            secrets=SecretFiles(read="allow"),
         )
 
     @cached_property

@@ -14,6 +14,7 @@ from coilclaw.domain import freeform
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.effects import Runs
 from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.security.secret_files import USUAL, SecretFiles
 from coilclaw.security.settings import SecuritySettings
 
 if TYPE_CHECKING:
@@ -94,17 +95,30 @@ class Policy:
             allowed_commands=security.allowed_commands,
             allowed_domains=security.allowed_domains,
             harmless_commands=False,
+            secrets=self._secrets,
         )
+
+    @property
+    def _secrets(self) -> SecretFiles:
+        """What the user's own file says; that of the shipped one is known without reading it."""
+        own = self._own_text is not None and self._own_text != _shipped()
+        return self.rules.rules.secrets if own else USUAL
 
     @cached_property
     def command_settings(self) -> SecuritySettings:
         """With the rules, and with harmless commands where they can be contained."""
         from dataclasses import replace
 
-        return replace(self.settings, rules=self.rules, harmless_commands=self._contained)
+        return replace(
+            self.settings,
+            rules=self.rules,
+            harmless_commands=self._holds_reading,
+            contained=self._config.security.sandbox in {"auto", "bubblewrap"}
+            and bool(self.support.bubblewrap),
+        )
 
     @property
-    def _contained(self) -> bool:
+    def _holds_reading(self) -> bool:
         security = self._config.security
         if not security.harmless_commands or security.sandbox == "none":
             return False

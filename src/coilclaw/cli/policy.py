@@ -129,6 +129,8 @@ def _explain(args: argparse.Namespace, config: Config, console: Console) -> int:
     style = {"allow": "green", "ask": "yellow", "deny": "red"}[str(answer["decision"])]
     console.print(f"{answer['decision']}  {answer['risk']} risk  [{answer['rule']}]", style)
     console.print(f"  {answer['reason']}")
+    if answer["network"]:
+        console.print(f"  network: yes, because {answer['network_reason'] or 'its rule says so'}")
     segments = answer["segments"]
     for segment in segments if isinstance(segments, list) else ():
         console.print(
@@ -226,6 +228,8 @@ def _told(judged: Judgement) -> dict[str, object]:
         "risk": str(verdict.risk),
         "rule": verdict.rule,
         "reason": verdict.reason,
+        "network": judged.terms.network,
+        "network_reason": judged.terms.asked_for,
         "segments": [_segment(segment) for segment in judged.segments],
     }
 
@@ -242,7 +246,15 @@ def _segment(segment: Segment) -> dict[str, object]:
 
 
 def _denied(rule: str, reason: str) -> dict[str, object]:
-    return {"decision": "deny", "risk": "high", "rule": rule, "reason": reason, "segments": []}
+    return {
+        "decision": "deny",
+        "risk": "high",
+        "rule": rule,
+        "reason": reason,
+        "network": False,
+        "network_reason": "",
+        "segments": [],
+    }
 
 
 def _policy(config: Config, level: str | None) -> Policy:

@@ -107,6 +107,7 @@ _LIMITS: Final = {
     "max_response_bytes": Key("count", "largest answer of a model", least=1024, most=64 * 2**20),
     "tool_timeout_s": _seconds("seconds that a tool may take"),
     "shell_timeout_s": _seconds("seconds that a command may take"),
+    "shell_timeout_max_s": _seconds("seconds that the model may ask for one command at most"),
     "http_timeout_s": _seconds("seconds that a request of the http tool may take"),
 }
 _RISKS: Final = ("low", "medium", "high")

@@ -194,6 +194,7 @@ def _values(
             "max_response_bytes": limits.max_response_bytes,
             "tool_timeout_s": _whole(limits.tools.tool_timeout_s),
             "shell_timeout_s": _whole(limits.tools.shell_timeout_s),
+            "shell_timeout_max_s": _whole(limits.tools.shell_timeout_max_s),
             "http_timeout_s": _whole(limits.tools.http_timeout_s),
         },
     )

@@ -241,6 +241,9 @@ def _limits(section: Section) -> Limits:
         tools=ToolLimits(
             tool_timeout_s=section.number("tool_timeout_s", usual.tools.tool_timeout_s),
             shell_timeout_s=section.number("shell_timeout_s", usual.tools.shell_timeout_s),
+            shell_timeout_max_s=section.number(
+                "shell_timeout_max_s", usual.tools.shell_timeout_max_s
+            ),
             http_timeout_s=section.number("http_timeout_s", usual.tools.http_timeout_s),
         ),
     )

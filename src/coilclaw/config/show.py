@@ -59,6 +59,7 @@ def tables(config: Config, environ: Mapping[str, str]) -> dict[tuple[str, ...], 
             "max_response_bytes": limits.max_response_bytes,
             "tool_timeout_s": limits.tools.tool_timeout_s,
             "shell_timeout_s": limits.tools.shell_timeout_s,
+            "shell_timeout_max_s": limits.tools.shell_timeout_max_s,
             "http_timeout_s": limits.tools.http_timeout_s,
         },
     }

@@ -31,6 +31,8 @@ class Runs:
 
     command: str | None = None
     argv: tuple[str, ...] | None = None
+    network: bool = False
+    """Whether the model asks for the network."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,8 @@ class Guard:
             return prepared.perform
 
         def perform() -> ToolResult:
-            with self.estop.watched(context.cancel, context.limits.tool_timeout_s):
+            timeout_s = max(context.limits.tool_timeout_s, prepared.timeout_s)
+            with self.estop.watched(context.cancel, timeout_s):
                 return prepared.perform()
 
         return perform

@@ -11,5 +11,6 @@ PUBLIC_MODULES: Final = (
     "judgement",
     "protected",
     "redaction",
+    "secret_files",
     "settings",
 )

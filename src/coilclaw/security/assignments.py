@@ -47,18 +47,36 @@ _DANGEROUS: Final = re.compile(
     r"|TERMINFO.*|POSIXLY_CORRECT|OPENSSL_.*|CURL_.*|WGETRC|PIP_.*|UV_.*|VIRTUAL_ENV|CONDA_.*"
     r"|FZF_.*|FD_.*|BAT_.*|JQ_.*|DOCKER_.*|KUBECONFIG|AWS_.*|HISTFILE|MAIL.*|EXINIT|VIM.*|SED.*"
 )
+_BUILDS: Final = re.compile(
+    r"PATH|PYTHON(?!HOME|STARTUP|INSPECT|BREAKPOINT).*|NODE_.*|NPM_CONFIG_.*|npm_config_.*|PERL5LIB|RUBY.*"
+    r"|GEM_.*|BUNDLE_.*|PHP_.*|LUA_PATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|CLASSPATH|CARGO.*|RUST.*"
+    r"|GO.*|CC|CXX|MAKEFLAGS|XDG_.*|TMPDIR|OPENSSL_CONF|PIP_.*|UV_.*|VIRTUAL_ENV|CONDA_.*|AWS_.*"
+    r"|MALLOC_.*|GIT_(?:AUTHOR|COMMITTER)_.*|POSIXLY_CORRECT"
+)
+"""Variables that change which code of the workspace runs, or how it is built."""
+_EDITORS: Final = frozenset({"GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL"})
 _LOOP_NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _DECLARERS: Final = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _SETTERS: Final = frozenset({"read", "unset", "mapfile", "readarray", "getopts", "let", "printf"})
 
 
 def check_assignments(
-    assignments: Sequence[tuple[str, Word]], scene: Scene, *, loop: bool = False
+    assignments: Sequence[tuple[str, Word]],
+    scene: Scene,
+    *,
+    loop: bool = False,
+    bare: bool = False,
 ) -> list[Classed]:
-    """Say what speaks against setting variables; the one of a loop may have any plain name."""
+    """Say what speaks against setting variables; the one of a loop may have any plain name.
+
+    ``bare`` is whether they are for the shell alone, and not given to a program.
+    """
     found: list[Classed] = []
     for name, value in assignments:
-        found += _check(name, value, loop=loop)
+        if bare and not _DANGEROUS.fullmatch(name.rstrip("+")):
+            found += check_mentions(value, scene)
+            continue
+        found += _check(name, value, loop=loop, contained=scene.settings.contained)
         found += check_mentions(value, scene)
     return found
 
@@ -80,7 +98,7 @@ def declared(name: str, words: Sequence[Word]) -> tuple[tuple[str, Word], ...]:
     return tuple(found)
 
 
-def _check(name: str, value: Word, *, loop: bool) -> list[Classed]:
+def _check(name: str, value: Word, *, loop: bool, contained: bool) -> list[Classed]:
     bare = name.partition("[")[0].rstrip("+")
     if bare in _PAGERS and value.text in {"cat", ""}:
         return []
@@ -88,6 +106,9 @@ def _check(name: str, value: Word, *, loop: bool) -> list[Classed]:
         if value.text is not None or loop:
             return []
         return [other("command.assignment", f"what {name} becomes is known only when it runs")]
+    quiet = bare in _EDITORS and value.text in {"true", ":", "cat"}
+    if contained and not loop and (quiet or _BUILDS.fullmatch(bare)):
+        return [other("command.environment", f"{name} changes what runs, or how")]
     if _DANGEROUS.fullmatch(bare) and bare not in _TUNING:
         return [forbidden("command.environment", f"{name} changes what runs, or how")]
     if loop and _LOOP_NAME.fullmatch(bare):

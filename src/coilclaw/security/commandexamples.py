@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.effects import Place, Runs
+from coilclaw.security.commandclass import CONTAINED_RULE
 from coilclaw.security.commandrules import ExampleResult
 from coilclaw.security.commands import judge_command
 from coilclaw.security.settings import SecuritySettings
@@ -17,9 +19,10 @@ WORKSPACE: Final = "/workspace"
 
 def try_examples(rules: CommandRules) -> tuple[ExampleResult, ...]:
     """Judge every example; it holds when the rule is the one that decides, or is not."""
-    settings = SecuritySettings(WORKSPACE, rules, forbidden_commands=())
+    plain = SecuritySettings(WORKSPACE, rules, forbidden_commands=())
     results = []
     for examples in rules.rules.examples:
+        settings = replace(plain, contained=examples.rule == CONTAINED_RULE)
         for expected, commands in ((True, examples.match), (False, examples.no_match)):
             for command in commands:
                 found = judge_command(Runs(command=command), settings, locate)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.security.commandclass import other
 from coilclaw.security.commandline import read_line
+from coilclaw.security.expansions import is_explained, may_be_option
 from coilclaw.security.streamprograms import is_stream
 from coilclaw.security.wordpaths import (
     STREAMS,
@@ -140,7 +141,7 @@ class Rule:
     def check_word(self, word: Word, role: Role, scene: Scene, *, literal: bool) -> list[Classed]:
         """Check one word in its role."""
         if word.text is None:
-            return list(self._check_unknown(word, role, scene))
+            return list(self._check_unknown(word, role, scene, literal=literal))
         found = []
         problem = pattern_problem(word, literal=literal, any_option=self.any_option)
         if problem is not None:
@@ -164,10 +165,16 @@ class Rule:
                     found += check_write(text, scene)
         return found
 
-    def _check_unknown(self, word: Word, role: Role, scene: Scene) -> Iterator[Classed]:
+    def _check_unknown(
+        self, word: Word, role: Role, scene: Scene, *, literal: bool
+    ) -> Iterator[Classed]:
         if role == "text" and _PARAMETERS.fullmatch(word.raw):
             return
         if role == "path" and self.cls == "harmless" and _SUBSTITUTION.fullmatch(word.raw):
+            return
+        if self._permits_expansion(word, scene, literal=literal):
+            # The sandbox of a harmless command shows nothing but the workspace.
+            yield from check_mentions(word, scene)
             return
         here = _HERE.fullmatch(word.raw)
         # Without quotes a directory's name with a blank or a star in it becomes other words.
@@ -176,6 +183,14 @@ class Rule:
             return
         yield self.against(f"what {word.raw!r} becomes is known only when it runs")
         yield from check_mentions(word, scene)
+
+    def _permits_expansion(self, word: Word, scene: Scene, *, literal: bool) -> bool:
+        """Whether a word comes from harmless commands of the same line, and stays what it is."""
+        if self.cls != "harmless" or not is_explained(word, scene.variables):
+            return False
+        quoted = word.raw.startswith('"') and word.raw.endswith('"')
+        fixed = self.any_option or (literal and quoted)
+        return fixed or not may_be_option(word, scene.variables)
 
     def against(self, problem: str) -> Classed:
         return other("command.other", f"{self.id} does not permit it: {problem}")

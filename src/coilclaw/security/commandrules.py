@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import UsageError
+from coilclaw.security.secret_files import USUAL, SecretFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -54,6 +55,9 @@ class RuleSet:
     allow: Mapping[str, tuple[Rule, ...]]
     deny: tuple[DenyRule, ...]
     examples: tuple[Examples, ...]
+    contained: bool = False
+    """Whether the file holds the rule ``allow.contained``."""
+    secrets: SecretFiles = USUAL
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.security.commandclass import CommandClass, strictest, unknown
+from coilclaw.security.commandclass import (
+    CONTAINED_RULE,
+    Classed,
+    CommandClass,
+    contain,
+    of_path,
+    other,
+    strictest,
+    unknown,
+)
 from coilclaw.security.destructive import Ran, destructive_line, destructive_text
+from coilclaw.security.expansions import set_variables
 from coilclaw.security.judgement import Segment, Terms
+from coilclaw.security.network_programs import network_need
 from coilclaw.security.peeled import Input, family, program_name
 from coilclaw.security.policyfile import read_entry
 from coilclaw.security.shellscript import NotUnderstood, Script, Simple, Word
 from coilclaw.security.simplecommand import Judged, SimpleJudge
-from coilclaw.security.wordpaths import Scene, check_data, check_mentions
+from coilclaw.security.wordpaths import Scene, check_data, check_mentions, check_real_mentions
 from coilclaw.security.workingdirectory import after_command, is_chain
 
 if TYPE_CHECKING:
@@ -23,7 +35,17 @@ if TYPE_CHECKING:
     from coilclaw.security.settings import SecuritySettings
 
 MAX_DEPTH: Final = 5
+PROTECTED: Final = re.compile(
+    r"(?:^|[\s/\"'=:(,])\.git(?:/+(?:hooks|config|info|modules|worktrees|objects|refs|HEAD|index)|/?"
+    r"(?=[\s\"')]|$))|(?:^|[\s/\"'=:(,])\.coilclaw(?=[\s/\"')]|$)",
+    re.IGNORECASE,
+)
+"""Names of what belongs to git or to us, in a command that may do more than read them."""
+_LEFT_OUT: Final = re.compile(r"--(?:exclude|ignore|glob)[\w-]*[= ]['\"!/]*\.git/?(?=['\"\s]|$)")
+_SETTING_SUBCOMMANDS: Final = frozenset({"config", "remote", "submodule", "branch", "push"})
 _TAKERS: Final = frozenset({"xargs", "parallel"})
+MAX_NAMES: Final = 2000
+_FILE_NAMES: Final = re.compile(r"[\w.@+/-]+")
 MAX_ARGV: Final = 4096
 MAX_ARGV_CHARS: Final = 256 * 1024
 
@@ -38,25 +60,89 @@ class CommandFinding:
     reason: str
     forbidden: bool
     terms: Terms
+    asks: bool = False
+    """Whether a person is asked even where the level would let it run."""
 
 
 def judge_command(runs: Runs, settings: SecuritySettings, locate: Locate) -> CommandFinding:
     """Judge a command line or an argv; what is not understood is forbidden."""
     if settings.rules is None:
         reason = "there are no rules about commands, so that none may run"
-        return _conclude([Judged("", (), unknown("policy.rules", reason))])
+        return _conclude([Judged("", (), unknown("policy.rules", reason))], Terms(False, False))
+    rules = settings.rules.rules
+    settings = replace(settings, contained=settings.contained and rules.contained)
     entries = tuple(read_entry(entry) for entry in settings.allowed_commands)
-    scene = Scene(settings, locate, settings.rules.rules, entries)
+    scene = Scene(settings, locate, rules, entries)
     if runs.command is not None:
         judged = list(_LineJudge(0).text(runs.command, scene))
     else:
         judged = list(_LineJudge(0).script(_of_argv(runs.argv or ()), scene))
-    return _conclude(judged)
-
-
-def _conclude(judged: Sequence[Judged]) -> CommandFinding:
     if not judged:
         judged = [Judged("", (), unknown("shell.empty", "there is nothing to run"))]
+    judged += _named_secrets(judged, runs, scene)
+    if settings.contained:
+        judged = _contained(judged, runs)
+    return _conclude(judged, _terms(judged, settings))
+
+
+def _contained(judged: Sequence[Judged], runs: Runs) -> list[Judged]:
+    """Let the sandbox answer what it can; a wish for the network makes a command one of these."""
+    text = runs.command if runs.command is not None else "\n".join(runs.argv or ())
+    worst = strictest(each.classed for each in judged)
+    named = PROTECTED.search(_LEFT_OUT.sub("", text))
+    if worst.containable and named is not None:
+        reason = f"{worst.reason}; and {named[0].strip()!r} is not for commands to change"
+        return [*judged, Judged("", (), other("path.protected", reason))]
+    held = [replace(each, classed=contain(each.classed)) for each in judged]
+    if runs.network and worst.level is not CommandClass.UNKNOWN:
+        asked = Classed(CommandClass.CONTAINED, CONTAINED_RULE, "the network is asked for")
+        held.append(Judged("", (), asked, need="the agent asks for it"))
+    return held
+
+
+def _named_secrets(judged: Sequence[Judged], runs: Runs, scene: Scene) -> list[Judged]:
+    """Find the files with secrets that a command names which may do anything with them."""
+    worst = max(each.classed.level for each in judged)
+    if not CommandClass.HARMLESS < worst < CommandClass.UNKNOWN:
+        return []
+    text = runs.command if runs.command is not None else " ".join(runs.argv or ())
+    for name in dict.fromkeys(_FILE_NAMES.findall(text)[:MAX_NAMES]):
+        if scene.settings.secrets.covers(name):
+            for place in scene.places(name):
+                finding = scene.settings.secrets.judge(place) if place.kind == "file" else None
+                if finding is not None:
+                    return [Judged("", (), of_path(finding))]
+    return []
+
+
+def _terms(judged: Sequence[Judged], settings: SecuritySettings) -> Terms:
+    """Say what the command runs under: the network only by a rule, or where a person grants it."""
+    worst = strictest(each.classed for each in judged)
+    granted = [each.classed.rule for each in judged if each.classed.network]
+    needs = [each.need for each in judged if each.need]
+    held = worst.level is CommandClass.CONTAINED
+    asked = ""
+    if needs and settings.contained and (held or worst.level is CommandClass.ALLOWED):
+        asked = "" if granted and not held else needs[0]
+    elif granted and held:
+        asked = f"{granted[0]} grants it"
+    return Terms(
+        writable=any(each.writes for each in judged),
+        network=not worst.forbidden and (bool(granted) or bool(asked)),
+        contained=held or bool(asked),
+        sweeps=any(each.words and each.words[0].text != "git" for each in judged),
+        sets_git=any(_sets_git(each.words) for each in judged),
+        asked_for=asked,
+    )
+
+
+def _sets_git(words: Sequence[Word]) -> bool:
+    return [word.text for word in words[:1]] == ["git"] and any(
+        word.text in _SETTING_SUBCOMMANDS for word in words[1:2]
+    )
+
+
+def _conclude(judged: Sequence[Judged], terms: Terms) -> CommandFinding:
     worst = strictest(each.classed for each in judged)
     segments = tuple(
         Segment(
@@ -69,11 +155,12 @@ def _conclude(judged: Sequence[Judged]) -> CommandFinding:
         )
         for each in judged
     )
-    terms = Terms(
-        writable=any(each.writes for each in judged),
-        network=not worst.forbidden and any(each.classed.network for each in judged),
-    )
-    return CommandFinding(segments, worst.risk, worst.rule, worst.reason, worst.forbidden, terms)
+    secret = next((each.classed for each in judged if each.classed.asks), None)
+    reason = worst.reason
+    if secret is not None and secret.rule != worst.rule:
+        reason = f"{reason}; and {secret.reason}"
+    asks = bool(terms.asked_for) or secret is not None
+    return CommandFinding(segments, worst.risk, worst.rule, reason, worst.forbidden, terms, asks)
 
 
 def _of_argv(argv: Sequence[str]) -> Script | NotUnderstood:
@@ -119,10 +206,13 @@ class _LineJudge:
             return
         ran: list[Ran] = []
         judged: list[Judged] = []
+        scene = replace(scene, variables=set_variables(reading.commands))
         for index, command in enumerate(reading.commands):
             given = _input(reading.commands, index)
             found = list(SimpleJudge(scene, self._below).judge(command, given))
             found += _printed_paths(command, scene)
+            need = network_need(command.words)
+            found = [replace(each, need=need or network_need(each.words)) for each in found]
             ran += _ran(command, found)
             judged += found
             scene = after_command(scene, reading.commands, index, chain=chain)
@@ -202,7 +292,7 @@ def _printed_paths(command: Simple, scene: Scene) -> Iterator[Judged]:
 def _pipes(reading: Script, judged: Sequence[Judged], scene: Scene) -> Iterator[Judged]:
     """Look at the text of a pipe that ends in something which is not judged word by word."""
     worst = max((each.classed.level for each in judged), default=CommandClass.HARMLESS)
-    if worst is not CommandClass.OTHER:
+    if worst > CommandClass.OTHER:
         return
     numbers = {
         command.pipeline
@@ -211,7 +301,9 @@ def _pipes(reading: Script, judged: Sequence[Judged], scene: Scene) -> Iterator[
     }
     for command in reading.commands:
         if command.pipeline in numbers:
-            found = [each for word in command.words[1:] for each in check_mentions(word, scene)]
+            prints = command.words and command.words[0].text in {"echo", "printf"}
+            check = check_mentions if prints else check_real_mentions
+            found = [each for word in command.words[1:] for each in check(word, scene)]
             for redirection in command.redirections:
                 body = redirection.body
                 found += check_data(body.text or "", scene) if body is not None else []

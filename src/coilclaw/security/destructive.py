@@ -97,7 +97,7 @@ def destructive_line(commands: Iterable[Ran]) -> Classed | None:
     if downloads:
         downloads += [each for each in ran if each.name == "tee" and each.piped_into]
     for each in ran if downloads else ():
-        runs_text = each.name in SHELLS or each.name in INTERPRETERS or each.name in _READERS
+        runs_text = each.name in SHELLS or each.name in _READERS or _runs_input(each)
         started = _is_downloaded(each, downloads)
         if started or (runs_text and (each.piped_into or _takes(each, downloads))):
             return denial("destructive.download", f"{downloads[0].name} … {each.name}")
@@ -137,6 +137,26 @@ def is_device(path: str) -> bool:
 def denial(rule: str, what: str) -> Classed:
     shown = what if len(what) <= 80 else what[:80] + "…"
     return forbidden(rule, f"{shown!r} {_REASONS[rule]}")
+
+
+_FILTERS: Final = frozenset({"awk", "gawk", "mawk", "nawk"})
+_RUNS_DATA: Final = re.compile(
+    r"exec|eval|compile|system|popen|spawn|subprocess|child_process|Function|import\s*\(|__|pickle"
+    r"|marshal|runpy|require|open|write|load(?!s?\s*\(\s*sys\.stdin)|`",
+    re.IGNORECASE,
+)
+"""What may make a program of the data that it reads."""
+
+
+def _runs_input(each: Ran) -> bool:
+    """Whether an interpreter takes its program from its input, or may run what it reads there."""
+    if each.name not in INTERPRETERS or each.name in _FILTERS:
+        return False
+    texts = [word.text for word in each.words[1:]]
+    if texts[:2] == ["-m", "json.tool"]:
+        return False
+    given = texts[:1] == ["-c"] and len(texts) > 1 and each.name in {"python", "pypy"}
+    return not given or texts[1] is None or _RUNS_DATA.search(texts[1] or "") is not None
 
 
 _READERS: Final = frozenset({"eval", "source", "."})

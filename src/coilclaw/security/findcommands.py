@@ -68,6 +68,13 @@ class FindCommand:
             index += 1
         return tuple(found)
 
+    def after_command(self, index: int) -> int:
+        """Return the place behind the command that begins at a place of the expression."""
+        first = index
+        while index < len(self.expression) and not self._ends(self.expression[first:index], index):
+            index += 1
+        return index + 1
+
     def _ends(self, inner: Sequence[Word], index: int) -> bool:
         text = self.expression[index].text
         return text == ";" or (text == "+" and bool(inner) and inner[-1].text == "{}")
@@ -92,12 +99,18 @@ def check_find(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]
             found += _check_value(rule, word.text or "", expression[index], scene)
             index += 1
             continue
+        if word.text in {"-exec", "-execdir"}:
+            # Each of these commands is judged by itself.
+            index = command.after_command(index)
+            continue
         found.append(rule.against(_objection(word)))
         found += check_mentions(word, scene)
     return found
 
 
 def _check_value(rule: Rule, test: str, value: Word, scene: Scene) -> list[Classed]:
+    if value.text is None and test not in _PATHS:
+        return rule.check_word(value, "text", scene, literal=True)
     if value.text is None:
         return [rule.against(f"what {value.raw!r} becomes is known only when it runs")]
     if value.globs and any(matches(value.text, action) for action in _REFUSED):

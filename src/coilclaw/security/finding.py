@@ -17,3 +17,5 @@ class Finding:
     rule: str
     reason: str
     forbidden: bool = False
+    asks: bool = False
+    """Whether a person is asked even where the level would let it run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from coilclaw.domain.effects import Consults, External, Fetches, Reads, Runs, Writes
@@ -31,7 +32,8 @@ def judge(effects: Sequence[Effect], settings: SecuritySettings, locate: Locate)
             from coilclaw.security.commands import judge_command
 
             command = judge_command(effect, settings, locate)
-            findings.append(Finding(command.risk, command.rule, command.reason, command.forbidden))
+            finding = Finding(command.risk, command.rule, command.reason, command.forbidden)
+            findings.append(replace(finding, asks=command.asks))
             segments += command.segments
             terms.append(command.terms)
         else:
@@ -80,11 +82,19 @@ def _verdict(findings: Sequence[Finding], settings: SecuritySettings) -> Verdict
             f"{worst.reason} [{worst.rule}]; {worst.risk} risk is blocked at autonomy "
             f"{level.value!r}",
         )
+    asking = next((finding for finding in findings if finding.asks), None)
+    if decision is Decision.ALLOW and asking is not None:
+        return Verdict(Decision.ASK, worst.risk, asking.rule, asking.reason)
     return Verdict(decision, worst.risk, worst.rule, worst.reason)
 
 
 def _widest(terms: Sequence[Terms]) -> Terms:
     """Several commands in one call run under what the widest of them needs."""
     return Terms(
-        writable=any(each.writable for each in terms), network=any(each.network for each in terms)
+        writable=any(each.writable for each in terms),
+        network=any(each.network for each in terms),
+        contained=any(each.contained for each in terms),
+        sweeps=any(each.sweeps for each in terms),
+        sets_git=any(each.sets_git for each in terms),
+        asked_for=next((each.asked_for for each in terms if each.asked_for), ""),
     )

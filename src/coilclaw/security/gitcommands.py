@@ -101,6 +101,16 @@ class GitCommand:
         )
 
 
+def is_harmless_setting(texts: Sequence[str]) -> bool:
+    """Whether ``git config`` with these words only looks, or sets what runs nothing."""
+    plain = [each for each in texts if not each.startswith("-")]
+    options = {each for each in texts if each.startswith("-")} - {"--local", "--add", "--unset"}
+    if options & {"--get", "--get-all", "--list", "-l", "--get-regexp"}:
+        return True
+    key = plain[0].casefold() if plain else ""
+    return not options and _HARMLESS_KEYS.fullmatch(key) is not None
+
+
 def _setting(word: Word) -> tuple[Classed, Word | None]:
     """Judge one ``-c name=value``; a value that git would run is a text for a shell."""
     if word.text is None:

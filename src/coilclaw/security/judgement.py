@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coilclaw.domain.verdict import Risk, Verdict
+    from coilclaw.security.commandclass import KindName
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Segment:
     """As it stands in the command line."""
     argv: tuple[str, ...]
     """After quote removal and without its wrappers; a word that cannot be known is ``$…``."""
-    kind: Literal["harmless", "allowed", "other", "forbidden", "unknown"]
+    kind: KindName
     risk: Risk
     rule: str
     reason: str
@@ -30,6 +31,14 @@ class Terms:
     writable: bool
     """Whether the workspace can be written; all the rest never can."""
     network: bool
+    contained: bool = False
+    """Whether only bubblewrap makes it permissible; nothing weaker will do."""
+    sets_git: bool = field(default=False, compare=False)
+    """Whether a command of it writes git's own settings, which are else read-only."""
+    sweeps: bool = field(default=True, compare=False)
+    """Whether it may read files that it does not name, so that those with secrets are hidden."""
+    asked_for: str = ""
+    """Why the network is needed, where no rule of the policy grants it: a person has to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,10 @@ def judge_path(place: Place, settings: SecuritySettings, *, writes: bool) -> Fin
     if not inside(place, settings.workspace):
         return _elsewhere(place, settings, writes=writes)
     if not writes:
-        return Finding(Risk.LOW, "path.workspace", f"reads {place.given!r} in the workspace")
+        secret = settings.secrets.judge(place)
+        return secret or Finding(
+            Risk.LOW, "path.workspace", f"reads {place.given!r} in the workspace"
+        )
     return _written(place, place.real, settings)
 
 

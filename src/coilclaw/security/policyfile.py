@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from coilclaw.errors import UsageError
+from coilclaw.security.commandclass import CONTAINED_RULE
 from coilclaw.security.commandrule import Roles, Rule
 from coilclaw.security.commandrules import Examples, RuleSet
 from coilclaw.security.denyrule import DenyRule
 from coilclaw.security.destructive import BUILT_IN
 from coilclaw.security.optiontable import ROLES, Role, Style, option_table
+from coilclaw.security.secret_files import READINGS, USUAL, SecretFiles
 from coilclaw.security.specials import SPECIALS
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from coilclaw.security.commandrule import RuleClass
 
 VERSION: Final = 1
-_TOP: Final = frozenset({"version", "options", "harmless", "allow", "deny"})
+_TOP: Final = frozenset({"version", "options", "harmless", "allow", "deny", "secrets"})
 _STRINGS: Final = (
     "options",
     "refused",
@@ -33,6 +35,7 @@ _FLAGS: Final = ("tree", "any_option", "first_ends", "network")
 _LISTS: Final = ("commands", "match", "no_match")
 _KEYS: Final = frozenset({"id", "least", *_STRINGS, *_FLAGS, *_LISTS})
 _DENY_KEYS: Final = frozenset({"id", "reason", *_LISTS})
+_CONTAINED_KEYS: Final = frozenset({"id", "reason", "match", "no_match"})
 _STYLES: Final[Mapping[str, Style]] = {style: style for style in get_args(Style)}
 _ROLES: Final[Mapping[str, Role]] = {role: role for role in ROLES}
 
@@ -77,6 +80,7 @@ class _Reader:
         self._sets: dict[str, str] = {}
         self._seen: set[str] = set()
         self._examples: list[Examples] = []
+        self._contained = False
         self.problems: list[str] = []
 
     def read(self) -> RuleSet:
@@ -88,9 +92,32 @@ class _Reader:
         harmless = self._rules("harmless")
         allow = self._rules("allow")
         deny = [rule for entry in self._tables("deny") if (rule := self._deny(entry)) is not None]
-        if not harmless and not allow and not deny:
+        if not harmless and not allow and not deny and not self._contained:
             self.problems.append("there is no rule in it")
-        return RuleSet(_by_name(harmless), _by_name(allow), tuple(deny), tuple(self._examples))
+        return RuleSet(
+            _by_name(harmless),
+            _by_name(allow),
+            tuple(deny),
+            tuple(self._examples),
+            contained=self._contained,
+            secrets=self._secrets(),
+        )
+
+    def _secrets(self) -> SecretFiles:
+        """Read the table ``secrets``; without it the usual names ask."""
+        usual = USUAL
+        table = self._document.get("secrets", {})
+        if not isinstance(table, dict) or table.keys() - {"read", "names"}:
+            self.problems.append("'secrets' must be a table with 'read' and 'names'")
+            return usual
+        read = next((each for each in READINGS if each == table.get("read", usual.read)), None)
+        if read is None:
+            self.problems.append(f"secrets: 'read' must be one of {', '.join(READINGS)}")
+        names = table.get("names", list(usual.names))
+        if not isinstance(names, list) or not all(isinstance(each, str) and each for each in names):
+            self.problems.append("secrets: 'names' must be a list of patterns")
+            return usual
+        return SecretFiles(read or usual.read, tuple(names))
 
     def _read_sets(self) -> None:
         sets = self._document.get("options", {})
@@ -110,7 +137,9 @@ class _Reader:
     def _rules(self, cls: RuleClass) -> list[Rule]:
         found = []
         for entry in self._tables(cls):
-            if self._identify(entry, _KEYS) and self._typed(entry):
+            if cls == "allow" and entry.get("id") == CONTAINED_RULE:
+                self._contained = self._identify(entry, _CONTAINED_KEYS) and self._typed(entry)
+            elif self._identify(entry, _KEYS) and self._typed(entry):
                 try:
                     found.append(self._rule(cls, entry))
                 except UsageError as problem:

@@ -14,6 +14,7 @@ from coilclaw.security.commandclass import (
     other,
     strictest,
 )
+from coilclaw.security.network_programs import beyond_workspace
 from coilclaw.security.peeled import program_name
 from coilclaw.security.wordpaths import check_mentions, check_real_mentions
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _PYTHON: Final = re.compile(r"python3\.\d+")
 _WITH_PATTERNS: Final = frozenset(
     {"sed", "grep", "egrep", "fgrep", "rg", "ag", "jq", "find", "tr", "expr", "echo", "printf"}
+    | {"awk", "gawk", "mawk", "nawk"}
 )
 """Programs whose words are often patterns or texts that only look like a path."""
 _WITH_SUBCOMMANDS: Final = frozenset(
@@ -48,9 +50,10 @@ def judge_by_rules(words: Sequence[Word], scene: Scene) -> Classed:
         if all(each.level <= CommandClass.ALLOWED for each in against):
             return strictest([_permits(rule), *against])
         tried += against
+    beyond = [*_mentioned(name, words, scene), *beyond_workspace(words)]
     if tried:
-        return strictest([*tried, *_mentioned(name, words, scene)])
-    found = [other("command.other", f"no rule names {name!r}"), *_mentioned(name, words, scene)]
+        return strictest([*tried, *beyond])
+    found = [other("command.other", f"no rule names {name!r}"), *beyond]
     return strictest([*found, *_names_forbidden(name, words, scene)])
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.security.autonomy import Autonomy
+from coilclaw.security.secret_files import USUAL, SecretFiles
 
 if TYPE_CHECKING:
     from coilclaw.security.commandrules import CommandRules
@@ -34,3 +35,7 @@ class SecuritySettings:
     allowed_domains: tuple[str, ...] = ()
     harmless_commands: bool = True
     """Whether the harmless class exists; it needs a sandbox that really holds."""
+    contained: bool = False
+    """Whether bubblewrap works, which the rule ``allow.contained`` needs."""
+    secrets: SecretFiles = USUAL
+    """Which files of the workspace hold secrets, and whether they may be read."""

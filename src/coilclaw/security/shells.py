@@ -112,6 +112,8 @@ def peel_interpreter(name: str, words: Sequence[Word], given: Input) -> Peeled |
     floor = harmless("command.interpreter", f"{name} runs what its rule permits")
     if name == "sqlite":
         codes = (*codes, *(word for word in words[2:] if word not in codes))
+    if codes and name in _FIRST_IS_CODE:
+        return Peeled(floor, codes=codes, itself=True)
     if codes:
         return Peeled(
             other("command.interpreter", f"{name} runs program text of the command line"),

@@ -50,6 +50,8 @@ class Judged:
     words: tuple[Word, ...]
     classed: Classed
     writes: bool = True
+    need: str = ""
+    """Why it needs the network, if it does by nature."""
 
 
 class SimpleJudge:
@@ -62,7 +64,9 @@ class SimpleJudge:
     def judge(self, command: Simple, given: Input) -> Iterator[Judged]:
         """Judge a command with everything that stands around its words."""
         loop = command.raw.startswith("for ") and not command.words
-        around = check_assignments(command.assignments, self._scene, loop=loop)
+        given_names = _without_separators(command)
+        bare = not command.words and not loop
+        around = check_assignments(given_names, self._scene, loop=loop, bare=bare)
         for redirection in command.redirections:
             around += self._redirected(redirection)
         if command.background:
@@ -152,7 +156,11 @@ class SimpleJudge:
             reason = f"{program_name(text)!r} is one of the forbidden commands"
             found.append(forbidden("command.forbidden", reason))
         variables = declared(program_name(text), words)
-        found += [each for each in check_assignments(variables, self._scene) if each.forbidden]
+        found += [
+            each
+            for each in check_assignments(variables, self._scene)
+            if each.forbidden or each.rule == "command.environment"
+        ]
         if not is_bare(text):
             found.append(other("command.path", f"{text!r} is a program outside the system's own"))
             binding = (
@@ -169,11 +177,26 @@ class SimpleJudge:
         yield Judged(raw, words, strictest([judge_by_rules(words, self._scene), *around]))
         reason = other("command.carried", f"{name} would run it")
         for inner in carried_commands(name, words):
+            looks = name == "find" and self._has_harmless_rule(inner)
             for each in self._layers(inner, raw, Input("pipe"), depth + 1):
-                yield replace(each, classed=strictest([each.classed, reason]))
+                if not looks or each.classed.level > CommandClass.HARMLESS:
+                    each = replace(each, classed=strictest([each.classed, reason]))
+                yield each
         for text in carried(name, words):
             for each in self._below(text, self._scene):
                 yield replace(each, classed=_at_most_worth(each.classed, reason))
+
+    def _has_harmless_rule(self, words: Sequence[Word], *, any_option: bool = False) -> bool:
+        """Whether a program that runs no other is looked up in the table of harmless ones."""
+        name = words[0].text if words else None
+        if name is None or not is_bare(name) or program_name(name) == "git":
+            return False
+        rules = self._scene.rules.harmless.get(program_name(name), ())
+        return any(rule.any_option or not any_option for rule in rules)
+
+    def _takes_any_word(self, words: Sequence[Word]) -> bool:
+        """Whether a program does no harm with whatever words it is given besides its own."""
+        return self._has_harmless_rule(words, any_option=True)
 
     def _git(
         self, words: tuple[Word, ...], raw: str, around: list[Classed], depth: int
@@ -220,20 +243,14 @@ class SimpleJudge:
             if id(word) not in inner_words and not peeled.itself:
                 attached = bool(peeled.codes) and (word.text or "").startswith("-")
                 floor += (check_real_mentions if attached else check_mentions)(word, scene)
-        if peeled.directory is not None:
-            if peeled.directory.text is None:
-                floor.append(other("command.wrapper", "where it would run cannot be told"))
-            else:
-                floor += check_read(peeled.directory.text, scene)
-                scene = scene.at(peeled.directory.text)
+        scene, found = _enter_directory(peeled, scene)
+        floor += found
         for code in peeled.codes:
-            floor += (
-                check_code(code.text, scene)
-                if code.text is not None
-                else [unknown("shell.dynamic", f"the program text {code.raw!r} cannot be seen")]
-            )
+            floor += _check_text(code, scene)
         if peeled.itself:
             floor.insert(0, judge_by_rules(words, scene))
+        if not peeled.passes_input and not all(map(self._takes_any_word, peeled.commands)):
+            floor.append(other("command.wrapper", "what its words become is known when it runs"))
         base = strictest(floor)
         if peeled.itself or not (peeled.commands or peeled.scripts):
             yield Judged(raw, words, base)
@@ -269,6 +286,30 @@ def _peel(name: str, words: tuple[Word, ...], given: Input) -> Peeled | None:
         if peeled is not None:
             return peeled
     return None
+
+
+def _enter_directory(peeled: Peeled, scene: Scene) -> tuple[Scene, list[Classed]]:
+    if peeled.directory is None:
+        return scene, []
+    if peeled.directory.text is None:
+        return scene, [other("command.wrapper", "where it would run cannot be told")]
+    return scene.at(peeled.directory.text), check_read(peeled.directory.text, scene)
+
+
+def _check_text(code: Word, scene: Scene) -> list[Classed]:
+    if code.text is None:
+        return [unknown("shell.dynamic", f"the program text {code.raw!r} cannot be seen")]
+    return check_code(code.text, scene)
+
+
+def _without_separators(command: Simple) -> tuple[tuple[str, Word], ...]:
+    """Leave out the ``IFS`` of a ``read``, which says how that one line is split."""
+    reads = bool(command.words) and command.words[0].text == "read"
+    return tuple(
+        (name, value)
+        for name, value in command.assignments
+        if not (reads and name == "IFS" and value.text is not None)
+    )
 
 
 def _embedded(words: Sequence[Word]) -> Classed | None:

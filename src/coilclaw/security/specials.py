@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.security.awk_programs import check_awk
 from coilclaw.security.commandline import read_line
 from coilclaw.security.findcommands import check_find
 from coilclaw.security.sedscripts import check_sed
@@ -180,6 +181,7 @@ def check_cd(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
 
 
 SPECIALS: Final[Mapping[str, Callable[[Rule, Sequence[Word], Scene], list[Classed]]]] = {
+    "awk": check_awk,
     "cd": check_cd,
     "copy": check_copy,
     "echo": check_echo,

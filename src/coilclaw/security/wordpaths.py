@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ from coilclaw.security.commandclass import CommandClass, forbidden, of_path, oth
 from coilclaw.security.pathrules import judge_path, under
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from coilclaw.domain.effects import Locate, Place
     from coilclaw.security.commandclass import Classed
@@ -51,6 +51,8 @@ class Scene:
     directories: tuple[str, ...] = ("",)
     lost: bool = False
     """Whether it may be in yet another directory."""
+    variables: Mapping[str, bool] = field(default_factory=dict)
+    """What the line itself sets, and whether none of it can be an option."""
 
     def at(self, directory: str) -> Scene:
         """Return the scene after entering a directory."""
@@ -150,7 +152,7 @@ def check_revision(word: Word, scene: Scene) -> list[Classed]:
         for each in _out_of_bounds(one, scene)
     ]
     for one in filter(None, pieces):
-        found += [each for each in check_read(one, scene) if each.rule in _ALWAYS]
+        found += [each for each in check_read(one, scene) if each.rule in _ALWAYS or each.asks]
         found += _could_match(one, scene)
     return found
 
@@ -162,6 +164,7 @@ def check_pattern(word: Word, scene: Scene) -> list[Classed]:
     found = []
     for text in spellings(word):
         found += check_read(text, scene)
+        found += check_read(text.rstrip("*?"), scene) if text.rstrip("*?/") else []
         found += _could_match(text, scene)
     return found
 

@@ -30,8 +30,8 @@ _PASS: Final = CommandClass.HARMLESS
 _XARGS: Final = (
     "-0 --null -a=<path> --arg-file=<path> -d=<text> --delimiter=<text> -E=<text> -e[=<text>] "
     "--eof[=<text>] -I=<text> -i[=<text>] --replace[=<text>] -L=<number> -l[=<number>] "
-    "--max-lines[=<number>] -n=<number> --max-args=<number> -o --open-tty -P=<number> "
-    "--max-procs=<number> -p --interactive -r --no-run-if-empty -s=<number> --max-chars=<number> "
+    "--max-lines[=<number>] -n=<number> --max-args=<number> -P=<number> "
+    "--max-procs=<number> -r --no-run-if-empty -s=<number> --max-chars=<number> "
     "-t --verbose -x --exit --process-slot-var=<text>"
 )
 _STRACE: Final = (
@@ -67,7 +67,7 @@ WRAPPERS: Final[Mapping[str, Wrapper]] = {
     "setsid": Wrapper("-c --ctty -f --fork -w --wait"),
     "busybox": Wrapper(refused="--list --list-full --install[=<text>] --help"),
     "toybox": Wrapper(refused="--list --help"),
-    "xargs": Wrapper(_XARGS),
+    "xargs": Wrapper(_XARGS, refused="-o --open-tty -p --interactive", level=_PASS),
     "parallel": Wrapper(
         "-j=<text> --jobs=<text> -k --keep-order -0 --null -q --quote -X -m -n=<number> "
         "-N=<number> --bar --progress --dry-run -t --verbose -I=<text> --halt=<text> --no-notice "

@@ -47,6 +47,7 @@ class Ready:
 
     detail: tuple[str, ...]
     work: Callable[[], ToolResult]
+    timeout_s: float = 0.0
 
     def perform(self) -> ToolResult:
         """Do it; what goes wrong in a known way is a failure, not an exception.

@@ -38,6 +38,8 @@ class ToolLimits:
     http_timeout_s: float = 20.0
     output_bytes: int = DEFAULT_OUTPUT_BYTES
     """How much of what a tool found the model is given; the rest is cut, and said so."""
+    shell_timeout_max_s: float = 600.0
+    """The most that a model may ask for one command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,10 @@ class Prepared(Protocol):
     @property
     def detail(self) -> tuple[str, ...]:
         """What would happen, for a person: the argv, or the diff."""
+
+    @property
+    def timeout_s(self) -> float:
+        """How long it may take, where that is more than ``limits.tool_timeout_s``."""
 
     def perform(self) -> ToolResult: ...
 

@@ -114,6 +114,7 @@ class _Search:
         self._files = 0
         self._bytes = 0
         self._left_out = 0
+        self._secret = 0
         self._cut = False
 
     def walk(self, parts: tuple[str, ...], level: int) -> None:
@@ -125,7 +126,9 @@ class _Search:
                 return
             below = (*parts, name)
             try:
-                if not is_directory:
+                if not is_directory and self._context.security.secrets.covers(name):
+                    self._secret += 1
+                elif not is_directory:
                     self.read_file(below)
                 elif fold(name) != ".git" and level < MAX_DEPTH:
                     self.walk(below, level + 1)
@@ -183,6 +186,11 @@ class _Search:
             notes.append(f"[cut: the search ended after {len(self._lines)} matches]")
         if self._left_out:
             notes.append(f"[left out: {self._left_out} files that are too large or changed]")
+        if self._secret:
+            notes.append(
+                f"[left out: {self._secret} files that hold secrets, by their names; name one as "
+                "'path' to ask for it]"
+            )
         told = "\n".join([*self._lines, *notes]) or "nothing was found"
         metadata: dict[str, Json] = {
             "matches": len(self._lines),

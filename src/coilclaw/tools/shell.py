@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.effects import Runs
 from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import UsageError
+from coilclaw.errors import DeniedError, UsageError
 from coilclaw.tools import output
 from coilclaw.tools.basis import Basis, Ready, closed, text
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 MAX_COMMAND: Final = 30_000
 """Characters; the kernel takes 128 KiB for one argument, and one may have four bytes."""
 MAX_ARGUMENTS: Final = 1000
-MAX_TIMEOUT_S: Final = 3600
+MAX_TIMEOUT_S: Final = 86_400
+GRACE_S: Final = 15.0
+"""How much longer the guard waits than a command may take, so that its output is still told."""
 MAX_SETTINGS: Final = 256 * 1024
 _BASH: Final = ("bash", "--noprofile", "--norc", "-c")
 
@@ -36,7 +38,9 @@ class Shell(Basis):
     description: Final = (
         "Run a program in the workspace. Prefer 'argv', a list with the program and its arguments, "
         "which no shell reads; 'command' is a bash command line. Give exactly one of them. There "
-        "is no input, no terminal, and usually no network. The exit code is reported."
+        "is no input and no terminal, and no network unless the user grants it: ask for it with "
+        "'network'. Whatever is left running ends with the command, so that a server and what asks "
+        "it belong into one command line. The exit code is reported."
     )
     parameters_schema: Final[dict[str, Json]] = closed(
         {
@@ -57,7 +61,12 @@ class Shell(Basis):
                 "type": "number",
                 "exclusiveMinimum": 0,
                 "maximum": MAX_TIMEOUT_S,
-                "description": "give up after so many seconds; the configured limit is the most",
+                "description": "give up after so many seconds; more than the usual few for builds "
+                "and tests, up to the configured limit",
+            },
+            "network": {
+                "type": "boolean",
+                "description": "ask for the network; the user sees it and may say no",
             },
         }
     )
@@ -74,7 +83,7 @@ class Shell(Basis):
         call = _Call(
             runs.argv or (*_BASH, str(runs.command)),
             terms,
-            min(_seconds(args, context), context.limits.shell_timeout_s),
+            _seconds(args, context),
             sandbox.probe() if context.support is None else context.support(),
         )
         held = sandbox.choose(shellbox.sandbox(terms, context), call.support).enforced
@@ -83,9 +92,12 @@ class Shell(Basis):
             f"argv: {json.dumps(call.argv, ensure_ascii=False)}",
             f"in: {context.root.path}",
             f"sandbox: {shellbox.described(held, writable=terms.writable)}",
+            f"network: {_network(runs, terms)}",
             f"at most: {call.timeout_s:g} s",
         )
-        return Ready(detail, lambda: _run(call, held.kind, context))
+        return Ready(
+            detail, lambda: _run(call, held.kind, context), timeout_s=call.timeout_s + GRACE_S
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +110,20 @@ class _Call:
     support: SandboxSupport
 
 
+def _network(runs: Runs, terms: Terms) -> str:
+    """Say for the approver whether the command is given the network, and why."""
+    if terms.network:
+        return f"yes, because {terms.asked_for or 'a rule of the policy grants it'}"
+    return "no, although it was asked for" if runs.network else "no"
+
+
 def _runs(args: Arguments) -> Runs:
     if ("command" in args) == ("argv" in args):
         raise UsageError("give either 'command' or 'argv', and not both", rule="shell.arguments")
     if "command" in args:
         command = text(args, "command")
         _refuse_unpassable(command)
-        return Runs(command=command)
+        return Runs(command=command, network=args.get("network") is True)
     given = args["argv"]
     if not isinstance(given, list) or not given or not given[0]:
         raise UsageError("'argv' names no program", rule="shell.arguments")
@@ -114,7 +133,7 @@ def _runs(args: Arguments) -> Runs:
             raise UsageError("'argv' holds something that is no text", rule="shell.arguments")
         _refuse_unpassable(word)
         argv.append(word)
-    return Runs(argv=tuple(argv))
+    return Runs(argv=tuple(argv), network=args.get("network") is True)
 
 
 def _refuse_unpassable(word: str) -> None:
@@ -133,6 +152,13 @@ def _seconds(args: Arguments, context: ToolContext) -> float:
     value = args.get("timeout_s", context.limits.shell_timeout_s)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise UsageError("'timeout_s' is no number of seconds", rule="shell.arguments")
+    most = max(context.limits.shell_timeout_s, context.limits.shell_timeout_max_s)
+    if value > most:
+        raise DeniedError(
+            f"'timeout_s' is {value:g}, and limits.shell_timeout_max_s permits {most:g} s at most",
+            rule="shell.timeout",
+            hint="ask for less, or have the user raise limits.shell_timeout_max_s",
+        )
     return float(value)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import DeniedError
+from coilclaw.tools.secret_search import find_secrets
 from coilclaw.workspace import private_home
 from coilclaw.workspace.package_caches import CacheFolders
 from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
@@ -39,12 +40,13 @@ def sandbox(terms: Terms, context: ToolContext) -> Sandbox:
     around = find_git_places(workspace)
     if terms.writable:
         held = Sandbox(
-            context.sandbox,
+            "bubblewrap" if terms.contained else context.sandbox,
             writable=(workspace,),
             hidden=hidden,
             network=terms.network,
             shown=around,
             mounts=context.mounts,
+            replaced=tuple(_git_files(workspace, terms)) if terms.contained else (),
         )
         shared = context.shared_home
         if shared is not None:
@@ -56,6 +58,8 @@ def sandbox(terms: Terms, context: ToolContext) -> Sandbox:
             rule="sandbox.none",
             hint="set security.sandbox to auto, or security.harmless_commands to false",
         )
+    if terms.sweeps:
+        hidden = (*hidden, *find_secrets(workspace, context.security.secrets))
     held = Sandbox(
         context.sandbox,
         readable=(*_system_paths(context), workspace),
@@ -123,3 +127,11 @@ def _hidden(context: ToolContext) -> Iterable[Path]:
     for path in sorted(seen):
         if path not in _NEEDED and os.path.lexists(path):
             yield Path(path)
+
+
+def _git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]]:
+    """What makes git run programs outside of the sandbox, each read-only in its own place."""
+    for name in ("hooks",) if terms.sets_git else ("hooks", "config"):
+        path = workspace / ".git" / name
+        if path.exists():
+            yield path, path

@@ -49,8 +49,10 @@ def test_substitutions() -> None:
         *("echo ${x@P}", "echo ${x:-$(rm x)}", "cat <<E\n$(rm x)\nE", 'cat <<< "$(rm x)"'),
         *("x=$(rm x)", "ls ${x:=$(rm x)}", "echo $(echo $(rm x))", "ls 2> >(rm x)"),
     )
-    denied_when_supervised("cat $(ls)", "ls $X", "cat `ls`", "cat ${X}", "ls $((1+1))")
+    denied_when_supervised("ls $X", "cat ${X}", "sort $(ls)", "cat $(./x)", "cat $(curl http://x)")
+    forbidden("cat $(echo /etc/passwd)", "cat /etc/$(ls)", "cat ~/$(ls)", 'cat "$HOME/$(ls)"')
     harmless("echo '$(rm x)'", "echo \\$\\(rm x\\)", "diff <(sort a) <(sort b)")
+    harmless("cat $(ls)", "cat `ls`", "ls $((1+1))", 'sort "./$(ls)"')
 
 
 def test_arithmetic_with_side_effects() -> None:
@@ -114,7 +116,8 @@ def test_assignment_prefixes() -> None:
         ),
         *("printf -v PATH x; ls", "unset PATH; ls", "PATH+=:/tmp ls", "RIPGREP_CONFIG_PATH=x rg a"),
     )
-    denied_when_supervised("FOO=bar ls", "x=1", "LANG=$(id) ls")
+    denied_when_supervised("FOO=bar ls", "LANG=$(id) ls", "x=1 ls", "x=$(./y)")
+    forbidden("x=/etc/passwd; cat $x", "PATH=x; ls", "IFS=/; ls")
     harmless(
         "LC_ALL=C sort a", "TZ=UTC date", "NO_COLOR=1 ls", "GIT_PAGER=cat git log", "env LANG=C ls"
     )
@@ -224,15 +227,26 @@ def test_wrapped_reading_is_still_reading() -> None:
         "command ls",
         "time ls",
     )
+    harmless("ls | xargs cat", "ls | xargs -n 1 basename", "git ls-files | xargs -I{} wc -l {}")
     denied_when_supervised(
-        "ls | xargs cat", "nohup ls", "setsid ls", "busybox ls", "eval ls", "exec ls"
+        *(
+            "ls | xargs sort",
+            "ls | xargs git log",
+            "ls | xargs -I{} sh -c 'cat {}'",
+            "ls | xargs ./x",
+        ),
+        *("ls | xargs -p cat", "ls | xargs sed -n 1p"),
     )
+    denied_when_supervised("nohup ls", "setsid ls", "busybox ls", "eval ls", "exec ls")
 
 
 def test_find_actions() -> None:
     denied_when_supervised(
-        "find . -delete", "find . -fprintf x %p", "find . -fls x", "find . -exec cat {} +"
+        "find . -delete", "find . -fprintf x %p", "find . -fls x", "find . -ok cat {} ;"
     )
+    denied_when_supervised("find . -exec ./x {} +", "find . -exec sh -c 'cat {}' \\;")
+    forbidden("find . -exec cat /etc/passwd \\;", "find . -exec rm {} +", "find . -exec $X {} +")
+    harmless("find . -exec cat {} +", "find . -name '*.py' -exec grep -l x {} \\;")
     forbidden("find / -delete", "find /etc", "find . -newer /etc/passwd")
     harmless("find . -name '*.py'", "find src -type f -not -path './x/*' -print0")
 
@@ -256,7 +270,6 @@ def test_interpreter_flags() -> None:
         ),
         *(
             "php -r 1",
-            "awk '{print}' a",
             "awk 'BEGIN{system(\"id\")}'",
             "sed '1e id' a",
             "sed 's/a/b/e' a",
@@ -297,6 +310,25 @@ def test_interpreter_flags() -> None:
         *("python -c 'open(\"/etc/passwd\")'", "git -C / status", "git --git-dir=/tmp/x log"),
         *("git diff --output=/tmp/x", "git diff --no-index a /etc/passwd", "make -f /tmp/x"),
     )
+    harmless(
+        "awk '{print}' a", "awk -F, '$2 > 3 {print $1}' a", "awk '/a|b/ {n++} END {print n}' a"
+    )
+    denied_when_supervised(
+        *(
+            "awk '{print > \"x\"}' a",
+            "awk '{print | \"x\"}' a",
+            "awk '{\"x\" | getline}' a",
+            "awk -f a b",
+        ),
+        *("awk 'BEGIN{while((getline l < \"a\") > 0) print l}'", 'awk \'{printf "a" >> "x"}\' a'),
+        *("awk 'BEGIN{ARGV[1]=\"x\";ARGC=2}{print}'", "awk -i inplace '{print}' a", 'awk "$X" a'),
+        *(
+            "awk '{print(1)/2 > \"x\"}' a",
+            "awk '@include \"x\"'",
+            "awk 'BEGIN{print ENVIRON[\"A\"]}'",
+        ),
+    )
+    forbidden("awk '{print}' /etc/passwd", "awk '{print > \"/etc/x\"}' a")
     assert verdict("make test")[0] == verdict("npm run build")[0] == "medium"
     harmless("sed -n '1,5p' a", "git log -p", "rg a", "sort a", "git -C src status")
 

@@ -48,7 +48,8 @@ def test_paths_that_a_word_becomes_when_it_runs() -> None:
         *("xargs cat <<< /etc/passwd", "xargs cat <<E\n/etc/passwd\nE"),
         *("tclsh <<< 'exec cat /etc/passwd'", "sed '1e cat /etc/passwd' a"),
     )
-    at_risk("high", "cat $DIR/src/a.py", 'cat "$(echo a.txt)"', "xargs cat <<< a.txt")
+    at_risk("high", "cat $DIR/src/a.py", "xargs sort <<< a.txt")
+    at_risk("low", 'cat "$(echo a.txt)"', "xargs cat <<< a.txt")
 
 
 def test_commands_in_the_script_of_sed() -> None:

@@ -205,7 +205,6 @@ OTHER = [
         "git pull",
     ),
     *(
-        "awk '{print $1}' a.txt",
         "bash a.sh",
         "./build.sh",
         "python -c 1",
@@ -215,7 +214,7 @@ OTHER = [
         "printenv",
     ),
     *(
-        "git ls-files | xargs wc -l",
+        "git ls-files | xargs sort",
         "tail -f a.txt",
         "ls pipe",
         "cat pipe",

@@ -36,8 +36,9 @@ def words(text: str) -> tuple[Word, ...]:
         ("builtin cd src", "cd src", PASS),
         ("exec -a name ls", "ls", OTHER),
         ("nohup ls", "ls", OTHER),
-        ("xargs -0 -n 1 -I {} cat {}", "cat {}", OTHER),
-        ("xargs", "echo", OTHER),
+        ("xargs -0 -n 1 -I {} cat {}", "cat {}", CommandClass.HARMLESS),
+        ("xargs", "echo", CommandClass.HARMLESS),
+        ("xargs -p cat", "cat", OTHER),
         ("busybox ls -l", "ls -l", OTHER),
         ("flock -n a ls", "ls", OTHER),
         ("strace -f -e trace=open ls", "ls", OTHER),
@@ -101,7 +102,6 @@ def test_the_text_for_a_shell_is_found(command: tuple[str, ...], text: str) -> N
         (("python", "-Bc", "x"), "x"),
         (("perl", "-ne", "x", "f"), "x"),
         (("node", "--eval=x"), "x"),
-        (("awk", "-F:", "-v", "a=1", "x", "f"), "x"),
         (("vim", "+x", "f"), "x"),
     ],
 )
@@ -110,6 +110,14 @@ def test_program_text_is_found(command: tuple[str, ...], code: str) -> None:
     assert peeled is not None
     assert code in [each.text for each in peeled.codes]
     assert peeled.floor.level is OTHER
+
+
+def test_the_program_text_of_awk_is_judged_by_its_rule() -> None:
+    words_ = tuple(Word(w, w) for w in ("awk", "-F:", "-v", "a=1", "x", "f"))
+    peeled = peel_interpreter("awk", words_, Input())
+    assert peeled is not None
+    assert "x" in [each.text for each in peeled.codes]
+    assert (peeled.itself, peeled.floor.level) == (True, CommandClass.HARMLESS)
 
 
 def test_segments_show_what_really_runs() -> None:

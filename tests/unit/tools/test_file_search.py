@@ -95,3 +95,15 @@ def test_a_file_that_is_too_large_is_left_out(here: World) -> None:
     told = here.call(FileSearch(), query="two")
     assert "large.txt" not in told.output
     assert "[left out: 1 files" in told.output
+
+
+def test_files_with_secrets_are_left_out_and_counted(here: World) -> None:
+    for name in (".env", "deploy.key", ".env.sample"):
+        (here.workspace / name).write_text("TOKEN=word\n")
+    told = here.call(FileSearch(), query="TOKEN=")
+    assert told.output == (
+        ".env.sample:1: TOKEN=word\n[left out: 2 files that hold secrets, by their names; name one "
+        "as 'path' to ask for it]"
+    )
+    # Named, the file is searched: the gate has asked about it by then.
+    assert here.call(FileSearch(), query="TOKEN=", path=".env").output == ".env:1: TOKEN=word"

@@ -20,6 +20,7 @@ import pytest
 from coilclaw.domain.toolcalls import ToolResult
 from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
 from coilclaw.security.judgement import Terms
+from coilclaw.security.secret_files import SecretFiles
 from coilclaw.tools import shellenv
 from coilclaw.tools.contract import ToolLimits
 from coilclaw.tools.shell import Shell
@@ -82,10 +83,77 @@ def test_what_is_shown_is_the_argv_and_what_holds(here: World, writing: World) -
         'argv: ["bash", "--noprofile", "--norc", "-c", "ls\\n-l"]',
         f"in: {here.workspace}",
         "sandbox: bubblewrap fs=read-only net=blocked",
+        "network: no",
         "at most: 2 s",
     )
     detail = Shell().prepare({"argv": ["true"], "timeout_s": 99}, writing.context).detail
-    assert detail[2:] == ("sandbox: bubblewrap fs=workspace net=blocked", "at most: 15 s")
+    assert detail[2:] == (
+        "sandbox: bubblewrap fs=workspace net=blocked",
+        "network: no",
+        "at most: 99 s",
+    )
+
+
+def test_the_network_is_shown_with_its_reason(writing: World) -> None:
+    asked = Terms(True, network=True, contained=True, asked_for="`pip install` downloads")
+    given = writing.using(judge=judging(asked))
+    detail = Shell().prepare({"command": "pip install x"}, given.context).detail
+    assert detail[2:4] == (
+        "sandbox: bubblewrap fs=workspace net=open",
+        "network: yes, because `pip install` downloads",
+    )
+    detail = Shell().prepare({"command": "ls", "network": True}, writing.context).detail
+    assert detail[3] == "network: no, although it was asked for"
+
+
+def test_a_longer_time_is_granted_up_to_the_bound(writing: World) -> None:
+    ready = Shell().prepare({"command": "true", "timeout_s": 600}, writing.context)
+    assert (ready.detail[4], ready.timeout_s > 600) == ("at most: 600 s", True)
+    with pytest.raises(DeniedError, match="shell_timeout_max_s permits 600 s") as refused:
+        Shell().prepare({"command": "true", "timeout_s": 601}, writing.context)
+    assert refused.value.rule == "shell.timeout"
+    small = writing.using(limits=ToolLimits(shell_timeout_max_s=20))
+    with pytest.raises(DeniedError, match="permits 20 s"):
+        Shell().prepare({"command": "true", "timeout_s": 21}, small.context)
+    assert Shell().prepare({"command": "true"}, small.context).detail[4] == "at most: 15 s"
+
+
+def test_a_contained_command_leaves_what_git_runs_alone(writing: World) -> None:
+    hooks = writing.workspace / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    (writing.workspace / ".git" / "config").write_text("[core]\n")
+    script = "touch .git/hooks/x; echo y >> .git/config; echo new > made; cat .git/config"
+    held = writing.using(judge=judging(Terms(True, network=False, contained=True)))
+    told = held.call(Shell(), command=script)
+    assert told.output.startswith("[core]\n[stderr]\n"), told
+    assert (list(hooks.iterdir()), (writing.workspace / "made").exists()) == ([], True)
+    # git's own subcommands that set something still can.
+    git = writing.using(judge=judging(Terms(True, False, contained=True, sets_git=True)))
+    git.call(Shell(), command=script)
+    assert (writing.workspace / ".git" / "config").read_text() == "[core]\ny\n"
+    assert list(hooks.iterdir()) == []
+
+
+def test_what_a_contained_command_leaves_running_ends_with_it(writing: World) -> None:
+    held = writing.using(judge=judging(Terms(True, network=False, contained=True)))
+    told = held.call(Shell(), command="(sleep 600; echo late > late) & echo started")
+    assert (told.success, told.output) == (True, "started\n")
+    assert not (writing.workspace / "late").exists()
+
+
+def test_harmless_commands_do_not_see_files_with_secrets(here: World) -> None:
+    (here.workspace / "sub").mkdir()
+    for name in (".env", "sub/server.pem", ".env.example"):
+        (here.workspace / name).write_text("KEY=word\n")
+    told = here.call(Shell(), command="grep -rn KEY . | sort")
+    assert told.output.count("word") == 1
+    assert told.output.startswith("./.env.example:1:KEY=word\n[stderr]\n")
+    assert "./.env: Permission denied" in told.output
+    allowed = replace(here.context.security, secrets=SecretFiles(read="allow"))
+    told = replace(here, context=replace(here.context, security=allowed)).call(
+        Shell(), command="grep -rn KEY . | sort"
+    )
+    assert len(told.output.splitlines()) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,200 @@
+"""The verdicts about contained commands, their network, and files with secrets, at every level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coilclaw.domain.effects import Effect, Place, Reads, Runs, Writes
+from coilclaw.errors import UsageError
+from coilclaw.security import commandrules
+from coilclaw.security.autonomy import Autonomy
+from coilclaw.security.gate import judge
+from coilclaw.security.judgement import Judgement
+from coilclaw.security.secret_files import NAMES, SecretFiles
+from coilclaw.security.settings import SecuritySettings
+from tests.support.judging import locate, settings, verdict
+
+FULL, READONLY, SUPERVISED = Autonomy.FULL, Autonomy.READONLY, Autonomy.SUPERVISED
+
+
+def there(path: str) -> Place:
+    """A workspace where every name that has a dot in it is a file."""
+    place = locate(path)
+    return replace(place, kind="file") if "." in path.rpartition("/")[2][:-1] else place
+
+
+def judged(
+    effect: str | Effect, level: Autonomy = SUPERVISED, *, contained: bool = True, **changes: object
+) -> Judgement:
+    using = replace(settings(contained=contained, autonomy=level), **changes)  # type: ignore[arg-type]  # the names are those of the settings
+    return judge((Runs(command=effect) if isinstance(effect, str) else effect,), using, there)
+
+
+def decided(
+    effect: str | Effect, level: Autonomy = SUPERVISED, *, contained: bool = True
+) -> tuple[str, str]:
+    found = judged(effect, level, contained=contained).verdict
+    return str(found.decision), found.rule
+
+
+def test_a_contained_command_at_every_level() -> None:
+    assert decided("./build.sh") == ("ask", "allow.contained")
+    assert decided("./build.sh", FULL) == ("allow", "allow.contained")
+    assert decided("./build.sh", READONLY) == ("deny", "autonomy.readonly")
+    assert decided("./build.sh", contained=False) == ("deny", "autonomy.supervised")
+    assert decided("./build.sh", FULL, contained=False) == ("allow", "command.other")
+    terms = judged("./build.sh").terms
+    assert (terms.writable, terms.network, terms.contained) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("pip install -r requirements.txt", "`pip install` downloads"),
+        ("python3 -m pip install x", "`pip install` downloads"),
+        ("npm ci", "`npm ci` downloads"),
+        ("git pull", "`git pull` talks to a server"),
+        ("git push", "`git push` sends to a server"),
+        ("git clone https://x/y.git", "`git clone` downloads"),
+        ("curl -o f https://x/y", "`curl` talks to a server"),
+        ("uv sync", "`uv sync` downloads"),
+        ("cargo fetch", "`cargo fetch` downloads"),
+        ("cd src && npm ci && npm test", "`npm ci` downloads"),
+        ("go mod tidy", "`go mod tidy` downloads"),
+    ],
+)
+def test_the_network_is_asked_for_at_every_level(command: str, why: str) -> None:
+    for level in (SUPERVISED, FULL):
+        found = judged(command, level)
+        assert str(found.verdict.decision) == "ask"
+        assert (found.terms.network, found.terms.asked_for) == (True, why)
+        assert found.terms.contained
+    assert str(judged(command, READONLY).verdict.decision) == "deny"
+    # Where nothing contains it, nobody is asked, and there is no network.
+    assert not judged(command, FULL, contained=False).terms.network
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("npm test", "pytest", "./build.sh", "curl -s localhost:8000/health", "git commit -m x"),
+        *(
+            "npm start & curl http://127.0.0.1:3000/x",
+            "git clone ./a b",
+            "pip install --no-index x",
+        ),
+    ],
+)
+def test_other_commands_have_no_network(command: str) -> None:
+    assert (judged(command).terms.network, judged(command).terms.asked_for) == (False, "")
+
+
+def test_the_model_may_ask_for_the_network() -> None:
+    wish = Runs(command="./deploy.sh", network=True)
+    for level in (SUPERVISED, FULL):
+        found = judged(wish, level)
+        assert (str(found.verdict.decision), found.terms.network) == ("ask", True)
+        assert found.terms.asked_for == "the agent asks for it"
+    reading = judged(Runs(command="ls", network=True), FULL)
+    assert (str(reading.verdict.decision), reading.verdict.rule) == ("ask", "allow.contained")
+    assert judged("ls", FULL).terms.network is False
+    assert not judged(wish, FULL, contained=False).terms.network
+    assert str(judged(Runs(command="rm -rf /", network=True)).verdict.decision) == "deny"
+    assert str(judged(Runs(command="ssh host", network=True)).verdict.decision) == "deny"
+
+
+def test_a_rule_that_grants_the_network_grants_it_to_its_command_only() -> None:
+    text = (
+        commandrules.default_text()
+        + """
+[[allow]]
+id = "allow.npm.ci"
+commands = ["npm ci"]
+network = true
+match = ["npm ci"]
+no_match = ["npm ci --prefix=/tmp"]
+"""
+    )
+    rules = commandrules.load(text)
+    alone = judged("npm ci", FULL, rules=rules)
+    assert (str(alone.verdict.decision), alone.terms.network) == ("allow", True)
+    mixed = judged("npm ci && ./build.sh", FULL, rules=rules)
+    assert (str(mixed.verdict.decision), mixed.terms.network) == ("ask", True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            ".env",
+            ".env.local",
+            ".envrc",
+            "sub/.env",
+            "server.pem",
+            "tls.KEY",
+            "id_rsa",
+            "id_custom",
+        ),
+        *("id_ed25519.bak", "credentials", "aws-credentials.json", ".npmrc", ".netrc", ".pypirc"),
+    ],
+)
+def test_reading_a_file_with_secrets_is_asked_about(name: str) -> None:
+    assert decided(Reads(name)) == ("ask", "path.secret")
+    assert decided(Reads(name), FULL) == ("ask", "path.secret")
+    assert decided(Reads(name), READONLY) == ("deny", "autonomy.readonly")
+    assert decided(f"cat {name}") == ("ask", "path.secret")
+    assert decided(f"cat {name}", FULL) == ("ask", "path.secret")
+    assert decided(Writes(name))[1] == "path.workspace.write"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".env.example", ".env.sample", ".env.template", "id_map.py", "id_rsa.pub", "environment"),
+        *("credentials.py", "CredentialsForm.tsx", "key.py", "keys.json", "README.md"),
+    ],
+)
+def test_files_with_similar_names_are_files_like_others(name: str) -> None:
+    assert decided(Reads(name)) == ("allow", "path.workspace")
+    assert decided(f"cat {name}") == ("allow", "harmless.cat")
+
+
+def test_commands_that_name_a_file_with_secrets() -> None:
+    for command in (
+        *(
+            "grep KEY .env",
+            "head -5 .env.local",
+            "git show HEAD:.env",
+            "git diff -- .env",
+            "cat .env*",
+        ),
+        *("sed -n 1p .env", "cat < .env", "cd src && cat ../.env", "git log -p -- .npmrc"),
+    ):
+        assert decided(command)[0] == "ask", command
+        assert decided(command, FULL)[0] == "ask", command
+    for command in ("python3 -c 'print(open(\".env\").read())'", "./x .env", "cp .env b"):
+        found = judged(command, FULL).verdict
+        assert str(found.decision) == "ask", command
+        assert "'.env' holds secrets" in found.reason
+    for command in ("grep -rn KEY .", "ls -la", "git status", "jq .env a.json", "rg process.env"):
+        assert decided(command)[0] == "allow", command
+    assert decided("git commit -m credentials", FULL)[0] == "allow"
+
+
+def test_the_rule_about_secrets_can_be_changed() -> None:
+    def using(reading: str) -> SecuritySettings:
+        text = commandrules.default_text().replace('read = "ask"', f'read = "{reading}"')
+        rules = commandrules.load(text)
+        return replace(settings(), rules=rules, secrets=rules.rules.secrets)
+
+    assert verdict("cat .env", using("allow")) == ("low", "harmless.cat")
+    assert verdict("cat .env", using("ask")) == ("medium", "path.secret")
+    assert verdict("cat .env", using("deny")) == ("forbidden", "path.secret")
+    with pytest.raises(UsageError, match="must be one of allow, ask, deny"):
+        using("perhaps")
+
+
+def test_the_shipped_file_says_what_holds_without_it() -> None:
+    assert commandrules.load(commandrules.default_text()).rules.secrets == SecretFiles("ask", NAMES)
