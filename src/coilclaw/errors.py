@@ -30,6 +30,20 @@ where there is something to do about it, a hint. Exit codes are given to them in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class NearLine:
+    """A line of a file that comes near to what was looked for; ``number`` counts from 1."""
+
+    number: int
+    text: str
+
 
 class CoilClawError(Exception):
     """Something happened that the caller cannot go on after."""
@@ -43,6 +57,21 @@ class CoilClawError(Exception):
         self.hint = hint
         self.where: str | None = None
         """The file that was read when it happened; set by whoever knows its name."""
+        self.failures: tuple[CoilClawError, ...] = ()
+        """Every part that failed, this one first, where several parts were looked at."""
+
+
+_Error = TypeVar("_Error", bound=CoilClawError)
+
+
+def combine(problems: Sequence[_Error]) -> _Error:
+    """Return the first of some errors, which then carries all of them."""
+    first, *more = problems
+    if more or first.failures:
+        first.failures = tuple(
+            part for problem in problems for part in (problem.failures or (problem,))
+        )
+    return first
 
 
 class UsageError(CoilClawError):
@@ -108,10 +137,16 @@ class PlanRefused(DeniedError):
         path: str | None = None,
         line: int | None = None,
         hint: str | None = None,
+        index: int | None = None,
+        nearest: tuple[NearLine, ...] = (),
     ) -> None:
         super().__init__(message, rule=rule, hint=hint)
         self.path = path
         self.line = line
+        self.index = index
+        """Which hunk or replacement of the file, from 1."""
+        self.nearest = nearest
+        """What the file has instead, where something was looked for in it."""
 
 
 class UndoRefused(DeniedError):

@@ -81,9 +81,36 @@ def test_unnumbered_hunks_do_what_lists_do(texts: list[bytes], hunks: list[Hunk]
     assert outcome(joined(texts), hunks) == reference(texts, hunks)
 
 
+def numbered_place(
+    texts: list[bytes], hunk: Hunk, old: list[bytes], floor: int, gaps: list[tuple[int, int]]
+) -> int | str:
+    assert hunk.old_start is not None
+
+    def anchored(at: int) -> bool:
+        if hunk.old_start in {0, 1} and at > 0:
+            return False
+        return hunk.lines[-1].mark == " " or at + len(old) == len(texts)
+
+    stated = hunk.old_start - 1
+    if hunk.old_start > floor and texts[stated:][: len(old)] == old and anchored(stated):
+        return stated
+    found = places(texts, old, floor)
+    fitting = [at for at in found if anchored(at)]
+    if found and not fitting:
+        return "lines.anchor"
+    above = [
+        at
+        for low, high in gaps
+        for at in places(texts[:high], old, low)
+        if len(fitting) == 1 and anchored(at)
+    ]
+    return one([*above, *fitting])
+
+
 def numbered_reference(texts: list[bytes], hunks: Sequence[Hunk]) -> bytes | str:
     out: list[bytes] = []
     floor, end = 0, 0
+    gaps: list[tuple[int, int]] = []
     for hunk in hunks:
         assert hunk.old_start is not None
         if hunk.old_start < end:
@@ -96,12 +123,11 @@ def numbered_reference(texts: list[bytes], hunks: Sequence[Hunk]) -> bytes | str
             if texts:
                 return "lines.no_context"
             at: int | str = 0
-        elif hunk.old_start > floor and texts[hunk.old_start - 1 :][: len(old)] == old:
-            at = hunk.old_start - 1
         else:
-            at = one(places(texts, old, floor))
+            at = numbered_place(texts, hunk, old, floor, gaps)
         if isinstance(at, str):
             return at
+        gaps.append((floor, at))
         out += texts[floor:at] + [line.text for line in hunk.new]
         floor = at + len(old)
     return joined([*out, *texts[floor:]])

@@ -3,8 +3,11 @@
 Lines are compared byte for byte, without fuzz. Where a hunk goes:
 
 - A hunk with a line number (git) goes to that line of the old file. If it does not match there, it
-  goes to the only place after the previous hunk where it does; none or several refuse. Line numbers
-  must rise. A hunk without old lines fits an empty file only.
+  goes to the only other place where it does, which must come after the previous hunk; none or
+  several refuse. Line numbers must rise. As for ``git apply``, a hunk of line 0 or 1 matches at the
+  start of the file only, and one without context lines at its end matches at the end of the file
+  only. A hunk without old lines fits an empty file only. A hunk that fits nowhere, but whose new
+  lines stand where they would, is already applied.
 - A hunk without one (envelope) goes to the only place after the previous hunk where it matches.
   Each line of its heading must first be found, exactly once, after the one before it, and the hunk
   comes after the last of them. ``at_end`` leaves only the end of the file. A hunk without old lines
@@ -22,17 +25,21 @@ the file ends as it ended, also when lines are added at its end.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.changes.nearest_lines import nearest_lines
 from coilclaw.changes.operations import ADDED, CONTEXT
 from coilclaw.changes.work import Work
 from coilclaw.domain.treepath import shown
-from coilclaw.errors import PlanRefused
+from coilclaw.errors import PlanRefused, combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coilclaw.changes.operations import Hunk, HunkLine, Options
+    from coilclaw.errors import NearLine
 
 MAX_COUNTED: Final = 20
 """Places counted before counting stops: a refusal need not know more."""
@@ -79,8 +86,16 @@ def _apply(content: bytes, hunks: Sequence[Hunk], path: str, work: Work) -> byte
     numbered = all(hunk.old_start is not None for hunk in hunks)
     unended = not numbered and content != b"" and not content.endswith(b"\n")
     edit = _Edit(content + b"\n" if unended else content, path, work)
+    failed: list[PlanRefused] = []
     for index, hunk in enumerate(hunks, 1):
-        edit.put(index, hunk)
+        try:
+            edit.put(index, hunk)
+        except PlanRefused as problem:
+            if problem.rule == "plan.bounds":
+                raise
+            failed.append(problem)
+    if failed:
+        raise combine(failed)
     result = edit.finish()
     # An empty last line has nothing but its newline to show that it is there.
     if unended and result != b"\n" and result[-1:] == b"\n" != result[-2:-1]:
@@ -122,6 +137,8 @@ class _Edit:
         """Where the rest of the text starts: everything before it is settled."""
         self._line = 0
         """How many lines of the text are before that; only kept for numbered hunks."""
+        self._gaps: list[tuple[int, int]] = []
+        """What lies between the settled hunks, which no later hunk may take for its place."""
 
     def put(self, index: int, hunk: Hunk) -> None:
         old, new = joined(hunk.old), joined(hunk.new)
@@ -137,6 +154,7 @@ class _Edit:
             new = new[len(_BOM) :]
         if hunk.old_start is not None:
             self._line += self._text.count(b"\n", self._at, end)
+            self._gaps.append((self._at, start))
         self._out += (self._text[self._at : start], new)
         self._at = end
 
@@ -181,6 +199,7 @@ class _Edit:
     def _numbered(self, index: int, hunk: Hunk, old: bytes) -> int:
         if not old:
             if self._text:
+                self._refuse_applied(index, hunk)
                 raise _refused(
                     "no_context",
                     index,
@@ -191,13 +210,72 @@ class _Edit:
                 )
             return 0
         stated = self._offset((hunk.old_start or 0) - 1)
-        if stated is None:
-            return self._only(index, hunk, self._places(old, self._at))
-        for start in (stated, len(_BOM)) if stated == 0 and self._has_bom else (stated,):
-            if self._fits(old, start):
-                return start
-        hint = _difference(self._text, stated, hunk)
-        return self._only(index, hunk, self._places(old, self._at), hint)
+        difference = None
+        if stated is not None:
+            for start in (stated, len(_BOM)) if stated == 0 and self._has_bom else (stated,):
+                if self._fits(old, start) and self._is_anchored(hunk, start, len(old)):
+                    return start
+            difference = _difference(self._text, stated, hunk)
+        places = self._places(old, self._at)
+        anchored = [start for start in places if self._is_anchored(hunk, start, len(old))]
+        earlier = self._earlier(hunk, old) if len(anchored) == 1 else []
+        if anchored and not earlier and len(anchored) == 1:
+            return anchored[0]
+        self._refuse_applied(index, hunk)
+        if places and not anchored:
+            raise _refused(
+                "anchor",
+                index,
+                hunk,
+                self._path,
+                _say_anchor(hunk),
+                hint="correct its line number, or add the context lines that follow the change",
+                nearest=self._nearest(hunk),
+            )
+        return self._only(index, hunk, [*earlier, *anchored], difference)
+
+    def _earlier(self, hunk: Hunk, old: bytes) -> list[int]:
+        """Return a place between settled hunks where the old lines match, too, if there is one.
+
+        git might take it, for it takes the place that is nearest to the stated line.
+        """
+        start = 0 if self._text.startswith(old) else self._text.find(b"\n" + old, 0, self._at) + 1
+        self._spend(self._at)
+        while start or self._text.startswith(old):
+            gap = bisect_right(self._gaps, (start, len(self._text))) - 1
+            if gap >= 0 and start + len(old) <= self._gaps[gap][1]:
+                return [start] if self._is_anchored(hunk, start, len(old)) else []
+            self._spend(_HIT_COST)
+            start = self._text.find(b"\n" + old, start, self._at) + 1
+            if not start:
+                break
+        return []
+
+    def _is_anchored(self, hunk: Hunk, start: int, length: int) -> bool:
+        """Say whether a place is at the start or end of the file if the hunk must be."""
+        if (hunk.old_start or 0) <= 1 and start not in ({0, len(_BOM)} if self._has_bom else {0}):
+            return False
+        return hunk.lines[-1].mark == CONTEXT or start + length == len(self._text)
+
+    def _refuse_applied(self, index: int, hunk: Hunk) -> None:
+        """Refuse a hunk as applied if the file has its new lines where they would stand."""
+        new = joined(hunk.new)
+        if hunk.new_start is None or not (new or self._text == b""):
+            return
+        turned = replace(hunk, old_start=hunk.new_start)
+        stated, passed = _after_lines(self._text, 0, max(hunk.new_start - 1, 0))
+        self._spend(passed)
+        places = self._places(new, 0)
+        fitting = [start for start in places if self._is_anchored(turned, start, len(new))]
+        if len(fitting) == 1 or stated in fitting:
+            raise _refused(
+                "applied",
+                index,
+                hunk,
+                self._path,
+                "is already applied: the file holds its new lines, and not its old ones",
+                hint="leave it out; nothing has to be done for it",
+            )
 
     def _fits(self, old: bytes, start: int) -> bool:
         """Say whether the old lines stand at a line start; without a newline, only at the end."""
@@ -235,6 +313,7 @@ class _Edit:
                 self._path,
                 f"matches no place{where}",
                 hint=hint or "the old lines must be in the file exactly as they stand there",
+                nearest=self._nearest(hunk),
             )
         count = str(len(places)) if len(places) <= MAX_COUNTED else f"more than {MAX_COUNTED}"
         raise _refused(
@@ -251,7 +330,12 @@ class _Edit:
         if start >= floor and self._starts_line(start) and self._text.endswith(old):
             return start
         raise _refused(
-            "missing", index, hunk, self._path, "is said to be the end of the file, but is not"
+            "missing",
+            index,
+            hunk,
+            self._path,
+            "is said to be the end of the file, but is not",
+            nearest=self._nearest(hunk),
         )
 
     def _starts_line(self, offset: int) -> bool:
@@ -286,6 +370,7 @@ class _Edit:
             self._path,
             f"has the heading {_seen(heading)}, which stands "
             f"{count} times after the hunk before it instead of once",
+            nearest=() if ends else nearest_lines(text, [heading]),
         )
 
     def _offset(self, line: int) -> int | None:
@@ -293,18 +378,35 @@ class _Edit:
         missing = line - self._line
         if missing < 0:
             return None
-        text, at = self._text, self._at
-        # Whole strides are counted, so that only the last few lines are looked at one by one.
-        while missing and (inside := text.count(b"\n", at, at + _STRIDE)) < missing:
-            missing -= inside
-            at += _STRIDE
-            if at >= len(text):
-                self._spend(at - self._at)
-                return None
-        self._spend(at - self._at)
-        for _ in range(missing):
-            at = text.index(b"\n", at) + 1
-        return at
+        found, passed = _after_lines(self._text, self._at, missing)
+        self._spend(passed)
+        return found
+
+    def _nearest(self, hunk: Hunk) -> tuple[NearLine, ...]:
+        self._spend(len(self._text))
+        return nearest_lines(self._text, [line.text for line in hunk.old], hunk.old_start)
+
+
+def _after_lines(text: bytes, start: int, count: int) -> tuple[int | None, int]:
+    """Return where the line starts that is so many lines below another, and the bytes passed."""
+    at = start
+    # Whole strides are counted, so that only the last few lines are looked at one by one.
+    while count and (inside := text.count(b"\n", at, at + _STRIDE)) < count:
+        count -= inside
+        at += _STRIDE
+        if at >= len(text):
+            return None, at - start
+    passed = at - start
+    for _ in range(count):
+        at = text.index(b"\n", at) + 1
+    return at, passed
+
+
+def _say_anchor(hunk: Hunk) -> str:
+    """Say where a hunk must match, which it does not."""
+    if (hunk.old_start or 0) <= 1:
+        return f"has line number {hunk.old_start}, but does not match at the start of the file"
+    return "has no context lines at its end, but does not match at the end of the file"
 
 
 def _is_bare(hunk: Hunk) -> bool:
@@ -340,7 +442,14 @@ def _seen(text: bytes) -> str:
 
 
 def _refused(
-    rule: str, index: int, hunk: Hunk, path: str, what: str, *, hint: str | None = None
+    rule: str,
+    index: int,
+    hunk: Hunk,
+    path: str,
+    what: str,
+    *,
+    hint: str | None = None,
+    nearest: tuple[NearLine, ...] = (),
 ) -> PlanRefused:
     line = hunk.source.line if hunk.source else None
     where = f" (line {line} of the answer)" if line is not None else ""
@@ -350,4 +459,6 @@ def _refused(
         path=path,
         line=line,
         hint=hint,
+        index=index,
+        nearest=nearest,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from coilclaw.changes import lines
 from coilclaw.changes.operations import Format, Hunk, HunkLine, Options, Source
 from coilclaw.changes.work import Work
-from coilclaw.errors import PlanRefused
+from coilclaw.errors import NearLine, PlanRefused
 from tests.support.children import PATIENCE_S
 
 BOM = b"\xef\xbb\xbf"
@@ -62,18 +63,70 @@ def test_a_numbered_hunk_that_matches_nowhere_is_refused_and_says_what_differs()
 
 
 def test_a_numbered_hunk_goes_to_its_line_even_if_it_matches_elsewhere() -> None:
-    assert put(b"a\nb\na\nb\n", hunk("-b\n+c", 2)) == b"a\nc\na\nb\n"
-    assert put(b"a\nb\na\nb\n", hunk("-b\n+c", 4)) == b"a\nb\na\nc\n"
+    content = b"a\nb\na\nb\na\n"
+    assert put(content, hunk("-b\n+c\n a", 2)) == b"a\nc\na\nb\na\n"
+    assert put(content, hunk("-b\n+c\n a", 4)) == b"a\nb\na\nc\na\n"
 
 
 def test_a_wrong_number_is_refused_when_several_places_match() -> None:
-    error = refusal(b"a\nb\na\nb\n", hunk("-b\n+c", 3))
+    error = refusal(b"a\nb\na\nb\na\n", hunk("-b\n+c\n a", 3))
     assert (error.rule, "2 places" in error.message) == ("lines.ambiguous", True)
 
 
 def test_a_wrong_number_is_forgiven_when_one_place_matches() -> None:
-    for number in (0, 1, 3, 4, 99):
-        assert put(b"a\nb\nc\nd\n", hunk("-b\n+x", number)) == b"a\nx\nc\nd\n"
+    for number in (3, 4, 99):
+        assert put(b"a\nb\nc\nd\n", hunk("-b\n+x\n c", number)) == b"a\nx\nc\nd\n"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_hunk_of_the_first_line_matches_at_the_start_only(number: int) -> None:
+    error = refusal(b"a\nb\nc\n", hunk("-b\n+x\n c", number))
+    assert (error.rule, error.message) == (
+        "lines.anchor",
+        f"hunk 1 of 'f.txt' has line number {number}, but does not match at the start of the file",
+    )
+    assert error.nearest == (NearLine(2, "b"), NearLine(3, "c"))
+    assert put(b"b\nc\n", hunk("-b\n+x\n c", number)) == b"x\nc\n"
+
+
+def test_a_hunk_without_context_at_its_end_matches_at_the_end_only() -> None:
+    error = refusal(b"a\nb\nc\n", hunk(" a\n-b\n+x", 2))
+    assert (error.rule, error.message) == (
+        "lines.anchor",
+        (
+            "hunk 1 of 'f.txt' has no context lines at its end, but does not match at the end of the "
+            "file"
+        ),
+    )
+    assert put(b"c\na\nb\n", hunk(" a\n-b\n+x", 9)) == b"c\na\nx\n"
+
+
+def applied(content: bytes, *hunks: Hunk) -> PlanRefused:
+    """Return the refusal of hunks that stand in a patch of one file."""
+    return refusal(put(content, *hunks), *hunks)
+
+
+def test_a_hunk_that_is_applied_already_is_refused_as_such() -> None:
+    at_start = replace(hunk("+x\n a\n b", 1), new_start=1)
+    at_end = replace(hunk(" a\n b\n+x", 1), new_start=1)
+    inside = replace(hunk(" a\n-b\n+x\n c", 1), new_start=1)
+    for content, each in ((b"a\nb\n", at_start), (b"a\nb\n", at_end), (b"a\nb\nc\n", inside)):
+        error = applied(content, each)
+        assert (error.rule, "is already applied" in error.message) == ("lines.applied", True)
+    emptied = replace(hunk("-a", 1), new_start=0)
+    assert applied(b"a\n", emptied).rule == "lines.applied"
+    # Neither the old lines nor the new ones are there: that is another file.
+    assert refusal(b"q\nb\n", at_start).rule == "lines.missing"
+
+
+def test_every_hunk_that_fails_is_named() -> None:
+    content = b"".join(b"%d\n" % number for number in range(1, 13))
+    error = refusal(
+        content, hunk("-1\n+x\n 2", 1), hunk("-4\n+y\n 7", 4), hunk(" 10\n-eleven\n 12", 10)
+    )
+    found = [(each.rule, each.index) for each in error.failures if isinstance(each, PlanRefused)]
+    assert found == [("lines.missing", 2), ("lines.missing", 3)]
+    assert error.failures[0] is error
 
 
 def test_no_fuzz_a_single_context_line_that_differs_refuses() -> None:
@@ -104,17 +157,26 @@ def test_hunks_out_of_order_or_overlapping_are_refused() -> None:
     assert (error.rule, error.line) == ("lines.order", 9)
     overlap = refusal(content, hunk(" a\n-b\n+x\n c", 1), hunk(" c\n-d\n+y", 3))
     assert overlap.rule == "lines.order"
-    assert put(content, hunk(" a\n-b\n+x", 1), hunk(" c\n-d\n+y", 3)) == b"a\nx\nc\ny\n"
+    assert put(content, hunk("-a\n+x\n b", 1), hunk(" c\n-d\n+y", 3)) == b"x\nb\nc\ny\n"
 
 
 def test_a_later_hunk_is_not_looked_for_before_an_earlier_one() -> None:
     # The first hunk has moved down, past the only place of the second.
-    error = refusal(b"b\nx\na\n", hunk("-a\n+A", 1), hunk("-b\n+B", 2))
+    error = refusal(b"b\nx\na\ny\n", hunk("-a\n+A\n y", 2), hunk("-b\n+B\n x", 4))
     assert (error.rule, "after the hunk before it" in error.message) == ("lines.missing", True)
 
 
 def test_a_later_hunk_does_not_match_what_an_earlier_one_put_there() -> None:
-    assert refusal(b"a\nb\n", hunk("-a\n+q", 1), hunk("-q\n+r", 2)).rule == "lines.missing"
+    error = refusal(b"a\nb\n", hunk("-a\n+q\n b", 1), hunk("-q\n+r\n b", 3))
+    assert error.rule == "lines.missing"
+
+
+def test_a_place_before_an_earlier_hunk_makes_a_later_one_ambiguous() -> None:
+    # git takes the place that is nearest to the number, and that may be the one above.
+    content = b"b\nx\na\ny\nb\nx\n"
+    error = refusal(content, hunk("-a\n+A\n y", 3), hunk("-b\n+B\n x", 6))
+    assert (error.rule, "2 places" in error.message) == ("lines.ambiguous", True)
+    assert put(content[4:], hunk("-a\n+A\n y", 3), hunk("-b\n+B\n x", 6)) == b"A\ny\nB\nx\n"
 
 
 def test_numbered_and_unnumbered_hunks_do_not_mix() -> None:
@@ -140,8 +202,8 @@ def test_newline_at_the_end_must_be_as_a_git_patch_says() -> None:
 
 
 def test_a_line_without_newline_that_is_not_last_in_the_file_is_refused() -> None:
-    assert refusal(b"b\nb", hunk("-b\n\\\n+c", 1), hunk("-b\n+c", 2)).rule == "lines.missing"
-    assert refusal(b"a\nb\n", hunk("-a\n+x\n\\", 1)).rule == "lines.newline"
+    assert refusal(b"b\nb", hunk("-b\n\\\n+c", 1), hunk("-b\n+c", 2)).rule == "lines.anchor"
+    assert refusal(b"a\nb\n", hunk("-a\n+x\n\\")).rule == "lines.newline"
     lone = Hunk((HunkLine("-", b"a", newline=False), HunkLine("-", b"b")), old_start=1)
     assert refusal(b"a\nb\n", lone).rule == "lines.newline"
     assert put(b"a\nb\n", hunk("-a\n-b\n+x\n\\", 1)) == b"x"
@@ -277,8 +339,8 @@ def test_hunks_with_carriage_returns_are_compared_as_they_are() -> None:
 
 def test_a_file_of_mixed_line_endings_is_compared_as_it_is() -> None:
     content = b"a\r\nb\nc\r\n"
-    assert refusal(content, hunk("-a\n+x", 1)).rule == "lines.missing"
-    assert put(content, hunk("-b\n+x", 2)) == b"a\r\nx\nc\r\n"
+    assert refusal(content, hunk("-a\n+x\n b", 1)).rule == "lines.missing"
+    assert put(content, hunk("-b\n+x\n c\r", 2)) == b"a\r\nx\nc\r\n"
 
 
 def test_a_byte_order_mark_survives_and_may_be_named() -> None:
@@ -286,9 +348,9 @@ def test_a_byte_order_mark_survives_and_may_be_named() -> None:
     assert put(content, hunk("-a\n+x\n b", 1)) == BOM + b"x\nb\n"
     assert put(content, hunk("-a\n+x")) == BOM + b"x\nb\n"
     assert put(content, hunk("+x\n a", 1)) == BOM + b"x\na\nb\n"
-    assert put(content, hunk("-a\n+\ufeffx", 1)) == BOM + b"x\nb\n"
-    assert put(content, hunk("-\ufeffa\n+\ufeffx", 1)) == BOM + b"x\nb\n"
-    assert put(content, hunk("-\ufeffa\n+x", 1)) == b"x\nb\n"
+    assert put(content, hunk("-a\n+\ufeffx\n b", 1)) == BOM + b"x\nb\n"
+    assert put(content, hunk("-\ufeffa\n+\ufeffx\n b", 1)) == BOM + b"x\nb\n"
+    assert put(content, hunk("-\ufeffa\n+x\n b", 1)) == b"x\nb\n"
     assert put(content, hunk("-b\n+c", heading=b"a")) == BOM + b"a\nc\n"
     assert put(BOM + b"a\n", hunk("-a\n+b", at_end=True)) == BOM + b"b\n"
     assert put(BOM + b"a\r\nb\r\n", hunk("-a\n+x")) == BOM + b"x\r\nb\r\n"
@@ -300,7 +362,9 @@ def test_the_first_line_counts_as_a_match_with_a_byte_order_mark() -> None:
 
 
 def test_bytes_that_are_no_text_are_compared_as_bytes() -> None:
-    odd = Hunk((HunkLine("-", b"\xff\0"), HunkLine("+", b"\xfe")), old_start=2)
+    odd = Hunk(
+        (HunkLine("-", b"\xff\0"), HunkLine("+", b"\xfe"), HunkLine(" ", b"\xff")), old_start=2
+    )
     assert put(b"\0\n\xff\0\n\xff\n", odd) == b"\0\n\xfe\n\xff\n"
 
 
@@ -321,7 +385,7 @@ def test_many_hunks_in_a_large_file(kind: str) -> None:
     else:
         shift = {"numbered": 0, "moved": 7, "unnumbered": None}[kind]
         hunks = [big_hunk(number, None if shift is None else number + shift) for number in numbers]
-    times = {"numbered": 0, "moved": 1, "unnumbered": 1, "bare": 3}[kind]
+    times = {"numbered": 0, "moved": 2, "unnumbered": 1, "bare": 3}[kind]
     work = Work(times * len(hunks) * len(content))  # what is gone through for each hunk, at most
     result = lines.apply(content, hunks, path="f.txt", options=Options(), work=work)
     assert result.count(b"changed") == len(hunks) == 1000
@@ -331,7 +395,8 @@ def test_many_hunks_in_a_large_file(kind: str) -> None:
 def test_repetitive_text_is_not_a_trap() -> None:
     lines_of = 300_000  # a search that begins again at each line takes minutes
     content = b"a\n" * lines_of + b"b\n"
-    body = Hunk(tuple(HunkLine("-", b"a") for _ in range(lines_of // 2)), old_start=2)
+    taken = tuple(HunkLine("-", b"a") for _ in range(lines_of // 2))
+    body = Hunk((*taken, HunkLine(" ", b"a")), old_start=2)
     started = time.perf_counter()
     assert put(content, body) == b"a\n" * (lines_of // 2) + b"b\n"
     unnumbered = Hunk((*(HunkLine(" ", b"a") for _ in range(lines_of // 2)), HunkLine("-", b"c")))

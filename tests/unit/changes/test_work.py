@@ -41,8 +41,9 @@ def test_a_replacement_goes_through_its_file(
     assert caught.value.rule == "plan.bounds"
 
 
-def hunk(old: bytes, new: bytes, **where: int) -> Hunk:
-    return Hunk((HunkLine("-", old), HunkLine("+", new)), old_start=where.get("line"))
+def hunk(old: bytes, new: bytes, after: bytes | None = None, **where: int) -> Hunk:
+    context = () if after is None else (HunkLine(" ", after),)
+    return Hunk((HunkLine("-", old), HunkLine("+", new), *context), old_start=where.get("line"))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +51,8 @@ def hunk(old: bytes, new: bytes, **where: int) -> Hunk:
     [
         ([hunk(b"a", b"x")], 16),
         ([hunk(b"a", b"x"), hunk(b"b", b"y")], 32),
-        ([hunk(b"a", b"x", line=1)], 0),
-        ([hunk(b"b", b"x", line=1)], 8),
+        ([hunk(b"a", b"x", b"b", line=1)], 0),
+        ([hunk(b"b", b"x", b"c", line=3)], 8),
     ],
 )
 def test_a_hunk_goes_through_what_is_searched_for_it(hunks: list[Hunk], cost: int) -> None:
