@@ -68,7 +68,7 @@ def edited(draw: st.DrawFn) -> tuple[bytes, bytes]:
 
 
 case = st.builds(
-    lambda pair, target: Case(*pair, target),
+    lambda pair, target: Case(pair[0], pair[1], target),
     edited() | st.tuples(text, text),
     st.sampled_from(TARGETS),
 )

@@ -3,7 +3,8 @@
 Rules, each refusing the whole set:
 
 - ``plan.overlap``: two operations touch one file, by whatever spelling or format, or one needs a
-  directory where another needs a file;
+  directory where another leaves a file; a file that goes makes room for a directory of its name,
+  and a directory whose files all go makes room for a file;
 - ``plan.exists`` / ``plan.missing``: a new file that is there already, an old one that is not;
 - ``plan.obstacle``: a directory or a special file stands where a file is needed;
 - ``plan.link``: a symbolic link stands where a file is needed, or a link would leave the tree;
@@ -34,7 +35,7 @@ from coilclaw.changes.plan import FileChange, Plan
 from coilclaw.changes.work import Work
 from coilclaw.domain.files import FileState, Obstacle, RegularFile, Symlink
 from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import PathRefused, PlanRefused
+from coilclaw.errors import PathRefused, PlanRefused, combine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,16 +60,44 @@ def plan(
     options: Options = Options(),
     limits: Limits = Limits(),
 ) -> Plan:
-    """Work out the whole effect of an answer, or refuse it whole."""
-    planner = _Planner(seen, options, limits)
+    """Work out the whole effect of an answer, or refuse it whole, with every part that fails."""
+    planner = _Planner(seen, options, limits, change_set)
     for operation in change_set.operations:
-        planner.add(operation)
+        planner.try_to_add(operation)
     return planner.finish()
 
 
+def removed_paths(change_set: ChangeSet) -> frozenset[TreePath]:
+    """Return the paths that an answer names to take away, by deletion or by a move."""
+    return frozenset(
+        operation.path
+        for operation in change_set.operations
+        if isinstance(operation, DeleteFile)
+        or (isinstance(operation, PatchBinary) and operation.delete)
+        or (
+            isinstance(operation, PatchFile | PatchBinary)
+            and operation.target is not None
+            and not operation.keep
+        )
+    )
+
+
 class _Planner:
-    def __init__(self, seen: Mapping[TreePath, Sighting], options: Options, limits: Limits) -> None:
+    def __init__(
+        self,
+        seen: Mapping[TreePath, Sighting],
+        options: Options,
+        limits: Limits,
+        change_set: ChangeSet,
+    ) -> None:
         self._seen = seen
+        self._failed: list[PlanRefused] = []
+        self._vacated = frozenset(
+            seen[path].own.parts[:depth]
+            for path in removed_paths(change_set)
+            for depth in range(1, len(seen[path].own.parts))
+        )
+        """Directories that files are taken out of, which may make room for a file."""
         self._options = options
         self._limits = limits
         self._outcomes: list[FileChange] = []
@@ -79,7 +108,16 @@ class _Planner:
         self._total = 0
         self._work = Work()
 
-    def add(self, operation: Operation) -> None:
+    def try_to_add(self, operation: Operation) -> None:
+        """Add an operation, or keep in mind why it does not fit."""
+        try:
+            self._add(operation)
+        except PlanRefused as problem:
+            self._failed.append(problem)
+            if problem.rule == "plan.bounds":
+                raise combine(self._failed) from problem
+
+    def _add(self, operation: Operation) -> None:
         match operation:
             case WriteFile():
                 self._write_file(operation)
@@ -95,7 +133,9 @@ class _Planner:
                 self._patch_binary(operation)
 
     def finish(self) -> Plan:
-        self._refuse_nesting()
+        self._note_nesting()
+        if self._failed:
+            raise combine(self._failed)
         changes = [change for change in self._outcomes if change.before != change.after]
         changes.sort(key=lambda change: change.path)
         return Plan(tuple(changes), tuple(self._warnings))
@@ -104,6 +144,14 @@ class _Planner:
 
     def _write_file(self, operation: WriteFile) -> None:
         sighting = self._seen[operation.path]
+        found = sighting.real_found
+        if operation.new and isinstance(found, RegularFile) and found.content == operation.content:
+            raise _refused(
+                "plan.applied",
+                operation,
+                "is to be created, but it is there with exactly that content: already applied",
+                sighting.own,
+            )
         before = self._target(operation, sighting, new=operation.new)
         executable = operation.executable
         if executable is None:
@@ -149,6 +197,13 @@ class _Planner:
 
     def _patch_file(self, operation: PatchFile) -> None:
         sighting = self._seen[operation.path]
+        goal = self._seen[operation.target] if operation.target is not None else None
+        if sighting.real_found is None and goal and isinstance(goal.real_found, RegularFile):
+            raise _refused(
+                "plan.missing",
+                operation,
+                f"is not there, but '{operation.target}' is: the move seems to be already applied",
+            )
         before = self._regular(operation, sighting)
         content = lines.apply(
             before.content,
@@ -202,6 +257,8 @@ class _Planner:
 
     def _target(self, operation: Operation, sighting: Sighting, *, new: bool) -> FileState:
         found = sighting.real_found
+        if found == Obstacle("directory") and sighting.real.parts in self._vacated:
+            return None
         if isinstance(found, Obstacle):
             raise _refused("plan.obstacle", operation, f"is a {found.kind}", sighting.own)
         if isinstance(found, Symlink):
@@ -297,20 +354,37 @@ class _Planner:
     ) -> None:
         self._outcomes.append(FileChange(path, before, after, like))
 
-    def _refuse_nesting(self) -> None:
-        """A path that one operation treats as a file may not be a directory of another."""
+    def _note_nesting(self) -> None:
+        """A path that one operation leaves as a file may not be a directory of another."""
         files = {path.folded: path for path in self._touched}
+        outcomes = {change.path: change for change in self._outcomes}
         for path, operation in self._touched.items():
             folded = path.folded
             for depth in range(1, len(folded)):
                 parent = files.get(folded[:depth])
-                if parent is not None:
-                    raise PlanRefused(
+                if parent is None or _makes_room(outcomes.get(parent), outcomes.get(path)):
+                    continue
+                self._failed.append(
+                    PlanRefused(
                         f"'{parent}' is a file for one operation and a directory for '{path}'",
                         rule="plan.overlap",
                         path=str(path),
                         line=_line(operation),
+                        hint=f"delete '{parent}' in the same answer if a directory replaces it",
                     )
+                )
+
+
+def _makes_room(parent: FileChange | None, child: FileChange | None) -> bool:
+    """Say whether a file goes and a directory comes in its place, or the other way round."""
+    if (
+        parent is None
+        or child is None
+        or child.path.parts[: len(parent.path.parts)] != (parent.path.parts)
+    ):
+        return False
+    goes, comes = (parent, child) if parent.after is None else (child, parent)
+    return goes.after is None and comes.before is None and comes.after is not None
 
 
 def _stays_inside(link: TreePath, target: bytes) -> bool:

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coilclaw.changes import planner
 from coilclaw.changes.operations import Answer, ChangeSet, Limits, NoChanges, Options, Refusal
-from coilclaw.domain.files import Symlink
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import PathRefused, PlanRefused
+from coilclaw.changes.sighting import Sighting
+from coilclaw.domain.files import RegularFile, Symlink
+from coilclaw.domain.treepath import TreePath, shown
+from coilclaw.errors import PathRefused, PlanRefused, combine
 from coilclaw.security.globs import literal
 from coilclaw.security.protected import DEFAULT_POLICY, ProtectedPolicy, ProtectedRule
 from coilclaw.workspace import recovery
 from coilclaw.workspace.writer import Purpose, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from coilclaw.changes.plan import Plan
-    from coilclaw.changes.sighting import Sighting
     from coilclaw.domain.verdict import Verdict
+    from coilclaw.errors import CoilClawError
     from coilclaw.workspace.changefile import Change
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.state import TreeState
@@ -77,7 +78,7 @@ def deliver(root: Root, state: TreeState, answer: Answer, terms: Terms) -> Deliv
     denials = _denials(policy, ((path, line, path) for path, line in lines.items()), frozenset())
     if denials:
         return Denied(denials)
-    seen = {path: _sight(root, path, line, terms.limits) for path, line in lines.items()}
+    seen = _sight_all(root, lines, planner.removed_paths(answer), terms.limits)
     places = [
         (path, lines[path], place)
         for path, sighting in seen.items()
@@ -90,17 +91,65 @@ def deliver(root: Root, state: TreeState, answer: Answer, terms: Terms) -> Deliv
         return Denied(denials)
     plan = planner.plan(answer, seen, options=terms.options, limits=terms.limits)
     _check_links(root, plan)
+    _check_room(root, plan)
     if terms.dry_run or plan.empty:
         return Delivered(plan, None)
     return Delivered(plan, Writer(root, state).apply(plan, terms.purpose))
 
 
-def _sight(root: Root, path: TreePath, line: int | None, limits: Limits) -> Sighting:
-    try:
-        return root.sight(path, limit=limits.file_bytes)
-    except (PathRefused, PlanRefused) as refused:
-        refused.line = line
-        raise
+def _sight_all(
+    root: Root,
+    lines: Mapping[TreePath, int | None],
+    removed: frozenset[TreePath],
+    limits: Limits,
+) -> dict[TreePath, Sighting]:
+    """Look every path up; all that cannot be are refused at once."""
+    seen: dict[TreePath, Sighting] = {}
+    failed: list[CoilClawError] = []
+    for path, line in lines.items():
+        try:
+            seen[path] = _sight_in_place_of(root, path, removed, limits) or root.sight(
+                path, limit=limits.file_bytes
+            )
+        except (PathRefused, PlanRefused) as refused:
+            refused.line = line
+            failed.append(refused)
+    if failed:
+        raise combine(failed)
+    return seen
+
+
+def _sight_in_place_of(
+    root: Root, path: TreePath, removed: frozenset[TreePath], limits: Limits
+) -> Sighting | None:
+    """Sight a path below a file or a link that the same answer takes away: nothing is there yet."""
+    for depth in range(1, len(path.parts)):
+        above = TreePath(path.parts[:depth])
+        if above in removed:
+            found = root.sight(above, limit=limits.file_bytes)
+            if isinstance(found.own_found, RegularFile | Symlink):
+                place = TreePath((*found.own.parts, *path.parts[depth:]))
+                return Sighting(place, None, place, None)
+    return None
+
+
+def _check_room(root: Root, plan: Plan) -> None:
+    """A directory makes room for a file only if the plan takes everything out of it."""
+    gone = frozenset(change.path.parts for change in plan.changes if change.after is None)
+    crowded = [
+        PlanRefused(
+            f"'{change.path}' is a directory that holds more than the answer removes: "
+            f"{shown('/'.join(left))}",
+            rule="plan.obstacle",
+            path=str(change.path),
+        )
+        for change in plan.changes
+        if change.after is not None
+        and change.before is None
+        and (left := root.first_left(change.path, gone)) is not None
+    ]
+    if crowded:
+        raise combine(crowded)
 
 
 def _check_links(root: Root, plan: Plan) -> None:

@@ -22,7 +22,7 @@ from coilclaw.domain.treepath import TreePath, shown
 from coilclaw.errors import EnvironmentFault, PathRefused, PlanRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -101,6 +101,38 @@ class Root:
             if refused.rule == "path.directory":
                 return None
             raise
+
+    def first_left(
+        self, real: TreePath, gone: Container[tuple[str, ...]]
+    ) -> tuple[str, ...] | None:
+        """Return what would be left in a directory without some paths, if anything would.
+
+        A directory that is empty already is left; where no directory stands, nothing is.
+        """
+        ahead = [real.parts]
+        while ahead:
+            parts = ahead.pop()
+            try:
+                with self.directory(parts, real) as fd:
+                    names = os.listdir(fd)
+                    if not names and parts != real.parts:
+                        return parts
+                    for name in names:
+                        inside = (*parts, name)
+                        if inside in gone:
+                            continue
+                        if not stat.S_ISDIR(
+                            os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+                        ):
+                            return inside
+                        ahead.append(inside)
+            except FileNotFoundError:
+                continue
+            except PathRefused:
+                if parts == real.parts:
+                    return None
+                return parts
+        return None
 
     @contextmanager
     def parent(self, real: TreePath) -> Iterator[int]:

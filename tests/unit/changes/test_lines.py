@@ -94,8 +94,8 @@ def test_a_hunk_without_context_at_its_end_matches_at_the_end_only() -> None:
     assert (error.rule, error.message) == (
         "lines.anchor",
         (
-            "hunk 1 of 'f.txt' has no context lines at its end, but does not match at the end of the "
-            "file"
+            "hunk 1 of 'f.txt' has no context lines at its end, but does not match at the end "
+            "of the file"
         ),
     )
     assert put(b"c\na\nb\n", hunk(" a\n-b\n+x", 9)) == b"c\na\nx\n"

@@ -79,8 +79,34 @@ OVERLAPS: dict[str, tuple[Operation, ...]] = {
     "move from an edit": (edit("a.txt"), patch("a.txt", "n")),
     "case only": (WriteFile(path("Name"), b""), WriteFile(path("name"), b"")),
     "file and directory": (WriteFile(path("n"), b""), WriteFile(path("n/x"), b"")),
-    "delete and below": (DeleteFile(path("a.txt")), WriteFile(path("a.txt/x"), b"")),
+    "another case below": (DeleteFile(path("a.txt")), WriteFile(path("A.txt/x"), b"")),
 }
+
+
+def test_a_file_that_goes_makes_room_for_a_directory() -> None:
+    changes = ChangeSet((DeleteFile(path("a.txt")), WriteFile(path("a.txt/x"), b"1")))
+    made = plan(changes, {name: see(str(name)) for name in lines_of(changes)})
+    assert [(str(each.path), each.after) for each in made.changes] == [
+        ("a.txt", None),
+        ("a.txt/x", RegularFile(b"1")),
+    ]
+
+
+def test_every_operation_that_does_not_fit_is_named() -> None:
+    changes = ChangeSet(
+        (DeleteFile(path("gone")), edit("a.txt", "no such"), WriteFile(path("n"), b""))
+    )
+    with pytest.raises(PlanRefused) as caught:
+        plan(changes, {name: see(str(name)) for name in lines_of(changes)})
+    rules = [each.rule for each in caught.value.failures]
+    assert rules == ["plan.missing", "patch.missing"]
+
+
+def test_a_new_file_that_is_there_as_asked_is_already_applied() -> None:
+    content = see("a.txt").real_found
+    assert isinstance(content, RegularFile)
+    again = WriteFile(path("a.txt"), content.content, new=True)
+    assert refusal(again) == "plan.applied"
 
 
 @pytest.mark.parametrize("case", OVERLAPS)
