@@ -153,7 +153,9 @@ def _git(segment: Segment, options: Options) -> tuple[Operation, ...]:
             "what looks like more of the patch follows the end of its code block",
             hint="a line of ``` in a patch needs its mark: a blank, a plus or a minus",
         )
-    return gitpatch.parse(segment.text, first_line=segment.first_line, options=options, whole=False)
+    return gitpatch.parse(
+        segment.text, first_line=segment.first_line, options=options, whole=segment.closed
+    )
 
 
 def _size(operation: Operation) -> int:

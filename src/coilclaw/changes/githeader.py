@@ -2,7 +2,10 @@
 
 A header starts with ``diff --git`` and may carry any of git's extended lines; a plain unified diff
 has ``---`` and ``+++`` only. Names in a ``diff --git`` section carry the prefixes ``a/`` and
-``b/``; in a plain diff the prefixes are taken off where both names have them.
+``b/``, or two others that differ; in a plain diff the prefixes are taken off where both names have
+them, and so are two first folders that alone make the names differ (``old/x`` and ``new/x``). There
+a time stamp of the epoch says, as for git, that the file is not there on that side, and a name with
+``.orig`` or the like at its end is the backup of the other.
 """
 
 from __future__ import annotations
@@ -40,6 +43,14 @@ FIELDS: Final = (
     "index ",
 )
 _PERCENT: Final = re.compile(r"(?:100|[0-9]{1,2})%")
+_EPOCH: Final = re.compile(
+    r"\t(1969-12-31|1970-01-01) ([0-2][0-9]):([0-5][0-9]):00(?:\.0+)? "
+    r"([+-])([0-9]{2}):?([0-9]{2})?\s*$"
+)
+_PREFIXES: Final = ("a/", "b/")
+_MAX_SEARCHED: Final = 8_192
+"""Characters of a 'diff --git' line that is searched for other prefixes."""
+_BACKUPS: Final = frozenset({".orig", ".old", ".bak", ".new", ".tmp", "~"})
 # Models make these ids up, so for text they are read and not believed; binary patches check them.
 _IDS: Final = re.compile(r"([0-9A-Za-z]{1,64})\.\.([0-9A-Za-z]{1,64})(?: ([0-7]{6}))?")
 
@@ -97,12 +108,17 @@ def parse(cursor: Cursor) -> FileHeader:
 
 def _plain(cursor: Cursor) -> FileHeader:
     line = cursor.number
+    at_epoch = [_is_epoch(cursor.peek(ahead) or "") for ahead in (0, 1)]
     old, new = _sides(cursor)
-    if old == DEV_NULL == new:
-        raise cursor.failure("names", "both names of the file are /dev/null", line=line)
-    created, deleted = old == DEV_NULL, new == DEV_NULL
-    if (created or old.startswith("a/")) and (deleted or new.startswith("b/")):
+    if old == DEV_NULL == new or all(at_epoch):
+        raise cursor.failure("names", "the file is on neither side", line=line)
+    created, deleted = old == DEV_NULL or at_epoch[0], new == DEV_NULL or at_epoch[1]
+    if (old == DEV_NULL or old.startswith("a/")) and (new == DEV_NULL or new.startswith("b/")):
         old, new = old[2:], new[2:]
+    elif DEV_NULL not in {old, new} and old != new and _below(old) == _below(new) != "":
+        old = new = _below(old)
+    if shared := _without_backup(old, new):
+        old = new = shared
     if created or deleted:
         name = new if created else old
         return FileHeader(line, name, name, created=created, deleted=deleted, named=True)
@@ -115,6 +131,27 @@ def _plain(cursor: Cursor) -> FileHeader:
             hint="a rename needs a 'diff --git' header with 'rename from' and 'rename to'",
         )
     return FileHeader(line, old, new, named=True)
+
+
+def _is_epoch(line: str) -> bool:
+    """Say whether the time stamp on a name's line is the epoch, in whatever time zone."""
+    found = _EPOCH.search(line)
+    if found is None:
+        return False
+    minutes = 60 * int(found[2]) + int(found[3]) - (24 * 60 if found[1].startswith("1969") else 0)
+    zone = 60 * int(found[5]) + int(found[6] or 0)
+    return minutes == (zone if found[4] == "+" else -zone)
+
+
+def _below(name: str) -> str:
+    """Return a name without its first folder; empty if it has none."""
+    return name.partition("/")[2]
+
+
+def _without_backup(old: str, new: str) -> str | None:
+    """Return the shorter of two names if the other is a backup of it."""
+    short, long = sorted((old, new), key=len)
+    return short if long.startswith(short) and long[len(short) :] in _BACKUPS else None
 
 
 def _sides(cursor: Cursor) -> tuple[str, str]:
@@ -140,6 +177,8 @@ class _GitHeader:
         self._fields: dict[str, str] = {}
         self._names: tuple[str, str] | None = None
         self._first = ""
+        self._prefixes = _PREFIXES
+        """What the names of the two sides begin with."""
 
     def parse(self) -> FileHeader:
         cursor = self._cursor
@@ -147,6 +186,7 @@ class _GitHeader:
         if len(first) > 2 * MAX_NAME_CHARS:
             self._fail("quoting", "the file names of the header are far too long")
         self._first = first
+        self._prefixes = _prefixes(first)
         self._read_fields()
         if starts_plain(cursor):
             self._names = _sides(cursor)
@@ -229,8 +269,13 @@ class _GitHeader:
             names = (known, known)
         else:
             names = self._from_first()
-        spelled = (f"a/{names[0]}", f"b/{names[1]}")
-        if self._first != " ".join(spelled) and gitquote.pair(self._first) != spelled:
+        old, new = self._prefixes
+        spelled = [(old + names[0], new + names[1])]
+        if self._names is not None and DEV_NULL in self._names:
+            # Without prefixes of its own, git names the side that is there twice.
+            spelled += [(old + names[0], old + names[1]), (new + names[0], new + names[1])]
+        pair = gitquote.pair(self._first)
+        if pair not in spelled and self._first not in map(" ".join, spelled):
             self._fail(
                 "names",
                 f"the 'diff --git' line names {shown(self._first)}, the rest of the header "
@@ -249,13 +294,17 @@ class _GitHeader:
         if self._names is None:
             return None
         bare: list[str | None] = []
-        for name, prefix in zip(self._names, ("a/", "b/"), strict=True):
+        for name, prefix in zip(self._names, self._prefixes, strict=True):
             if name != DEV_NULL and not name.startswith(prefix):
                 self._fail_prefix(name, prefix)
-            bare.append(None if name == DEV_NULL else name[2:])
+            bare.append(None if name == DEV_NULL else name[len(prefix) :])
         return bare[0], bare[1]
 
     def _from_first(self) -> tuple[str, str]:
+        old, new = self._prefixes
+        if self._prefixes != _PREFIXES:
+            length = (len(self._first) - len(old) - len(new) - 1) // 2
+            return (self._first[len(old) : len(old) + length],) * 2
         names = gitquote.pair(self._first)
         if names is None:
             self._fail(
@@ -308,6 +357,19 @@ class _GitHeader:
 
     def _fail(self, rule: str, message: str, *, hint: str | None = None) -> NoReturn:
         raise self._cursor.failure(rule, message, line=self._line, hint=hint)
+
+
+def _prefixes(first: str) -> tuple[str, str]:
+    """Return the first folders of two names that differ in these alone, or git's prefixes."""
+    if len(first) > _MAX_SEARCHED or first.startswith('"'):
+        return _PREFIXES
+    at = first.find(" ")
+    while at >= 0:
+        old, new = first[:at].partition("/"), first[at + 1 :].partition("/")
+        if old[2] == new[2] != "" and old[0] != new[0] and old[0] and new[0]:
+            return f"{old[0]}/", f"{new[0]}/"
+        at = first.find(" ", at + 1)
+    return _PREFIXES
 
 
 def _both(names: tuple[str | None, str | None]) -> str:

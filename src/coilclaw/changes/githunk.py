@@ -103,7 +103,7 @@ def _hunk(cursor: Cursor, index: int, options: Options, *, whole: bool) -> Hunk:
                 f"the hunk header announces {stated}, but {actual} follow"
                 + (" before the patch ends" if is_cut else ""),
                 line=number,
-                hint=_hint(lines, is_cut=is_cut),
+                hint=_hint(_header_of(header, actual), lines, is_cut=is_cut),
             )
         cursor.position += len(lines)
         lines = lines[: _trimmed(lines)]
@@ -117,11 +117,16 @@ def _hunk(cursor: Cursor, index: int, options: Options, *, whole: bool) -> Hunk:
     )
 
 
-def _hint(lines: list[str], *, is_cut: bool) -> str | None:
+def _header_of(header: re.Match[str], counts: _Counts) -> str:
+    """Return the header that announces what follows it."""
+    return f"@@ -{header[1]},{counts.old} +{header[3]},{counts.new} @@"
+
+
+def _hint(header: str, lines: list[str], *, is_cut: bool) -> str | None:
     if is_cut:
-        return "see that the patch is complete, then correct the counts in its last '@@' line"
+        return f"see that the patch is complete, then write '{header}'"
     if lines:
-        return "count context lines on both sides, or let --lenient count them anew"
+        return f"for the lines that follow it is '{header}'; --lenient counts them anew"
     return None
 
 

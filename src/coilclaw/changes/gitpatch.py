@@ -46,6 +46,7 @@ _EMPTY_BLOBS: Final = (
 _EXECUTABLE: Final = {githeader.PLAIN: False, githeader.EXECUTABLE: True}
 _SUBPROJECT: Final = re.compile(rb"Subproject commit [0-9a-f]{40,64}(?:-dirty)?")
 _FULL_ID: Final = re.compile("[0-9a-f]{40}")
+_COMMAND: Final = re.compile(r"diff -(?!-git )|Index: |={10,}$|RCS file: |retrieving revision ")
 # What belongs to a file's section and must not be passed over as prose in front of the first one.
 _STRAY: Final = ("@@ -", "+++ ", gitbinary.START, "diff --cc ", "diff --combined ")
 
@@ -77,6 +78,7 @@ def parse(
                 )
         operations.append(operation)
         cursor.skip_blank()
+        _skip_command(cursor)
     return tuple(operations)
 
 
@@ -104,6 +106,15 @@ def _skip_preamble(cursor: Cursor) -> None:
             "the patch names no file with 'diff --git' or with '---' and '+++' lines",
             line=first,
         )
+
+
+def _skip_command(cursor: Cursor) -> None:
+    """Pass over what diff, CVS and Subversion write above the names of a file."""
+    ahead = 0
+    while _COMMAND.match(cursor.peek(ahead) or ""):
+        ahead += 1
+    if ahead and githeader.starts_plain(cursor, ahead):
+        cursor.position += ahead
 
 
 def _garbage(cursor: Cursor) -> AnswerError:

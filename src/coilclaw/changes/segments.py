@@ -85,6 +85,8 @@ class Segment:
     """What the text says, if it is JSON."""
     more_line: int | None = None
     """The line right after the code block of a patch, if it looks like more of the patch."""
+    closed: bool = False
+    """The text is all that stands in a code block which is closed."""
 
 
 def split(
@@ -106,6 +108,7 @@ class _Span:
     width: int = 0
     """The indentation of the code block around a patch."""
     more_line: int | None = None
+    closed: bool = False
     indented: list[tuple[int, int, str]] = field(default_factory=list)
     """Parts that are indented, and how."""
 
@@ -340,7 +343,17 @@ class _Splitter:
             line = self._places.line(body)
             more = gitextent.goes_on(self._text, after, opener.indent)
             more_line = None if more is None else line + self._text.count("\n", body, more)
-            self._add(_Span(Format.GIT, body, end, line, width=opener.indent, more_line=more_line))
+            self._add(
+                _Span(
+                    Format.GIT,
+                    body,
+                    end,
+                    line,
+                    width=opener.indent,
+                    more_line=more_line,
+                    closed=True,
+                )
+            )
         return after
 
     def _deliver(self, found: Found, opener: CodeFence | None = None) -> int:
@@ -387,5 +400,12 @@ class _Splitter:
         pieces.append(self._text[place : span.end])
         text = indentation.stripped_if_shared("".join(pieces), span.width)
         return Segment(
-            span.kind, text, span.first_line, span.start, span.end, span.document, span.more_line
+            span.kind,
+            text,
+            span.first_line,
+            span.start,
+            span.end,
+            span.document,
+            span.more_line,
+            span.closed,
         )

@@ -231,7 +231,6 @@ LENIENT = Options(lenient=True)
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (f"```diff\n{SHORT}```\n", 4),
         (f"```diff\n{SHORT}```\n+z\n```\n", 8),
         (f"```diff\n{SHORT.replace(',3', '')}```\n+z\n```\n", 8),
         (f"```diff\n{SHORT.replace('+1,3', '+1,2')}```\n\n+z\n```\n", 9),
@@ -247,6 +246,7 @@ def test_a_patch_that_may_be_cut_off_is_not_counted_anew(text: str, line: int) -
 @pytest.mark.parametrize(
     "text",
     [
+        f"```diff\n{SHORT}```\n",
         f"```diff\n{SHORT}@@ -9 +9 @@\n-x\n+y\n```\n",
         f"```diff\n{SHORT.replace('+1,3', '+1,1').replace('-1,3', '-1,2')}```\n\n- done\n",
         f"```diff\n{SHORT.replace(',3', ',0')}```\nDone.\n",
