@@ -4,6 +4,7 @@ from typing import Final
 
 PUBLIC_MODULES: Final = (
     "answer",
+    "failure_report",
     "instructions",
     "operations",
     "plan",

@@ -16,7 +16,7 @@ from coilclaw.changes import (
     structured,
 )
 from coilclaw.changes.cursor import MAX_LINES
-from coilclaw.changes.fault import malformed
+from coilclaw.changes.fault import collect, malformed
 from coilclaw.changes.operations import (
     Answer,
     ChangeSet,
@@ -29,11 +29,12 @@ from coilclaw.changes.operations import (
     PatchBinary,
     PatchFile,
 )
-from coilclaw.errors import AnswerError
+from coilclaw.errors import AnswerError, combine
 
 if TYPE_CHECKING:
     from coilclaw.changes.segments import Segment
     from coilclaw.domain.treepath import TreePath
+    from coilclaw.errors import CoilClawError
 
 _STRICT: Final = Options()
 _LIMITS: Final = Limits()
@@ -58,8 +59,13 @@ def parse(
     format: Format | None = None,  # noqa: A002 - the word of the command line
     options: Options = _STRICT,
     limits: Limits = _LIMITS,
+    failures: list[CoilClawError] | None = None,
 ) -> Answer:
-    """Read all blocks of an answer, or only those of one format; the rest of it is prose."""
+    """Read all blocks of an answer, or only those of one format; the rest of it is prose.
+
+    What is wrong with its parts is raised as one error, or added to ``failures`` if that is given;
+    then the parts that can be read are returned.
+    """
     text = _transported(text, limits)
     wanted = segments.EVERY if format is None else frozenset({format})
     found = segments.split(text, wanted, most=limits.operations)
@@ -67,6 +73,7 @@ def parse(
     if declined:
         return declined
     operations: list[Operation] = []
+    failed: list[CoilClawError] = [] if failures is None else failures
     size = inflated = lines = 0
     for segment in found:
         if segment.kind in _BY_LINES:
@@ -77,7 +84,7 @@ def parse(
                 "answer.bounds",
                 f"the patches of the answer have more than {MAX_LINES:,} lines",
             )
-        read = _operations(segment, options)
+        read = _operations(segment, options, failed)
         size += sum(_size(operation) for operation in read)
         inflated += sum(len(item.data) for item in read if isinstance(item, PatchBinary))
         if inflated > limits.total_bytes:
@@ -93,6 +100,8 @@ def parse(
                 f"the answer holds more than the bound of {limits.operations:,} operations",
             )
         operations += read
+    if failed and failures is None:
+        raise combine(failed)
     return ChangeSet(_merged(operations)) if operations else NoChanges()
 
 
@@ -122,15 +131,27 @@ def _refuse_nul(text: str) -> None:
         raise malformed(line, "answer.encoding", "the answer holds a NUL")
 
 
-def _operations(segment: Segment, options: Options) -> tuple[Operation, ...]:
+def _operations(
+    segment: Segment, options: Options, failures: list[CoilClawError]
+) -> tuple[Operation, ...]:
+    """Read one block; what is wrong with it is added to the failures."""
+    read: list[Operation] = []
+    with collect(failures):
+        read += _read(segment, options, failures)
+    return tuple(read)
+
+
+def _read(
+    segment: Segment, options: Options, failures: list[CoilClawError]
+) -> tuple[Operation, ...]:
     text, line = segment.text, segment.first_line
     match segment.kind:
         case Format.FENCE:
             return fence.parse(text, first_line=line)
         case Format.GIT:
-            return _git(segment, options)
+            return _git(segment, options, failures)
         case Format.ENVELOPE:
-            return envelope.parse(text, first_line=line, options=options)
+            return envelope.parse(text, first_line=line, options=options, failures=failures)
         case Format.BLOCKS:
             return blocks.parse(text, first_line=line, options=options)
         case Format.BUNDLE | Format.PATCH:
@@ -140,12 +161,14 @@ def _operations(segment: Segment, options: Options) -> tuple[Operation, ...]:
             files = bundle.KEY in document.members
             patches = structured.KEY in document.members
             return (
-                *(bundle.parse(document, options=options) if files else ()),
-                *(structured.parse(document) if patches else ()),
+                *(bundle.parse(document, options=options, failures=failures) if files else ()),
+                *(structured.parse(document, failures=failures) if patches else ()),
             )
 
 
-def _git(segment: Segment, options: Options) -> tuple[Operation, ...]:
+def _git(
+    segment: Segment, options: Options, failures: list[CoilClawError]
+) -> tuple[Operation, ...]:
     if options.lenient and segment.more_line is not None:
         raise malformed(
             segment.more_line,
@@ -154,7 +177,11 @@ def _git(segment: Segment, options: Options) -> tuple[Operation, ...]:
             hint="a line of ``` in a patch needs its mark: a blank, a plus or a minus",
         )
     return gitpatch.parse(
-        segment.text, first_line=segment.first_line, options=options, whole=segment.closed
+        segment.text,
+        first_line=segment.first_line,
+        options=options,
+        whole=segment.closed,
+        failures=failures,
     )
 
 

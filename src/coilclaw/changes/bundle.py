@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes import gitpatch, jsonblock, structured
-from coilclaw.changes.fault import inexpressible, malformed, path_at
+from coilclaw.changes.fault import collect, inexpressible, malformed, path_at
 from coilclaw.changes.operations import (
     DeleteFile,
     EditText,
@@ -21,27 +21,33 @@ from coilclaw.changes.operations import (
 )
 from coilclaw.changes.strictjson import JsonObject, kind
 from coilclaw.domain.treepath import TreePath, shown
-from coilclaw.errors import AnswerError
+from coilclaw.errors import AnswerError, combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coilclaw.errors import UsageError
+    from coilclaw.errors import CoilClawError, UsageError
 
 KEY: Final = "files"
 
 _KNOWN: Final = frozenset({"path", "content", "operation", "replacements"})
 
 
-def parse(document: JsonObject, *, options: Options) -> tuple[Operation, ...]:
-    """Read every entry of ``files``."""
+def parse(
+    document: JsonObject, *, options: Options, failures: list[CoilClawError] | None = None
+) -> tuple[Operation, ...]:
+    """Read every entry of ``files``; what is wrong is raised, or added to ``failures``."""
+    failed: list[CoilClawError] = [] if failures is None else failures
     root = jsonblock.root(document)
     operations = []
     for index, entry in enumerate(jsonblock.entries(document, KEY)):
-        path = jsonblock.path(entry, KEY, index, root)
-        jsonblock.closed(entry, _KNOWN, str(path))
-        source = Source(Format.BUNDLE, entry.line, index)
-        operations.append(_operation(entry, path, root, source, options))
+        with collect(failed):
+            path = jsonblock.path(entry, KEY, index, root)
+            jsonblock.closed(entry, _KNOWN, str(path))
+            source = Source(Format.BUNDLE, entry.line, index)
+            operations.append(_operation(entry, path, root, source, options))
+    if failed and failures is None:
+        raise combine(failed)
     return tuple(operations)
 
 

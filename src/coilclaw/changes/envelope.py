@@ -21,6 +21,7 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 from coilclaw.changes.cursor import Cursor, to_bytes, to_text
+from coilclaw.changes.fault import collect
 from coilclaw.changes.operations import (
     ADDED,
     CONTEXT,
@@ -38,11 +39,13 @@ from coilclaw.changes.operations import (
 )
 from coilclaw.changes.roundtrip import checked, unsaid
 from coilclaw.domain.treepath import shown
+from coilclaw.errors import combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coilclaw.domain.treepath import TreePath
+    from coilclaw.errors import CoilClawError
 
 BEGIN: Final = "*** Begin Patch"
 END: Final = "*** End Patch"
@@ -65,9 +68,19 @@ _MARKS: Final[dict[str, Literal[" ", "-", "+"]]] = {
 _LINE_NUMBERS: Final = re.compile(r"-[0-9]+(,[0-9]+)? \+[0-9]+(,[0-9]+)? @@")
 
 
-def parse(text: str, *, first_line: int, options: Options) -> tuple[Operation, ...]:
-    """Read an envelope; ``options`` make nothing looser here."""
+def parse(
+    text: str,
+    *,
+    first_line: int,
+    options: Options,
+    failures: list[CoilClawError] | None = None,
+) -> tuple[Operation, ...]:
+    """Read an envelope; ``options`` make nothing looser here.
+
+    What is wrong with its files is raised as one error, or added to ``failures`` if that is given.
+    """
     del options
+    failed: list[CoilClawError] = [] if failures is None else failures
     cursor = Cursor(text, first_line=first_line, form=Format.ENVELOPE)
     cursor.skip_blank()
     if cursor.peek() != BEGIN:
@@ -77,8 +90,17 @@ def parse(text: str, *, first_line: int, options: Options) -> tuple[Operation, .
     while cursor.peek() != END:
         if len(operations) == _OPERATIONS:
             raise cursor.failure("long", f"the envelope names more than {_OPERATIONS:,} files")
-        operations.append(_section(cursor, len(operations)))
-    if not operations:
+        start = cursor.position
+        if cursor.peek() is None:
+            raise cursor.failure("end", f"the envelope is not closed with '{END}'")
+        count = len(operations)
+        with collect(failed):
+            operations.append(_section(cursor, count))
+        if len(operations) == count:
+            _skip_section(cursor, start)
+    if failed and failures is None:
+        raise combine(failed)
+    if not operations and not failed:
         raise cursor.failure("empty", "the envelope names no file")
     cursor.take()
     cursor.skip_blank()
@@ -99,9 +121,7 @@ def render(operations: Iterable[Operation]) -> str:
 
 def _section(cursor: Cursor, index: int) -> Operation:
     source = Source(Format.ENVELOPE, cursor.number, index)
-    line = cursor.peek()
-    if line is None:
-        raise cursor.failure("end", f"the envelope is not closed with '{END}'")
+    line = cursor.peek() or ""
     for prefix, read in ((ADD, _added), (UPDATE, _updated), (DELETE, _deleted)):
         if line.startswith(prefix):
             return read(cursor, _path(cursor, prefix), source)
@@ -109,6 +129,13 @@ def _section(cursor: Cursor, index: int) -> Operation:
         "header",
         f"{shown(line)} is none of '{ADD}', '{UPDATE}', '{DELETE}' and '{END}'",
     )
+
+
+def _skip_section(cursor: Cursor, start: int) -> None:
+    """Go from a file that cannot be read to the next one, or to the end."""
+    cursor.position = max(cursor.position, start + 1)
+    while (line := cursor.peek()) is not None and not line.startswith((ADD, UPDATE, DELETE, END)):
+        cursor.take()
 
 
 def _path(cursor: Cursor, prefix: str) -> TreePath:

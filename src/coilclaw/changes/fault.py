@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import AnswerError, PathRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from coilclaw.errors import CoilClawError
+
+_FINAL: Final = frozenset({"answer.bounds", "git.long", "envelope.long", "blocks.long"})
+"""What is too much is not read any further."""
 
 
 def malformed(
@@ -26,6 +31,17 @@ def path_at(line: int) -> Iterator[None]:
     except PathRefused as problem:
         problem.line = line
         raise
+
+
+@contextmanager
+def collect(failures: list[CoilClawError]) -> Iterator[None]:
+    """Keep what is wrong with one part of an answer, so that the other parts are read too."""
+    try:
+        yield
+    except (AnswerError, PathRefused) as problem:
+        if problem.rule in _FINAL:
+            raise
+        failures.append(problem)
 
 
 def inexpressible(message: str) -> UsageError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes import gitbinary, githeader, githunk, gitrender
 from coilclaw.changes.cursor import Cursor
+from coilclaw.changes.fault import collect
 from coilclaw.changes.lines import joined
 from coilclaw.changes.operations import (
     ADDED,
@@ -29,6 +30,7 @@ from coilclaw.changes.operations import (
 )
 from coilclaw.changes.roundtrip import checked
 from coilclaw.domain.treepath import shown
+from coilclaw.errors import combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from coilclaw.changes.githeader import FileHeader
     from coilclaw.changes.operations import Hunk
     from coilclaw.domain.treepath import TreePath
-    from coilclaw.errors import AnswerError
+    from coilclaw.errors import AnswerError, CoilClawError
 
 _LIMITS: Final = Limits()
 _EMPTY_BLOBS: Final = (
@@ -52,12 +54,19 @@ _STRAY: Final = ("@@ -", "+++ ", gitbinary.START, "diff --cc ", "diff --combined
 
 
 def parse(
-    text: str, *, first_line: int, options: Options, whole: bool = True
+    text: str,
+    *,
+    first_line: int,
+    options: Options,
+    whole: bool = True,
+    failures: list[CoilClawError] | None = None,
 ) -> tuple[Operation, ...]:
     """Read a patch; its first line is line ``first_line`` of the answer.
 
-    Where its end is not certain (it is not ``whole``), its last hunk is never counted down.
+    Where its end is not certain (it is not ``whole``), its last hunk is never counted down. What is
+    wrong with its files is raised as one error, or added to ``failures`` if that is given.
     """
+    failed: list[CoilClawError] = [] if failures is None else failures
     cursor = Cursor(text, first_line=first_line, form=Format.GIT)
     _skip_preamble(cursor)
     operations: list[Operation] = []
@@ -69,7 +78,13 @@ def parse(
             raise _garbage(cursor)
         if len(operations) == _LIMITS.operations:
             raise cursor.failure("long", f"the patch has more than {_LIMITS.operations:,} files")
-        operation = _section(cursor, len(operations), options, whole=whole)
+        start = cursor.position
+        operation: Operation | None = None
+        with collect(failed):
+            operation = _section(cursor, len(operations), options, whole=whole)
+        if operation is None:
+            _skip_section(cursor, start)
+            continue
         if isinstance(operation, PatchBinary):
             inflated += len(operation.data)
             if inflated > _LIMITS.total_bytes:
@@ -79,6 +94,8 @@ def parse(
         operations.append(operation)
         cursor.skip_blank()
         _skip_command(cursor)
+    if failed and failures is None:
+        raise combine(failed)
     return tuple(operations)
 
 
@@ -106,6 +123,17 @@ def _skip_preamble(cursor: Cursor) -> None:
             "the patch names no file with 'diff --git' or with '---' and '+++' lines",
             line=first,
         )
+
+
+def _skip_section(cursor: Cursor, start: int) -> None:
+    """Go from a file that cannot be read to the next one, or to the end."""
+    cursor.position = max(cursor.position, start + 1)
+    while (line := cursor.peek()) is not None:
+        if line.startswith(githeader.GIT_START):
+            return
+        if githeader.starts_plain(cursor) and (cursor.peek(2) or "").startswith(githunk.START):
+            return
+        cursor.take()
 
 
 def _skip_command(cursor: Cursor) -> None:

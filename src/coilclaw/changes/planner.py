@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coilclaw.changes import gitbinary, lines, textedit
+from coilclaw.changes.nearest_lines import nearest_lines
 from coilclaw.changes.operations import (
     ChangeSet,
     DeleteFile,
@@ -176,9 +177,11 @@ class _Planner:
         if operation.expected is not None:
             held = before.content if isinstance(before, RegularFile) else before.target
             if held != operation.expected:
-                raise _refused(
+                refused = _refused(
                     "plan.content", operation, "does not hold what the answer says it deletes"
                 )
+                refused.nearest = nearest_lines(held, operation.expected.split(b"\n"), 1)
+                raise refused
         self._claim(operation, sighting.own, sighting.identity)
         self._record(sighting.own, before, None)
 

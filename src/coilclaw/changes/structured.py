@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes import jsonblock
-from coilclaw.changes.fault import inexpressible, malformed
+from coilclaw.changes.fault import collect, inexpressible, malformed
 from coilclaw.changes.operations import EditText, Format, Operation, Replacement, Source
 from coilclaw.changes.strictjson import JsonArray, JsonObject, JsonValue, kind
 from coilclaw.domain.treepath import shown
+from coilclaw.errors import combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coilclaw.errors import AnswerError
+    from coilclaw.errors import AnswerError, CoilClawError
 
 KEY: Final = "patches"
 
@@ -21,16 +22,22 @@ _ENTRY: Final = frozenset({"path", "replacements"})
 _REPLACEMENT: Final = frozenset({"find", "replace", "limit"})
 
 
-def parse(document: JsonObject) -> tuple[Operation, ...]:
-    """Read every entry of ``patches``."""
+def parse(
+    document: JsonObject, *, failures: list[CoilClawError] | None = None
+) -> tuple[Operation, ...]:
+    """Read every entry of ``patches``; what is wrong is raised, or added to ``failures``."""
+    failed: list[CoilClawError] = [] if failures is None else failures
     root = jsonblock.root(document)
     operations: list[Operation] = []
     for index, entry in enumerate(jsonblock.entries(document, KEY)):
-        path = jsonblock.path(entry, KEY, index, root)
-        jsonblock.closed(entry, _ENTRY, str(path))
-        found = replacements(entry, str(path))
-        source = Source(Format.PATCH, entry.line, index)
-        operations.append(EditText(path.under(root), found, source=source))
+        with collect(failed):
+            path = jsonblock.path(entry, KEY, index, root)
+            jsonblock.closed(entry, _ENTRY, str(path))
+            found = replacements(entry, str(path))
+            source = Source(Format.PATCH, entry.line, index)
+            operations.append(EditText(path.under(root), found, source=source))
+    if failed and failures is None:
+        raise combine(failed)
     return tuple(operations)
 
 

@@ -11,10 +11,11 @@ from bisect import bisect_left
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.changes.nearest_lines import nearest_lines
 from coilclaw.changes.operations import Limits
 from coilclaw.changes.work import Work
 from coilclaw.domain.treepath import shown
-from coilclaw.errors import PlanRefused
+from coilclaw.errors import PlanRefused, combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +53,7 @@ def apply(
     mark = _BOM if text.startswith(_BOM) else ""
     text = text.removeprefix(mark)
     warnings: list[str] = []
+    failed: list[PlanRefused] = []
     for number, replacement in enumerate(replacements, start=1):
         work.spend(len(text), path=path)
         edit = _Edit(text, replacement, has_mark=bool(mark))
@@ -60,7 +62,9 @@ def apply(
         if wrong == "ambiguous" and replacement.limit == "all":
             wrong = None
         if wrong and not options.lenient:
-            raise _refused(wrong, number, path, edit.count)
+            failed.append(_refused(wrong, number, path, edit.count, text, replacement))
+            work.spend(len(text), path=path)
+            continue
         if wrong == "missing":
             warnings.append(f"replacement {number} of {shown(path)} matches nothing and is skipped")
             continue
@@ -72,6 +76,8 @@ def apply(
                 path=path,
             )
         text = edit.made()
+    if failed:
+        raise combine(failed)
     return (mark + text).encode("utf-8"), tuple(warnings)
 
 
@@ -245,7 +251,10 @@ def _shared(one: str, other: str) -> int:
     return next(at for at in range(length) if one[at] != other[at])
 
 
-def _refused(wrong: str, number: int, path: str, count: int) -> PlanRefused:
+def _refused(
+    wrong: str, number: int, path: str, count: int, text: str, replacement: Replacement
+) -> PlanRefused:
+    """Return the refusal of a replacement, with the nearest lines if nothing matches."""
     matches = f"{count} matches" if count < MAX_COUNTED else f"{MAX_COUNTED} or more matches"
     what = matches if wrong == "missing" else f"{matches}, where exactly one is needed"
     return PlanRefused(
@@ -254,5 +263,11 @@ def _refused(wrong: str, number: int, path: str, count: int) -> PlanRefused:
         path=path,
         hint="the text to find must stand in the file exactly once, or its limit must be 'all'"
         if wrong == "ambiguous"
+        else "the text to put in its place stands there: is the change already applied?"
+        if replacement.replace and replacement.replace in text
         else "the text to find must stand in the file as it is written",
+        index=number,
+        nearest=()
+        if wrong == "ambiguous"
+        else nearest_lines(text.encode("utf-8"), replacement.find.encode("utf-8").split(b"\n")),
     )
