@@ -659,6 +659,10 @@ def test_a_broken_chain_of_receipts_shows_in_the_metrics(tmp_path: Path) -> None
     home.receipts.write_text(text.replace('"tool":"time"', '"tool":"tine"'))
     with serving(home) as served, served.client() as client:
         assert "coilclaw_receipt_chain_valid 0" in _until(lambda: _chain(client))
+    for log in home.home.glob("tool_receipts*"):
+        log.unlink()  # an empty chain is no better than a broken one
+    with serving(home) as served, served.client() as client:
+        assert "coilclaw_receipt_chain_valid 0" in _until(lambda: _chain(client))
 
 
 def test_the_token_never_gets_out(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def open_book(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator[R
     from coilclaw.receipts.book import ReceiptBook
 
     path = open_config(home, environ).receipts.path
-    with ReceiptBook(path, key_path=key_path(home)) as book:
+    with ReceiptBook(path, key_path=key_path(home), marked=True) as book:
         yield book
 
 
@@ -133,7 +133,7 @@ class Runtime:
             return None
         from coilclaw.receipts.book import ReceiptBook
 
-        book = ReceiptBook(self.config.receipts.path, key_path=key_path(self.home))
+        book = ReceiptBook(self.config.receipts.path, key_path=key_path(self.home), marked=True)
         book.create()
         self._stack.callback(book.close)
         return book

@@ -16,7 +16,7 @@ from coilclaw.app.runserving import open_runs
 from coilclaw.app.toolbox import more_secrets
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.toolcalls import Answer, Reply
-from coilclaw.errors import ProviderError, Stopped, VerificationFailed
+from coilclaw.errors import ProviderError, Stopped
 from coilclaw.gateway import token as tokens
 from coilclaw.gateway.agent import ChainState, Finished
 from coilclaw.gateway.feed import Feed
@@ -30,7 +30,6 @@ from coilclaw.receipts.book import intents_path
 from coilclaw.runtime.approvals import Desk, Question
 from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.guard import Guard
-from coilclaw.runtime.identity import alive
 from coilclaw.security.redaction import Redactor
 from coilclaw.telemetry.logs import LineHandler
 from coilclaw.workspace.process import Cancellation
@@ -246,15 +245,12 @@ class Served:
 
     def verify_receipts(self) -> ChainState:
         """Replay the chain; calls that a crash ended are counted, and break nothing."""
-        from coilclaw.receipts.verification import verify
+        from coilclaw.app.receipt_checks import verify_receipts
 
         book = self._runtime.guard.book
         if book is None:
             return ChainState(valid=True, receipts=0, open_intents=0)
-        try:
-            found = verify(book, alive)
-        except VerificationFailed:
-            return ChainState(valid=True, receipts=0, open_intents=0)
+        found = verify_receipts(book, self._runtime.memory.path)
         waiting = len(found.open_intents) + found.more_open
         return ChainState(not found.problems, found.receipts, waiting)
 

@@ -44,14 +44,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.agentwiring import open_book
     from coilclaw.app.home import home
 
+    if args.action == "verify":
+        return _verify(console)
     with open_book(home()) as book:
         match args.action:
             case "list":
                 return _list(book, args.limit, console)
             case "show":
                 return _show(book, args.id, console)
-            case "verify":
-                return _verify(book, console)
             case _:
                 return _export(book, args.output, console, intents=args.intents)
 
@@ -94,17 +94,17 @@ def _show(book: ReceiptBook, name: str, console: Console) -> int:
     return DONE
 
 
-def _verify(book: ReceiptBook, console: Console) -> int:
+def _verify(console: Console) -> int:
+    from coilclaw.app.home import home
+    from coilclaw.app.receipt_checks import verify_home
     from coilclaw.cli.dispatch import DONE, FAILED
-    from coilclaw.receipts.verification import verify
-    from coilclaw.runtime.identity import alive
 
-    found = verify(book, alive)
+    found = verify_home(home())
     if console.as_json:
         console.data(_record(found))
         return DONE if found.ok else FAILED
     for sentence in found.problems:
-        console.error(sentence, rule="receipts.chain")
+        console.error(sentence, rule="receipts.missing" if found.missing else "receipts.chain")
     for intent in found.open_intents:
         _say_open(intent, console)
     if found.more_open:
@@ -121,7 +121,9 @@ def _verify(book: ReceiptBook, console: Console) -> int:
             "somebody added them; the next receipt moves them aside",
             rule="receipts.torn",
         )
-    if found.ok:
+    if found.nothing:
+        console.print("nothing to verify: no tool was called yet")
+    elif found.ok:
         console.print(
             f"valid: {found.receipts} receipts, {found.intents} intents, the chain and the anchor",
             "green",
@@ -141,9 +143,18 @@ def _say_open(intent: OpenIntent, console: Console) -> None:
         )
 
 
+def _state(found: Verification) -> str:
+    if found.missing:
+        return "missing"
+    if not found.ok:
+        return "invalid"
+    return "nothing" if found.nothing else "valid"
+
+
 def _record(found: Verification) -> dict[str, object]:
     return {
         "ok": found.ok,
+        "state": _state(found),
         "receipts": found.receipts,
         "intents": found.intents,
         "broken_at": found.broken_at,

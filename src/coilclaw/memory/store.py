@@ -49,6 +49,10 @@ SELECT conversation_id, started, last, (
 FROM conversations ORDER BY last DESC, conversation_id DESC LIMIT ?
 """
 _EXPORT: Final = f"SELECT id, {_COLUMNS} FROM turns WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - no input in it
+# A quotation mark in what a tool put out is escaped, so that no output passes for a receipt.
+_WITH_RECEIPT: Final = (
+    """SELECT 1 FROM turns WHERE instr(tool_results, ',"receipt_id":"') > 0 LIMIT 1"""
+)
 _CLEAR: Final = (
     "DELETE FROM turns",
     "DELETE FROM conversations",
@@ -154,6 +158,11 @@ class Memory:
                 _index(connection)
         with self._database.read() as connection:
             return search(connection, query, limit)
+
+    def tells_of_receipts(self) -> bool:
+        """Tell whether any tool result that is kept names its receipt."""
+        with self._database.read() as connection:
+            return connection.execute(_WITH_RECEIPT).fetchone() is not None
 
     def clear(self) -> int:
         """Forget everything, and leave nothing of it in the files; return how many records."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    from coilclaw.receipts.log_mark import LogMark
     from coilclaw.storage.journal import Journal
 
 __all__ = ["Intent", "Receipt", "ReceiptBook", "Status", "intents_path"]
@@ -25,11 +26,15 @@ def intents_path(receipts: Path) -> Path:
 
 
 class ReceiptBook:
-    """Writes and reads the records of tool calls. Making it touches nothing."""
+    """Writes and reads the records of tool calls. Making it touches nothing.
 
-    def __init__(self, path: Path, *, key_path: Path) -> None:
+    ``marked`` keeps beside the key what each log began with, so that emptied logs are noticed.
+    """
+
+    def __init__(self, path: Path, *, key_path: Path, marked: bool = False) -> None:
         self.path = path
         self.key_path = key_path
+        self._marked = marked
 
     @cached_property
     def _receipts(self) -> Journal:
@@ -44,6 +49,16 @@ class ReceiptBook:
         from coilclaw.storage.journal import Journal
 
         return Journal(path, hash_field=hash_field, id_field=ID_FIELD, key_path=self.key_path)
+
+    @cached_property
+    def marks(self) -> tuple[LogMark, ...]:
+        """The marks of the receipts and of the intents; none where none are kept."""
+        if not self._marked:
+            return ()
+        from coilclaw.receipts.log_mark import LogMark
+
+        logs = ((self.path, RECEIPT_HASH), (intents_path(self.path), INTENT_HASH))
+        return tuple(LogMark(log, hash_field=field, key_path=self.key_path) for log, field in logs)
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +85,20 @@ class ReceiptBook:
 
     def intend(self, intent: Intent) -> str:
         """Put an intent on the disk and return its hash."""
-        return self._intents.append(intent.record())
+        return self._append(self._intents, intent.record())
 
     def add(self, receipt: Receipt) -> None:
         """Put a receipt on the disk."""
-        self._receipts.append(receipt.record())
+        self._append(self._receipts, receipt.record())
+
+    def _append(self, journal: Journal, record: dict[str, object]) -> str:
+        # Both are checked: a call whose receipt cannot be written must not begin.
+        for mark in self.marks:
+            mark.check()
+        made = journal.append(record)
+        for mark in self.marks:
+            mark.settle()
+        return made
 
     def receipts(self) -> Iterator[dict[str, object]]:
         """Stream all receipts, oldest first, unverified."""

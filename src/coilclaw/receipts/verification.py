@@ -53,6 +53,13 @@ class Verification:
     anchor: str = "valid"
     unanchored: int = 0
     torn_bytes: int = 0
+    missing: bool = False
+    """Whether a log has no record, though the home once had some."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no tool was called yet, so that there is nothing to verify."""
+        return self.ok and not self.receipts and not self.intents
 
     @property
     def ok(self) -> bool:
@@ -62,18 +69,21 @@ class Verification:
         return not (self.problems or crashed or self.more_open or after)
 
 
-def verify(book: ReceiptBook, alive: Callable[[str], bool]) -> Verification:
-    """Replay both logs; ``alive`` says whether the process that an intent names still runs."""
-    if not book.path.exists() and not intents_path(book.path).exists():
-        raise VerificationFailed(
-            f"there is no log of receipts at {book.path}",
-            rule="receipts.missing",
-            hint="no tool was called yet, or receipts.path names another file",
-        )
+def verify(
+    book: ReceiptBook,
+    alive: Callable[[str], bool],
+    remembered: Callable[[], bool] = lambda: False,
+) -> Verification:
+    """Replay both logs; ``alive`` says whether the process that an intent names still runs.
+
+    ``remembered`` says whether anything else of the home tells of receipts; it is asked only when
+    both logs are empty and nobody beside them knows better.
+    """
     matching = _Matching(intents_path(book.path))
     report = _checked(book.path, RECEIPT_HASH, book.key_path, matching.observe)
     intents = _checked(intents_path(book.path), INTENT_HASH, book.key_path, None)
-    problems = [*_chain("receipt", report), *_chain("intent", intents), *matching.problems]
+    lost, missing = _find_lost(book, (report, intents), remembered)
+    problems = [*lost, *_chain("receipt", report), *_chain("intent", intents), *matching.problems]
     waiting = matching.rest()
     found, more = _open(book, waiting, alive) if waiting else ((), 0)
     broken = report.break_.number if report and report.break_ else None
@@ -87,19 +97,46 @@ def verify(book: ReceiptBook, alive: Callable[[str], bool]) -> Verification:
         anchor=report.anchor if report else "missing",
         unanchored=report.unanchored if report else 0,
         torn_bytes=report.torn_bytes if report else 0,
+        missing=missing,
     )
+
+
+def _find_lost(
+    book: ReceiptBook,
+    reports: tuple[JournalReport | None, JournalReport | None],
+    remembered: Callable[[], bool],
+) -> tuple[list[str], bool]:
+    """Return what the home knows against its logs, and whether one is empty that was not."""
+    logs = (book.path, intents_path(book.path))
+    known = tuple(mark.find_problem() for mark in book.marks) or (None, None)
+    missing = any(
+        not _begun(log) and (problem is not None or (report is not None and not report.ok))
+        for log, report, problem in zip(logs, reports, known, strict=True)
+    )
+    problems = [problem for problem in known if problem is not None]
+    # The first call of another process may come in between, so that the logs are looked at last.
+    if not any((missing, *map(_begun, logs))) and remembered() and not any(map(_begun, logs)):
+        return [f"the records of {book.path} are missing: the memory tells of receipts"], True
+    return problems, missing
+
+
+def _begun(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _checked(
     path: Path, hash_field: str, key_path: Path, observe: journals.Observe | None
 ) -> JournalReport | None:
-    begun = path.exists() and path.stat().st_size > 0
-    if not begun and not anchor_path(path).exists():
+    if not _begun(path) and not anchor_path(path).exists():
         # Never written, or killed while it was being made: nothing was in it yet.
         return None
-    return journals.verify(
-        path, hash_field=hash_field, id_field=ID_FIELD, key_path=key_path, observe=observe
-    )
+    try:
+        return journals.verify(
+            path, hash_field=hash_field, id_field=ID_FIELD, key_path=key_path, observe=observe
+        )
+    except VerificationFailed as problem:
+        gone = journals.Break(0, None, "truncated", problem.message)
+        return journals.JournalReport(False, 0, 0, 0, "missing", gone)
 
 
 def _chain(what: str, report: JournalReport | None) -> Iterator[str]:
