@@ -1,23 +1,35 @@
 #!/usr/bin/env python3
-"""Check exported receipts with nothing but Python: verify_receipts.py RECEIPTS [INTENTS]
+"""Check exported receipts with nothing but Python.
+
+    verify_receipts.py [--checkpoint FILE|-] [--key PUB.pem] [--mark FILE] [--intents-mark FILE]
+                       RECEIPTS [INTENTS]
 
 Both files are JSON lines, as `coilclaw receipt export` and `coilclaw receipt export --intents` give
 them. Every line must be canonical JSON (RFC 8785), carry the SHA-256 of itself without its hash,
 and name the hash of the line before it. With the intents, every receipt of a call that began must
 name an intent, no two the same, and intents without a receipt are listed: there the program died.
 
-What this cannot see is a log that was cut off at its end, or rewritten whole: for that, CoilClaw
-keeps a keyed anchor, and `coilclaw receipt verify` checks it.
+A log that was cut off at its end, or rewritten whole, holds all the same. --checkpoint finds that:
+it takes what `coilclaw receipt checkpoint` printed and was kept elsewhere, and names every history
+that does not extend it; with --key each checkpoint must be signed by that key. A mark, of the
+folder `keys` of a home, says with which record a log began: an emptied log is missing.
 
+Needs Python 3.11 or newer; `cryptography` for --key.
 Exit code: 0 all is well, 1 something is wrong, 2 wrong usage.
 """
 
+import argparse
+import base64
 import hashlib
 import json
+import os
+import re
 import sys
 
 FIRST = "0" * 64
 STATUSES = {"allowed", "denied", "failed"}
+ORIGIN = "coilclaw/receipts/"
+DASH = "\u2014 "
 
 
 def canonical(record):
@@ -50,11 +62,11 @@ def records(path, hash_field):
 
 
 def verify(receipts, intents):
-    """Return the problems found, and how many receipts hold."""
-    problems, named, count = [], {}, 0
+    """Return the problems found, and the hashes of the receipts and intents that hold."""
+    problems, named, hashes, others = [], {}, [], None if intents is None else []
     try:
         for number, receipt in records(receipts, "receipt_hash"):
-            count = number
+            hashes.append(receipt["receipt_hash"])
             status, intent = receipt.get("status"), receipt.get("intent_hash")
             if status not in STATUSES:
                 problems.append(f"receipt {number}: no such status: {status!r}")
@@ -69,28 +81,152 @@ def verify(receipts, intents):
     if intents is not None:
         try:
             for _, intent in records(intents, "intent_hash"):
+                others.append(intent["intent_hash"])
                 if named.pop(intent["intent_hash"], None) is None:
                     what = f"{intent.get('id')} {intent.get('tool')} at {intent.get('timestamp')}"
                     problems.append(f"an intent without a receipt: {what}")
         except ValueError as problem:
             problems.append(f"invalid chain at intent {problem}")
         problems += [f"receipt {number}: its intent is not there" for number in named.values()]
+    return problems, hashes, others
+
+
+class PublicKey:
+    def __init__(self, pem):
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        self._key = load_pem_public_key(pem)
+        if not isinstance(self._key, Ed25519PublicKey):
+            raise ValueError("this is no Ed25519 key")
+
+    def made(self, name, made, data):
+        """Whether this key made a line of a signed note: None where the line is of another key."""
+        from cryptography.exceptions import InvalidSignature
+
+        raw = self._key.public_bytes_raw()
+        if hashlib.sha256(name.encode() + b"\n\x01" + raw).digest()[:4] != made[:4]:
+            return None
+        try:
+            self._key.verify(made[4:], data)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def checkpoints(text):
+    """Yield origin, size, hash, more lines, signed text and signatures of each checkpoint."""
+    body, signatures, ended = [], [], False
+    for line in [*text.split("\n"), "", "end"]:
+        if line.startswith(DASH) and ended:
+            name, _, made = line.removeprefix(DASH).partition(" ")
+            signatures.append((name, base64.b64decode(made, validate=True)))
+        elif not line:
+            ended = bool(body)
+        else:
+            if ended:
+                if len(body) < 3 or not re.fullmatch(r"0|[1-9]\d{0,15}", body[1]):
+                    raise ValueError(f"this is no checkpoint: {body[0]!r}")
+                root = base64.b64decode(body[2], validate=True).hex()
+                data = "".join(f"{one}\n" for one in body).encode()
+                yield body[0], int(body[1]), root, body[3:], data, signatures
+                body, signatures, ended = [], [], False
+            body.append(line)
+
+
+def compare(text, key, receipts, intents):
+    """Return what a history lacks or has instead of what checkpoints say, and how many there are.
+
+    `receipts` and `intents` are the hashes of the lines that hold; intents may be None.
+    """
+    problems, count, origin = [], 0, ORIGIN + (receipts[0][:32] if receipts else "")
+    for name, size, root, more, data, signatures in checkpoints(text):
+        if not name.startswith(ORIGIN):
+            continue
+        count += 1
+        what = f"the checkpoint of {size} receipts"
+        if receipts and name != origin:
+            problems.append(f"{what} is of another log, or all of it was rewritten")
+            continue
+        stated = [("receipt", receipts, size, root)]
+        for line in more:
+            if line.startswith("intents ") and intents is not None:
+                _, number, encoded = line.split(" ")
+                stated.append(("intent", intents, int(number), base64.b64decode(encoded).hex()))
+        for kind, there, number, expected in stated:
+            if len(there) < number:
+                problems.append(f"{what}: there are only {len(there)} {kind}s: rolled back")
+            elif number and there[number - 1] != expected:
+                problems.append(f"{what}: {kind} {number} is another: forked or rewritten")
+        found = [key.made(signer, made, data) for signer, made in signatures] if key else []
+        if False in found or (key and True not in found):
+            problems.append(f"{what} was not signed by the key")
+    if not count:
+        problems.append("none of the checkpoints is about receipts")
     return problems, count
 
 
+def read(path):
+    if path == "-":
+        return sys.stdin.buffer.read(2**24)
+    with open(path, "rb") as file:
+        return file.read(2**24)
+
+
+def existing(path, mark):
+    """A log that a mark is about, and that is gone, is as good as an empty one."""
+    return os.devnull if mark and path and not os.path.exists(path) else path
+
+
+def begins_as_marked(path, hashes, what):
+    """Return a problem where a log does not begin with the record that a mark names."""
+    first = json.loads(read(path)).get("first_hash")
+    if not hashes:
+        return [f"the {what}s are missing: {path} says there were some"]
+    return [] if hashes[0] == first else [f"the log of {what}s was begun anew, by {path}"]
+
+
 def main(arguments):
-    if len(arguments) not in {1, 2}:
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("receipts")
+    parser.add_argument("intents", nargs="?")
+    parser.add_argument("--checkpoint", help="compare with the checkpoints of this file, or of -")
+    parser.add_argument("--key", help="the public key that signed each of them, as PEM")
+    parser.add_argument("--mark", help="the mark of the log of receipts")
+    parser.add_argument("--intents-mark", help="the mark of the log of intents")
+    options = parser.parse_args(arguments)
+    marks = [(options.mark, "receipt"), (options.intents_mark, "intent")]
     try:
-        problems, count = verify(arguments[0], arguments[1] if len(arguments) == 2 else None)
+        key = PublicKey(read(options.key)) if options.key else None
+        text = read(options.checkpoint).decode() if options.checkpoint else None
+        problems, receipts, intents = verify(
+            existing(options.receipts, options.mark),
+            existing(options.intents, options.intents_mark),
+        )
+        for (mark, what), hashes in zip(marks, (receipts, intents or []), strict=True):
+            problems += begins_as_marked(mark, hashes, what) if mark else []
+        compared = 0
+        if text is not None:
+            more, compared = compare(text, key, receipts, intents)
+            problems += more
     except OSError as problem:
         print(f"cannot read {problem.filename}: {problem.strerror}", file=sys.stderr)
+        return 2
+    except ImportError:
+        print("--key needs the package 'cryptography'", file=sys.stderr)
+        return 2
+    except ValueError as problem:
+        print(problem, file=sys.stderr)
         return 2
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:
-        print(f"valid: {count} receipts")
+        said = f", as {compared} checkpoints say" if compared else ""
+        print(f"valid: {len(receipts)} receipts{said}" if receipts else "nothing to verify")
+        if compared and key is None:
+            print("who signed the checkpoints was not checked: give --key", file=sys.stderr)
     return 1 if problems else 0
 
 

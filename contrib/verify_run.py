@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Check a run without CoilClaw.
 
-    verify_run.py [--key PUB.pem] [--journal-key FILE] [--root HASH] [--unsafe-unkeyed] RUN
+    verify_run.py [--key PUB.pem] [--journal-key FILE] [--root HASH] [--checkpoint FILE|-]
+                  [--unsafe-unkeyed] RUN
 
 RUN is a file made by `coilclaw runs export`, or the directory of a sealed run. What is checked:
 
@@ -13,9 +14,12 @@ RUN is a file made by `coilclaw runs export`, or the directory of a sealed run. 
   with --journal-key the seal, which only the holder of that key can make
   with --key         the signature in the manifest, if there is one by that key
   with --root        that the root hash is the one that was noted elsewhere
+  with --checkpoint  that every checkpoint of the run says the same number of events and root hash;
+                     with --key, too, each of them must be signed by that key
 
-Somebody must vouch for what is found: a key, or whoever noted the root hash. A bundle that is only
-whole could have been made whole by anybody; with --unsafe-unkeyed that is enough.
+Somebody must vouch for what is found: a key, or whoever noted the root hash or a checkpoint. A
+bundle that is only whole could have been made whole by anybody; with --unsafe-unkeyed that is
+enough.
 
 Needs Python 3.11 or newer; `cryptography` for --key. Nothing is unpacked to the disk.
 Exit code: 0 all is well, 1 something is wrong, 2 wrong usage.
@@ -36,6 +40,8 @@ FIRST = "0" * 64
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:coilclaw:run:v1"
+ORIGIN = "coilclaw/runs/"
+DASH = "\u2014 "
 ENVELOPE, FOLDER, REPOSITORY = "attestation.dsse.json", "bundle", "repo.bundle"
 MAX_ENTRIES = 200_000
 MAX_PARSED = 64 * 2**20
@@ -261,7 +267,13 @@ class PublicKey:
         self._key = load_pem_public_key(pem)
         if not isinstance(self._key, Ed25519PublicKey):
             raise ValueError("this is no Ed25519 key")
-        self.name = hashlib.sha256(self._key.public_bytes_raw()).hexdigest()
+        self._raw = self._key.public_bytes_raw()
+        self.name = hashlib.sha256(self._raw).hexdigest()
+
+    def noted(self, name, made, data):
+        """Whether this key made a line of a signed note."""
+        known = hashlib.sha256(name.encode() + b"\n\x01" + self._raw).digest()[:4]
+        return made[:4] == known and self.made(made[4:], data)
 
     def made(self, signature, data):
         from cryptography.exceptions import InvalidSignature
@@ -362,24 +374,58 @@ def check_contract(source, manifest):
         raise Bad("the contract is not the one that was sealed")
 
 
-def verify(path, key, journal_key, expected_root):
+def checkpoints(text):
+    """Yield the lines, the signed text and the signatures of each checkpoint."""
+    body, signatures, ended = [], [], False
+    for line in [*text.split("\n"), "", "end"]:
+        if line.startswith(DASH) and ended:
+            name, _, made = line.removeprefix(DASH).partition(" ")
+            signatures.append((name, decoded(made)))
+        elif not line:
+            ended = bool(body)
+        else:
+            if ended:
+                if len(body) < 3:
+                    raise Bad(f"this is no checkpoint: {body[0]!r}")
+                yield body, "".join(f"{one}\n" for one in body).encode(), signatures
+                body, signatures, ended = [], [], False
+            body.append(line)
+
+
+def check_checkpoints(text, key, run_id, count, root):
+    """Compare with each checkpoint that is about this run."""
+    own = [one for one in checkpoints(text) if one[0][0] == ORIGIN + run_id]
+    if not own:
+        raise Bad(f"none of the checkpoints is about run {run_id}")
+    for body, data, signatures in own:
+        if body[1] != str(count) or decoded(body[2]).hex() != root:
+            raise Bad(f"a checkpoint says {body[1]} events and {decoded(body[2]).hex()}")
+        if key is not None and not any(key.noted(name, made, data) for name, made in signatures):
+            raise Bad("a checkpoint was not signed by this key")
+
+
+def verify(path, key, journal_key, expected_root, statements=None):
     """Return a sentence about a run that holds, and who vouches for it; or raise ``Bad``."""
     if os.path.isdir(path):
-        return check_bundle(Directory(path), None, key, journal_key, expected_root)
+        return check_bundle(Directory(path), None, key, journal_key, expected_root, statements)
     if key is None:
         raise Bad("an exported file is only worth its signature: give --key")
     with open(path, "rb") as file:
         archive = Archive(file)
         statement = check_envelope(archive, key)
-        return check_bundle(Inside(archive), statement, key, journal_key, expected_root)
+        inside = Inside(archive)
+        return check_bundle(inside, statement, key, journal_key, expected_root, statements)
 
 
-def check_bundle(source, statement, key, journal_key, expected_root):
+def check_bundle(source, statement, key, journal_key, expected_root, statements):
     vouching = [] if statement is None else ["the signed statement"]
     manifest, root, others = check_manifest(source, key, journal_key, expected_root)
     check_files(source, manifest)
     count = check_events(source, manifest)
     check_contract(source, manifest)
+    if statements is not None:
+        check_checkpoints(statements, key, manifest["run_id"], count, root)
+        others.append("a checkpoint")
     if statement is not None:
         told = field(statement, "predicate")
         for name in ("run_id", "status"):
@@ -398,6 +444,7 @@ def main(arguments):
     parser.add_argument("--key", help="the public key of who exported or sealed it, as PEM")
     parser.add_argument("--journal-key", help="the file with the key of the journals")
     parser.add_argument("--root", help="the root hash that is expected")
+    parser.add_argument("--checkpoint", help="the file with checkpoints, or -")
     parser.add_argument(
         "--unsafe-unkeyed", action="store_true", help="accept what nobody vouches for"
     )
@@ -410,6 +457,12 @@ def main(arguments):
         if options.journal_key:
             with open(options.journal_key, "rb") as file:
                 journal_key = file.read(2**16)
+        statements = None
+        if options.checkpoint == "-":
+            statements = sys.stdin.buffer.read(2**24).decode()
+        elif options.checkpoint:
+            with open(options.checkpoint, "rb") as file:
+                statements = file.read(2**24).decode()
         os.stat(options.run)
     except OSError as problem:
         print(f"cannot read {problem.filename}: {problem.strerror}", file=sys.stderr)
@@ -418,10 +471,10 @@ def main(arguments):
         print("--key needs the package 'cryptography'", file=sys.stderr)
         return 2
     except ValueError as problem:
-        print(f"{options.key}: {problem}", file=sys.stderr)
+        print(f"{options.key or options.checkpoint}: {problem}", file=sys.stderr)
         return 2
     try:
-        sentence, vouching = verify(options.run, key, journal_key, options.root)
+        sentence, vouching = verify(options.run, key, journal_key, options.root, statements)
         if not vouching and not options.unsafe_unkeyed:
             raise Bad("it is whole, but nobody vouches for it: give --key, --journal-key or --root")
         print(f"valid: {sentence}, vouched for by {' and '.join(vouching) or 'nobody'}")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.contracts.taskcontract import RuntimeOptions
+from coilclaw.storage.checkpoint import parse, render
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import ADDS, CALC, FILES, World, opened
@@ -40,6 +41,8 @@ def coilclaw(world: World) -> Coilclaw:
 def ended() -> Iterator[tuple[Coilclaw, str]]:
     """A world with one run that passed and waits to be merged; tests only look at it."""
     with opened() as made:
+        config = f'[receipts]\ncheckpoint = "{made.root / "checkpoints"}"\n'
+        (made.home / "config.toml").write_text(config)
         outcome = made.ended(made.run())
         assert outcome.status == "passed"
         yield Coilclaw(made), outcome.run_id
@@ -371,6 +374,22 @@ def test_verification_only_reads_unless_it_is_asked_to_record(
     kept = coilclaw("runs", "verify", run_id, "--record", "--json").json
     assert json.loads((Path(kept["audit"]) / "verify_report.json").read_text())["status"] == "pass"
     assert coilclaw("runs", "verify", run_id).code == 0
+
+
+def test_a_sealed_run_is_stated_elsewhere_and_compared_with_that(
+    ended: tuple[Coilclaw, str],
+) -> None:
+    coilclaw, run_id = ended
+    file = coilclaw.world.root / "checkpoints"
+    (kept,) = parse(file.read_text())
+    assert coilclaw("runs", "checkpoint", run_id).out == file.read_text()
+    assert kept.checkpoint.origin == f"coilclaw/runs/{run_id}"
+    assert coilclaw("runs", "verify", run_id, "--checkpoint", str(file)).code == 0
+    other = coilclaw.world.root / "other"
+    other.write_text(render(replace(kept.checkpoint, root="0" * 64), None))
+    wrong = coilclaw("runs", "verify", run_id, "--checkpoint", str(other), "--json")
+    assert wrong.code == 1
+    assert [each["code"] for each in wrong.json["errors"]] == ["checkpoint_mismatch"]
 
 
 def test_a_changed_byte_is_found_by_verify_and_replay(ended: tuple[Coilclaw, str]) -> None:

@@ -9,15 +9,19 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coilclaw.contracts.manifest import RunManifest
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.attestation import enveloped
 from coilclaw.orchestrator.bundle import json_bytes
 from coilclaw.orchestrator.export import export
+from coilclaw.orchestrator.run_checkpoint import make_checkpoint
 from coilclaw.storage import signing
+from coilclaw.storage.checkpoint import render
 from tests.support.bundles import World
 from tests.support.repository import ROOT
 from tests.support.scale import scaled
@@ -107,6 +111,26 @@ def test_another_key_or_root_is_found(place: Place, tmp_path: Path) -> None:
     assert _run("--key", other, place.world.directory).returncode == 1
     assert _run("--journal-key", wrong, place.world.directory).returncode == 1
     assert _run("--root", "0" * 64, place.world.directory).returncode == 1
+
+
+def test_a_checkpoint_vouches_for_a_run_and_finds_another(place: Place, tmp_path: Path) -> None:
+    directory, file = place.world.directory, tmp_path / "checkpoints"
+    made = make_checkpoint(RunManifest.of(json.loads((directory / layout.MANIFEST).read_bytes())))
+    assert made is not None
+    elsewhere = replace(made, origin="coilclaw/runs/run_other")
+    for statements, options, code in (
+        (render(made, None), (), 0),
+        (render(elsewhere, None) + render(made, place.key), ("--key", place.pem), 0),
+        (render(made, None), ("--key", place.pem), 1),
+        (render(made, None) + render(replace(made, root="0" * 64), None), (), 1),
+        (render(replace(made, size=1), place.key), ("--key", place.pem), 1),
+        (render(elsewhere, place.key), ("--key", place.pem), 1),
+        ("nonsense\n", (), 1),
+    ):
+        file.write_text(statements, encoding="utf-8")
+        done = _run("--checkpoint", file, *options, directory)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert _run("--checkpoint", tmp_path / "missing", directory).returncode == 2
 
 
 def test_wrong_usage_is_told_apart(place: Place, tmp_path: Path) -> None:

@@ -131,9 +131,16 @@ class Runtime:
     def _open_book(self) -> ReceiptBook | None:
         if not self.config.receipts.enabled:
             return None
+        from coilclaw.app.checkpoints import checkpoint_writer
         from coilclaw.receipts.book import ReceiptBook
 
-        book = ReceiptBook(self.config.receipts.path, key_path=key_path(self.home), marked=True)
+        writer = checkpoint_writer(self.config, self.home, self._environ)
+        book = ReceiptBook(
+            self.config.receipts.path,
+            key_path=key_path(self.home),
+            marked=True,
+            after=None if writer is None else writer.after_receipt,
+        )
         book.create()
         self._stack.callback(book.close)
         return book

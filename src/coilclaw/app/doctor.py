@@ -43,7 +43,18 @@ def examine(home: Path) -> tuple[Finding, ...]:
         _checked("home", _home, home),
         _checked("locks", _locks, home),
         *_sandboxes(sandbox.probe()),
+        *_checkpoints(home),
     )
+
+
+def _checkpoints(home: Path) -> tuple[Finding, ...]:
+    """Say how far the last checkpoint is behind, where the configuration wants them."""
+    from coilclaw.app.checkpoints import examine_lag
+
+    lag = examine_lag(home)
+    if lag is None:
+        return ()
+    return (Finding("checkpoint", not (lag.late or lag.problem), False, lag.sentence),)
 
 
 def _sandboxes(support: SandboxSupport) -> tuple[Finding, ...]:

@@ -28,3 +28,8 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
         raise UsageError(
             "there is no home directory", rule="home.missing", hint="set COILCLAW_HOME"
         ) from problem
+
+
+def signing_key_path(home: Path) -> Path:
+    """Return where the key is that runs and checkpoints are signed with."""
+    return home / "keys" / "signing.key"

@@ -162,15 +162,19 @@ class Policy:
 
 def _files(config: Config) -> tuple[Path, ...]:
     """Files of ours that the configuration may place anywhere, with those that belong to them."""
+    from pathlib import Path
+
     from coilclaw.receipts.book import intents_path
     from coilclaw.storage.paths import anchor_path
 
     memory, receipts = config.memory.path, config.receipts.path
     logs = (receipts, intents_path(receipts))
+    place = config.receipts.checkpoint
     return (
         *(memory.with_name(memory.name + end) for end in ("", "-wal", "-shm", "-journal")),
         *logs,
         *(anchor_path(log) for log in logs),
+        *((Path(place.target),) if place is not None and place.kind == "file" else ()),
     )
 
 

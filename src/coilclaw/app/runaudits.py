@@ -6,19 +6,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import UsageError
+from coilclaw.app.home import signing_key_path
+from coilclaw.errors import UsageError, VerificationFailed
 from coilclaw.orchestrator.audit_records import VERIFICATION
 from coilclaw.orchestrator.bundle import json_bytes, new_audit
 from coilclaw.orchestrator.verifying import verify as verify_bundle
 from coilclaw.runtime.identity import stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coilclaw.app.runwiring import Orchestrator
     from coilclaw.orchestrator.applying import Applied
     from coilclaw.orchestrator.gc import Removed, Wishes
     from coilclaw.orchestrator.reexec import Reexecuted
     from coilclaw.orchestrator.rehydrate import Rehydrated
     from coilclaw.orchestrator.verifying import VerifyReport
+    from coilclaw.storage.checkpoint import Checkpoint, SignedCheckpoint
 
 _HEX: Final = frozenset("0123456789abcdef")
 
@@ -29,6 +33,7 @@ def verify(
     *,
     strict: bool = True,
     root: str | None = None,
+    checkpoints: Sequence[SignedCheckpoint] | None = None,
     record: bool = False,
 ) -> tuple[VerifyReport, Path | None]:
     """Verify a bundle; the report is kept as an audit only if that is asked for."""
@@ -41,6 +46,7 @@ def verify(
         strict=strict,
         expected_root=None if root is None else root.lower(),
         public_key=None if key is None else key.public,
+        checkpoints=checkpoints,
     )
     if not record:
         return report, None
@@ -49,6 +55,25 @@ def verify(
     audit = new_audit(directory, stamp(datetime.now(UTC)), "verify")
     write_atomic(audit / VERIFICATION, json_bytes(report.json()))
     return report, audit
+
+
+def take_checkpoint(orchestrator: Orchestrator, directory: Path) -> Checkpoint:
+    """Return what stands for a sealed run; one that does not hold is not vouched for."""
+    from coilclaw.contracts.manifest import RunManifest
+    from coilclaw.orchestrator.bundle import sealed_manifest
+    from coilclaw.orchestrator.run_checkpoint import make_checkpoint
+
+    report, _ = verify(orchestrator, directory)
+    kept = sealed_manifest(directory)
+    made = None if kept is None or report.errors else make_checkpoint(RunManifest.of(kept))
+    if made is None:
+        why = report.errors[0].message if report.errors else "it is not sealed"
+        raise VerificationFailed(
+            f"{directory.name} does not hold: {why}",
+            rule="checkpoint.refused",
+            hint=f"see 'coilclaw runs verify {directory.name}'",
+        )
+    return made
 
 
 def replay(directory: Path) -> Rehydrated:
@@ -76,11 +101,10 @@ def export(
     orchestrator: Orchestrator, directory: Path, out: Path | None, *, whole_history: bool = False
 ) -> Path:
     """Write a run as one signed file that anybody can check."""
-    from coilclaw.app.runwiring import SIGNING_KEY
     from coilclaw.orchestrator.export import export as export_run
     from coilclaw.storage import signing
 
-    key = signing.load(orchestrator.home / "keys" / SIGNING_KEY)
+    key = signing.load(signing_key_path(orchestrator.home))
     return export_run(
         directory,
         orchestrator.repository.objects,

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from coilclaw.agents import naming
 from coilclaw.app import runners
+from coilclaw.app.checkpoints import checkpoint_writer
+from coilclaw.app.home import signing_key_path
 from coilclaw.app.policy_source import UNCLAIMED, PolicySource
 from coilclaw.app.runtime_exclusion import exclude_runtime_root
 from coilclaw.contracts.policyset import FOLDER
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
     from coilclaw.contracts.taskcontract import TaskContract
     from coilclaw.domain.redacting import Redacting
     from coilclaw.orchestrator.planning import Request
+    from coilclaw.storage.checkpoint import Checkpoint
     from coilclaw.storage.signing import SigningKey
     from coilclaw.workspace.owner import Owner
     from coilclaw.workspace.sandbox import Kind
 
-SIGNING_KEY: Final = "signing.key"
 _log = logging.getLogger(__name__)
 
 
@@ -114,7 +116,7 @@ class Orchestrator:
         """The key that runs are signed with, where there is one."""
         from coilclaw.storage import signing
 
-        return signing.find(self.home / "keys" / SIGNING_KEY)
+        return signing.find(signing_key_path(self.home))
 
     @property
     def control_paths(self) -> tuple[str, ...]:
@@ -155,8 +157,14 @@ class Orchestrator:
             lock_wait_s=self.terms.lock_wait_s,
             live_wait_s=self.terms.live_wait_s,
             view=self.config.sandbox,
+            keep_checkpoint=self._keep_checkpoint,
             ask_user=self.terms.ask_user,
         )
+
+    def _keep_checkpoint(self, checkpoint: Checkpoint) -> None:
+        writer = checkpoint_writer(self.config, self.home, self.environ)
+        if writer is not None:
+            writer.after_seal(checkpoint)
 
     def _sandbox(self) -> Kind:
         """Return the sandbox that the user chose; a run never goes without one."""

@@ -250,7 +250,7 @@ class Served:
         book = self._runtime.guard.book
         if book is None:
             return ChainState(valid=True, receipts=0, open_intents=0)
-        found = verify_receipts(book, self._runtime.memory.path)
+        found = verify_receipts(book, self._runtime.home, self._runtime.memory.path)
         waiting = len(found.open_intents) + found.more_open
         return ChainState(not found.problems, found.receipts, waiting)
 

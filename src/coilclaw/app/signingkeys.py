@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coilclaw.app.runwiring import SIGNING_KEY
 from coilclaw.errors import EnvironmentFault
 from coilclaw.storage import signing
 
@@ -22,11 +21,6 @@ class NewKey:
 
     key_id: str
     aside: Path | None
-
-
-def place_of(home: Path) -> Path:
-    """Where the key is."""
-    return home / "keys" / SIGNING_KEY
 
 
 def new_key(path: Path, *, force: bool = False) -> NewKey:

@@ -26,11 +26,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Make a key, or show what everybody may know of it."""
-    from coilclaw.app.home import home
-    from coilclaw.app.signingkeys import new_key, place_of, shown_key
+    from coilclaw.app.home import home, signing_key_path
+    from coilclaw.app.signingkeys import new_key, shown_key
     from coilclaw.cli.dispatch import DONE
 
-    path = place_of(home())
+    path = signing_key_path(home())
     if args.action == "new":
         made = new_key(path, force=args.force)
         if made.aside is not None:

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coilclaw.cli.checkpoint_input import add_checkpoint
 from coilclaw.cli.console import visible
 from coilclaw.cli.parser import add_json
 
 if TYPE_CHECKING:
     import argparse
 
+    from coilclaw.app.receipt_checks import CheckedReceipts
     from coilclaw.cli.console import Console
     from coilclaw.receipts.book import ReceiptBook
     from coilclaw.receipts.verification import OpenIntent, Verification
@@ -29,7 +31,16 @@ def declare(parser: argparse.ArgumentParser) -> None:
     checking = actions.add_parser(
         "verify", help="replay the chain and name the first broken link", allow_abbrev=False
     )
+    add_checkpoint(checking)
+    checking.add_argument(
+        "--key", metavar="PEM", help="each of them must be signed by this public key"
+    )
     add_json(checking)
+    stating = actions.add_parser(
+        "checkpoint", help="print how far the receipts are, to keep elsewhere", allow_abbrev=False
+    )
+    stating.add_argument("--sign", action="store_true", help="sign it with the key of this home")
+    add_json(stating)
     exporting = actions.add_parser(
         "export", help="all receipts as JSON lines, exactly as written", allow_abbrev=False
     )
@@ -45,7 +56,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.home import home
 
     if args.action == "verify":
-        return _verify(console)
+        return _verify(args, console)
+    if args.action == "checkpoint":
+        return _checkpoint(console, sign=args.sign)
     with open_book(home()) as book:
         match args.action:
             case "list":
@@ -94,14 +107,27 @@ def _show(book: ReceiptBook, name: str, console: Console) -> int:
     return DONE
 
 
-def _verify(console: Console) -> int:
+def _checkpoint(console: Console, *, sign: bool) -> int:
+    from coilclaw.app.home import home
+    from coilclaw.app.receipt_checks import take_home_checkpoint
+    from coilclaw.cli.checkpoint_output import print_checkpoint
+
+    place = home()
+    checkpoint, _ = take_home_checkpoint(place)
+    return print_checkpoint(checkpoint, console, place, sign=sign)
+
+
+def _verify(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.home import home
     from coilclaw.app.receipt_checks import verify_home
+    from coilclaw.cli.checkpoint_input import read_checkpoints, read_public_key
     from coilclaw.cli.dispatch import DONE, FAILED
 
-    found = verify_home(home())
+    checkpoints = read_checkpoints(args.checkpoint)
+    checked = verify_home(home(), checkpoints=checkpoints, key=read_public_key(args.key))
+    found = checked.found
     if console.as_json:
-        console.data(_record(found))
+        console.data({**_record(found), **_compared(checked)})
         return DONE if found.ok else FAILED
     for sentence in found.problems:
         console.error(sentence, rule="receipts.missing" if found.missing else "receipts.chain")
@@ -128,7 +154,40 @@ def _verify(console: Console) -> int:
             f"valid: {found.receipts} receipts, {found.intents} intents, the chain and the anchor",
             "green",
         )
+    _say_compared(checked, console)
     return DONE if found.ok else FAILED
+
+
+def _say_compared(checked: CheckedReceipts, console: Console) -> None:
+    for trust, count in sorted(checked.checkpoints.items()):
+        said = {
+            "valid": "signed by the key",
+            "invalid": "with a signature that does not hold",
+            "unsigned": "not signed: anyone could have written them",
+            "unknown key": "signed by a key that is not known here: give --key",
+        }[trust]
+        style = None if trust == "valid" else "yellow"
+        console.note(f"checkpoints compared: {count}, {said}", style)
+    lag = checked.lag
+    if lag is not None and (lag.late or lag.problem):
+        console.warn(f"{lag.sentence} ({lag.place})")
+
+
+def _compared(checked: CheckedReceipts) -> dict[str, object]:
+    lag = checked.lag
+    return {
+        "checkpoints": dict(checked.checkpoints),
+        "last_checkpoint": None
+        if lag is None
+        else {
+            "place": lag.place,
+            "size": lag.size,
+            "time": lag.time,
+            "behind": lag.behind,
+            "late": lag.late,
+            "problem": lag.problem,
+        },
+    }
 
 
 def _say_open(intent: OpenIntent, console: Console) -> None:

@@ -20,6 +20,7 @@ def run(args: argparse.Namespace, console: Console, runs: Orchestrator) -> int:
     """Do what is asked with one run, or clear up after all of them."""
     actions: dict[str, Callable[[argparse.Namespace, Console, Orchestrator], int]] = {
         "verify": _verify,
+        "checkpoint": _checkpoint,
         "replay": _replay,
         "reexec": _reexec,
         "apply": _apply,
@@ -37,11 +38,17 @@ def _directory(args: argparse.Namespace, runs: Orchestrator) -> Path:
 
 def _verify(args: argparse.Namespace, console: Console, runs: Orchestrator) -> int:
     from coilclaw.app.runaudits import verify
+    from coilclaw.cli.checkpoint_input import read_checkpoints
     from coilclaw.cli.dispatch import DONE, FAILED
 
     directory = _directory(args, runs)
     report, audit = verify(
-        runs, directory, strict=not args.no_strict, root=args.root, record=args.record
+        runs,
+        directory,
+        strict=not args.no_strict,
+        root=args.root,
+        checkpoints=read_checkpoints(args.checkpoint),
+        record=args.record,
     )
     code = DONE if report.status == "pass" else FAILED
     if console.as_json:
@@ -66,6 +73,15 @@ def _verify(args: argparse.Namespace, console: Console, runs: Orchestrator) -> i
     if audit is not None:
         console.note(f"kept in {audit}")
     return code
+
+
+def _checkpoint(args: argparse.Namespace, console: Console, runs: Orchestrator) -> int:
+    from coilclaw.app.runaudits import take_checkpoint
+    from coilclaw.cli.checkpoint_output import print_checkpoint
+
+    return print_checkpoint(
+        take_checkpoint(runs, _directory(args, runs)), console, runs.home, sign=args.sign
+    )
 
 
 def _replay(args: argparse.Namespace, console: Console, runs: Orchestrator) -> int:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coilclaw.cli.checkpoint_input import add_checkpoint
 from coilclaw.cli.parser import add_json, add_repo
 
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     checking.add_argument(
         "--root", metavar="HASH", help="the root hash that was noted when the run ended"
     )
+    add_checkpoint(checking)
     checking.add_argument("--record", action="store_true", help="keep the report as an audit")
+    stating = _action(actions, "checkpoint", "print what stands for a sealed run")
+    stating.add_argument("--sign", action="store_true", help="sign it with the key of this home")
     _action(actions, "replay", "tell the run again from its events, without any model")
     _action(actions, "reexec", "baseline, patch, gates and tests once more, and compared")
     applying = _action(actions, "apply", "merge accepted work that is not merged yet")

@@ -101,6 +101,14 @@ _MEMORY: Final = {
 _RECEIPTS: Final = {
     "enabled": Key("flag", "without receipts every tool call is denied"),
     "path": Key("path", "where the receipts of tool calls are kept"),
+    "checkpoint": Key(
+        "text",
+        'where checkpoints go: a file, "git-ref REF [DIRECTORY]" or an address; "" writes none',
+    ),
+    "checkpoint_every": Key(
+        "count", "receipts from one checkpoint to the next", least=1, most=10**6
+    ),
+    "checkpoint_token_env": Key("variable", "the variable with the bearer token of that address"),
 }
 _LIMITS: Final = {
     "max_tool_rounds": Key("count", "rounds of tool calls in one turn", least=1, most=1000),

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.config import expand, models
 from coilclaw.config.keys import ANY, MODELS, TABLES
-from coilclaw.config.sections import MEMORY_NAME, RECEIPTS_NAME, WORKSPACE
+from coilclaw.config.receipt_section import RECEIPTS_NAME
+from coilclaw.config.sections import MEMORY_NAME, WORKSPACE
 from coilclaw.config.tomltext import header, name, written
 from coilclaw.config.values import CliChannel, Security
 from coilclaw.errors import UsageError
+from coilclaw.runtime.checkpoint_place import DEFAULT_EVERY
 from coilclaw.runtime.settings import Limits
 from coilclaw.security.settings import FORBIDDEN_PATHS
 
@@ -185,7 +187,13 @@ def _values(
     yield ("memory",), {"backend": "sqlite", "path": written_path(home / MEMORY_NAME, environ)}
     yield (
         ("receipts",),
-        {"enabled": True, "path": written_path(home / RECEIPTS_NAME, environ)},
+        {
+            "enabled": True,
+            "path": written_path(home / RECEIPTS_NAME, environ),
+            "checkpoint": "",
+            "checkpoint_every": DEFAULT_EVERY,
+            "checkpoint_token_env": "",
+        },
     )
     yield (
         ("limits",),

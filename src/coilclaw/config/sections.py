@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from coilclaw.config import expand, extensions, models
 from coilclaw.config.keys import MODELS, PLUGINS, SERVERS, TABLES, known
+from coilclaw.config.receipt_section import read_receipts, refuse_reachable
 from coilclaw.config.sandbox_paths import read_view
 from coilclaw.config.section import Section, meant, shown, unknown
 from coilclaw.config.values import (
     CliChannel,
     Config,
     MemorySettings,
-    ReceiptSettings,
     Security,
 )
 from coilclaw.errors import UsageError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from coilclaw.workspace.sandbox import Kind
 
 MEMORY_NAME: Final = "memory.sqlite"
-RECEIPTS_NAME: Final = "tool_receipts.log"
 WORKSPACE: Final = "~/coilclaw-workspace"
 
 
@@ -58,7 +57,7 @@ def config_of(
         security=_security(_section(reading, data, ("security",))),
         providers=providers,
         memory=_memory(_section(reading, data, ("memory",)), home),
-        receipts=_receipts(_section(reading, data, ("receipts",)), home),
+        receipts=read_receipts(_section(reading, data, ("receipts",)), home),
         cli=_cli(_section(reading, data, ("channels", "cli")), tools),
         limits=_limits(_section(reading, data, ("limits",))),
         gateway=extensions.gateway(_section(reading, data, ("gateway",))),
@@ -69,6 +68,7 @@ def config_of(
     config = replace(config, sandbox=read_view(_section(reading, data, ("sandbox",)), config, home))
     if config.memory.path == config.receipts.path:
         reading.note(("receipts", "path"), "is the same file as that of the memory")
+    refuse_reachable(reading, config)
     if not reading.noted:
         _doubt(reading, config, home)
     return config
@@ -224,12 +224,6 @@ def _memory(section: Section, home: Path) -> MemorySettings:
     return MemorySettings(
         path=section.path("path", home / MEMORY_NAME),
         backend=cast('Literal["sqlite"]', section.choice("backend", "sqlite")),
-    )
-
-
-def _receipts(section: Section, home: Path) -> ReceiptSettings:
-    return ReceiptSettings(
-        path=section.path("path", home / RECEIPTS_NAME), enabled=section.flag("enabled", True)
     )
 
 

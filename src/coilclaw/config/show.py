@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from coilclaw.config.tomltext import Value
-    from coilclaw.config.values import Config
+    from coilclaw.config.values import Config, ReceiptSettings
     from coilclaw.providers.settings import ProviderSettings
 
 MARK: Final = "[redacted]"
@@ -53,7 +53,7 @@ def tables(config: Config, environ: Mapping[str, str]) -> dict[tuple[str, ...], 
             "tools_allow": list(config.cli.tools_allow),
         },
         ("memory",): {"backend": config.memory.backend, "path": str(config.memory.path)},
-        ("receipts",): {"enabled": config.receipts.enabled, "path": str(config.receipts.path)},
+        ("receipts",): _receipts(config.receipts),
         ("limits",): {
             "max_tool_rounds": limits.max_tool_rounds,
             "max_response_bytes": limits.max_response_bytes,
@@ -68,6 +68,18 @@ def tables(config: Config, environ: Mapping[str, str]) -> dict[tuple[str, ...], 
     return {
         table: {key: _cleaned(value, clean) for key, value in values.items()}
         for table, values in found.items()
+    }
+
+
+def _receipts(settings: ReceiptSettings) -> dict[str, Value]:
+    place = settings.checkpoint
+    shown = "" if place is None else str(place)
+    return {
+        "enabled": settings.enabled,
+        "path": str(settings.path),
+        "checkpoint": shown_url(shown) if place is not None and place.kind == "url" else shown,
+        "checkpoint_every": settings.checkpoint_every,
+        "checkpoint_token_env": (place.token_env if place is not None else None) or "",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from coilclaw.runtime.checkpoint_place import DEFAULT_EVERY
 from coilclaw.runtime.settings import Limits
 from coilclaw.security.autonomy import Autonomy
 from coilclaw.security.settings import FORBIDDEN_COMMANDS
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from coilclaw.mcp.settings import McpServer
     from coilclaw.plugins.settings import PluginSettings
     from coilclaw.providers.settings import ProviderSettings
+    from coilclaw.runtime.checkpoint_place import CheckpointPlace
     from coilclaw.tools.searchsettings import SearchSettings
     from coilclaw.workspace.sandbox import Kind
 
@@ -76,6 +78,8 @@ class ReceiptSettings:
 
     path: Path
     enabled: bool = True
+    checkpoint: CheckpointPlace | None = None
+    checkpoint_every: int = DEFAULT_EVERY
 
 
 @dataclass(frozen=True, slots=True)

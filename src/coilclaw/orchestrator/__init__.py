@@ -43,6 +43,7 @@ PUBLIC_MODULES: Final = (
     "roleprompts",
     "rulesreviewer",
     "run",
+    "run_checkpoint",
     "run_report",
     "seal",
     "starting",

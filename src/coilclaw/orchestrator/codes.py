@@ -39,6 +39,10 @@ class Code(StrEnum):
     MANIFEST_HASHES_INCONSISTENT = "manifest_hashes_inconsistent"
     ROOT_HASH_MISMATCH = "root_hash_mismatch"
     ROOT_HASH_UNEXPECTED = "root_hash_unexpected"
+    CHECKPOINT_MISMATCH = "checkpoint_mismatch"
+    CHECKPOINT_MISSING = "checkpoint_missing"
+    CHECKPOINT_SIGNATURE_INVALID = "checkpoint_signature_invalid"
+    CHECKPOINT_UNSIGNED = "checkpoint_unsigned"
     SEAL_INVALID = "seal_invalid"
     SEAL_KEY_MISSING = "seal_key_missing"
     SEAL_KEY_OTHER = "seal_key_other"
@@ -106,6 +110,13 @@ MEANINGS: Final[Mapping[Code, tuple[Check, str]]] = {
     ),
     Code.ROOT_HASH_MISMATCH: (Check.SEAL, "The root hash is not that of the manifest."),
     Code.ROOT_HASH_UNEXPECTED: (Check.SEAL, "The root hash is not the one that was expected."),
+    Code.CHECKPOINT_MISMATCH: (Check.SEAL, "A checkpoint of the run says something else."),
+    Code.CHECKPOINT_MISSING: (Check.SEAL, "None of the checkpoints is about the run."),
+    Code.CHECKPOINT_SIGNATURE_INVALID: (Check.SEAL, "A checkpoint was not signed by its key."),
+    Code.CHECKPOINT_UNSIGNED: (
+        Check.SEAL,
+        "A checkpoint is not signed, or by a key that is not known.",
+    ),
     Code.SEAL_INVALID: (Check.SEAL, "The seal was not made with the key over this manifest."),
     Code.SEAL_KEY_MISSING: (Check.SEAL, "The key to check the seal with is not there."),
     Code.SEAL_KEY_OTHER: (Check.SEAL, "The seal was made with another key."),
@@ -182,5 +193,7 @@ LENIENT: Final = frozenset(
 UNCHECKED: Final = frozenset({Code.SEAL_KEY_MISSING, Code.SEAL_KEY_OTHER})
 """After them nobody knows whether the check would have held."""
 
-WARNINGS: Final = frozenset({Code.SIGNATURE_UNCHECKED, Code.AUDIT_FOREIGN})
+WARNINGS: Final = frozenset(
+    {Code.SIGNATURE_UNCHECKED, Code.CHECKPOINT_UNSIGNED, Code.AUDIT_FOREIGN}
+)
 """What is never more than a warning."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from coilclaw.orchestrator.locks import Locks
     from coilclaw.orchestrator.places import Places
     from coilclaw.runtime.approvals import Desk
+    from coilclaw.storage.checkpoint import Checkpoint
     from coilclaw.storage.signing import SigningKey
     from coilclaw.workspace.cancel import Cancellation
     from coilclaw.workspace.repository import Repository
@@ -77,5 +78,7 @@ class Equipment:
     approval_expires_s: float = 24 * 3600.0
     view: View = field(default_factory=View)
     """What the user lets every child see."""
+    keep_checkpoint: Callable[[Checkpoint], None] = lambda _: None
+    """Keeps the checkpoint of a run that was sealed where no agent can reach it; never raises."""
     ask_user: Callable[[str], str | None] = lambda _: None
     """Asks the user what the planner must know; ``None`` where nobody answers."""

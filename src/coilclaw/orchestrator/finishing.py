@@ -16,6 +16,7 @@ from coilclaw.contracts.results import (
     TaskResult,
 )
 from coilclaw.orchestrator import gatesummary, layout
+from coilclaw.orchestrator.run_checkpoint import make_checkpoint
 from coilclaw.orchestrator.seal import seal
 from coilclaw.orchestrator.states import State
 from coilclaw.workspace.removal import remove_tree, sweep_remainders
@@ -49,7 +50,11 @@ def finish(run: Run, equipment: Equipment, reason: str) -> RunManifest:
         )
     _let_go(run, equipment)
     _keep_contract(run)
-    return seal(run.bundle, run.log, _facts(run), signing_key=equipment.signing_key)
+    manifest = seal(run.bundle, run.log, _facts(run), signing_key=equipment.signing_key)
+    checkpoint = make_checkpoint(manifest)
+    if checkpoint is not None:
+        equipment.keep_checkpoint(checkpoint)
+    return manifest
 
 
 def _keep_contract(run: Run) -> None:

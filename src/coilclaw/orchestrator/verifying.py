@@ -14,6 +14,7 @@ from coilclaw.orchestrator import bundletree, states
 from coilclaw.orchestrator.codes import MEANINGS, UNCHECKED, Check
 from coilclaw.orchestrator.examination import Examination, Finding, part
 from coilclaw.orchestrator.places import checked
+from coilclaw.orchestrator.run_checkpoint import check_checkpoints
 from coilclaw.orchestrator.verifyevents import check_events, check_moves
 from coilclaw.orchestrator.verifyreports import (
     check_bindings,
@@ -30,10 +31,11 @@ from coilclaw.orchestrator.verifywork import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from coilclaw.domain.messages import Json
+    from coilclaw.storage.checkpoint import SignedCheckpoint
     from coilclaw.storage.signing import PublicKey
 
 
@@ -73,13 +75,15 @@ def verify(
     strict: bool = True,
     expected_root: str | None = None,
     public_key: PublicKey | None = None,
+    checkpoints: Sequence[SignedCheckpoint] | None = None,
     run_id: str | None = None,
     legal: Callable[[str, str, str], bool] = states.legal,
 ) -> VerifyReport:
     """Recompute everything that a bundle says about itself.
 
     ``run_id`` is the run that is meant; without it the directory's name is. ``expected_root`` is a
-    root hash that was noted elsewhere: then not even the holder of the key can exchange the run.
+    root hash that was noted elsewhere, and ``checkpoints`` are statements that were kept there:
+    then not even the holder of the key can exchange the run.
     """
     if not bundletree.exists(directory):
         raise UsageError(f"there is no run {directory.name}", rule="run.unknown")
@@ -87,6 +91,8 @@ def verify(
     examination = Examination(directory, strict)
     check_manifest(examination)
     check_seal(examination, key_path=key_path, public_key=public_key, expected_root=expected_root)
+    if checkpoints is not None:
+        check_checkpoints(examination, wanted, checkpoints, public_key)
     check_files(examination)
     check_events(examination, key_path=key_path)
     check_contracts(examination)

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("book", "export", "records", "verification")
+PUBLIC_MODULES: Final = ("book", "export", "log_checkpoint", "records", "verification")

@@ -10,7 +10,7 @@ from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.receipts.records import ID_FIELD, INTENT_HASH, RECEIPT_HASH, Intent, Receipt, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Self
 
@@ -29,12 +29,21 @@ class ReceiptBook:
     """Writes and reads the records of tool calls. Making it touches nothing.
 
     ``marked`` keeps beside the key what each log began with, so that emptied logs are noticed.
+    ``after`` is told of each receipt once it is on the disk, and does not raise.
     """
 
-    def __init__(self, path: Path, *, key_path: Path, marked: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        key_path: Path,
+        marked: bool = False,
+        after: Callable[[ReceiptBook], None] | None = None,
+    ) -> None:
         self.path = path
         self.key_path = key_path
         self._marked = marked
+        self._after = after
 
     @cached_property
     def _receipts(self) -> Journal:
@@ -90,6 +99,8 @@ class ReceiptBook:
     def add(self, receipt: Receipt) -> None:
         """Put a receipt on the disk."""
         self._append(self._receipts, receipt.record())
+        if self._after is not None:
+            self._after(self)
 
     def _append(self, journal: Journal, record: dict[str, object]) -> str:
         # Both are checked: a call whose receipt cannot be written must not begin.

@@ -4,6 +4,8 @@ from typing import Final
 
 PUBLIC_MODULES: Final = (
     "approvals",
+    "checkpoint_place",
+    "checkpoint_writer",
     "estop",
     "guard",
     "handle",

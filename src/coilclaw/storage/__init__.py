@@ -2,4 +2,13 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("atomic", "journal", "lock", "paths", "signing", "sqlite", "verify")
+PUBLIC_MODULES: Final = (
+    "atomic",
+    "checkpoint",
+    "journal",
+    "lock",
+    "paths",
+    "signing",
+    "sqlite",
+    "verify",
+)

@@ -43,6 +43,11 @@ class PublicKey:
             return False
         return True
 
+    @property
+    def raw(self) -> bytes:
+        """The key's 32 bytes."""
+        return self._key.public_bytes_raw()
+
     def pem(self) -> bytes:
         """The key as everybody may have it."""
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat

@@ -32,6 +32,7 @@ __all__ = [
     "Reason",
     "hashes",
     "raw_lines",
+    "read_head",
     "verify",
 ]
 
@@ -204,6 +205,16 @@ def _anchored_count(view: View) -> int:
 def _unchanged(path: Path, view: View) -> bool:
     with open_view(path) as again:
         return (again.size, again.anchor) == (view.size, view.anchor)
+
+
+def read_head(path: Path, *, key_path: Path) -> tuple[int, str] | None:
+    """Return how many records the anchor vouches for, and the hash of the last of them.
+
+    ``None`` where no anchor does: there is none, or it was not made with the key.
+    """
+    with open_view(path) as view:
+        _, head = _read_anchor(view, key_path)
+    return None if head is None else (head.count, head.last_hash)
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:

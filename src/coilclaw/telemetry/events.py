@@ -17,6 +17,8 @@ EVENTS: Final[tuple[tuple[str, str], ...]] = (
     ("tool_completed", "a call ran and succeeded"),
     ("tool_failed", "a call ran and did not succeed"),
     ("receipt_written", "the receipt of a call is in the chain"),
+    ("checkpoint_written", "a checkpoint of the receipts or of a run is where it was to go"),
+    ("checkpoint_failed", "a checkpoint could not be written; no receipt is lost"),
     ("memory_persisted", "a message is in the memory"),
     ("estop_triggered", "the emergency stop is on, and a call was stopped or not begun"),
     ("provider_fallback", "a provider failed, and the next one is asked"),

@@ -23,6 +23,7 @@ from coilclaw.config.values import (
 )
 from coilclaw.errors import UsageError
 from coilclaw.providers.settings import ProviderSettings
+from coilclaw.runtime.checkpoint_place import CheckpointPlace
 from coilclaw.runtime.settings import Limits
 from coilclaw.security.autonomy import Autonomy
 from coilclaw.tools.contract import ToolLimits
@@ -298,6 +299,31 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         ('memory.path = "/a\\u0000b"', "memory.path", "holds a NUL character"),
         ("receipts.path = '~/.coilclaw/memory.sqlite'", "receipts.path", "is the same file as"),
         ("receipts.enabled = 1", "receipts.enabled", "must be true or false, not a whole number"),
+        ("receipts.checkpoint = 'cp'", "receipts.checkpoint", "is a relative path"),
+        ("receipts.checkpoint = 'git-ref'", "receipts.checkpoint", "must name a ref"),
+        ("receipts.checkpoint = 'git-ref refs/a/..'", "receipts.checkpoint", "must name a ref"),
+        ("receipts.checkpoint = 'git-ref main'", "receipts.checkpoint", "must name a ref"),
+        ("receipts.checkpoint = 'git-ref refs/a/b c'", "receipts.checkpoint", "is a relative"),
+        ("receipts.checkpoint = 'ftp://a/b'", "receipts.checkpoint", "is no http or https"),
+        ("receipts.checkpoint = 'https://u:p@a/b'", "receipts.checkpoint", "holds credentials"),
+        (
+            "receipts.checkpoint = '~/coilclaw-workspace/c'",
+            "receipts.checkpoint",
+            "is inside the w",
+        ),
+        (
+            "receipts.checkpoint = 'git-ref refs/a/b ~/coilclaw-workspace'",
+            "receipts.checkpoint",
+            "is inside the workspace, where the agent can change it",
+        ),
+        ("receipts.checkpoint = '~/.coilclaw/memory.sqlite'", "receipts.checkpoint", "is the same"),
+        ("receipts.checkpoint_every = 0", "receipts.checkpoint_every", "is out of bounds"),
+        ("receipts.checkpoint_token_env = '1'", "receipts.checkpoint_token_env", "is not the name"),
+        (
+            "receipts = {checkpoint='http://a/b',checkpoint_token_env='T'}",
+            "receipts.checkpoint",
+            "would send the token in clear text",
+        ),
         ("limits.max_tool_rounds = true", "limits.max_tool_rounds", "must be a whole number, not "),
         ("limits.max_tool_rounds = 5.0", "limits.max_tool_rounds", "must be a whole number, not a"),
         ("limits.max_tool_rounds = 1001", "limits.max_tool_rounds", "is out of bounds: it must be"),
@@ -328,6 +354,34 @@ def test_a_wrong_value_is_refused(text: str, key: str, message: str) -> None:
     (problem,) = found(text)
     assert (problem.key, problem.line) == (key, 1)
     assert problem.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("checkpoint = ''", None),
+        ("checkpoint = '/var/cp'", CheckpointPlace("file", "/var/cp")),
+        ("checkpoint = '~/.coilclaw/cp'", CheckpointPlace("file", "/home/u/.coilclaw/cp")),
+        ("checkpoint = 'git-ref refs/a/b'", CheckpointPlace("git-ref", "refs/a/b")),
+        (
+            "checkpoint = 'git-ref refs/a/b ~/a repo'",
+            CheckpointPlace("git-ref", "refs/a/b", Path("/home/u/a repo")),
+        ),
+        (
+            "checkpoint = 'https://a/b?c=d'\ncheckpoint_token_env = 'T'",
+            CheckpointPlace("url", "https://a/b?c=d", token_env="T"),
+        ),
+        (
+            "checkpoint = 'http://127.0.0.1:1/b'\ncheckpoint_token_env = 'T'",
+            CheckpointPlace("url", "http://127.0.0.1:1/b", token_env="T"),
+        ),
+    ],
+)
+def test_checkpoints_go_where_the_file_says(text: str, place: CheckpointPlace | None) -> None:
+    read = examine_text(f"[receipts]\n{text}\n", FILE, home=HOME, environ=ENVIRON)
+    assert read.problems == ()
+    assert read.config is not None
+    assert read.config.receipts.checkpoint == place
 
 
 @pytest.mark.parametrize(

