@@ -7,7 +7,8 @@
 Both files are JSON lines, as `coilclaw receipt export` and `coilclaw receipt export --intents` give
 them. Every line must be canonical JSON (RFC 8785), carry the SHA-256 of itself without its hash,
 and name the hash of the line before it. With the intents, every receipt of a call that began must
-name an intent, no two the same, and intents without a receipt are listed: there the program died.
+name an intent, no two the same. An intent without a receipt is unsettled: there the program died,
+unless a settlement in the log of receipts says what became of it. So is a last line that is cut.
 
 A log that was cut off at its end, or rewritten whole, holds all the same. --checkpoint finds that:
 it takes what `coilclaw receipt checkpoint` printed and was kept elsewhere, and names every history
@@ -15,7 +16,7 @@ that does not extend it; with --key each checkpoint must be signed by that key. 
 folder `keys` of a home, says with which record a log began: an emptied log is missing.
 
 Needs Python 3.11 or newer; `cryptography` for --key.
-Exit code: 0 all is well, 1 something is wrong, 2 wrong usage.
+Exit code: 0 nothing is broken (what is unsettled is said), 1 something is broken, 2 wrong usage.
 """
 
 import argparse
@@ -30,6 +31,11 @@ FIRST = "0" * 64
 STATUSES = {"allowed", "denied", "failed"}
 ORIGIN = "coilclaw/receipts/"
 DASH = "\u2014 "
+HAPPENED = {"yes", "no", "unknown"}
+
+
+class Torn(ValueError):
+    """The last line is cut, as a crash leaves it."""
 
 
 def canonical(record):
@@ -43,7 +49,7 @@ def records(path, hash_field):
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
-                raise ValueError(f"{number}: the line is not complete")
+                raise Torn(f"{number}: the line is not complete")
             try:
                 record = json.loads(line)
             except (ValueError, RecursionError) as problem:
@@ -61,34 +67,59 @@ def records(path, hash_field):
             yield number, record
 
 
-def verify(receipts, intents):
-    """Return the problems found, and the hashes of the receipts and intents that hold."""
-    problems, named, hashes, others = [], {}, [], None if intents is None else []
+def read_receipts(path, broken, unsettled):
+    """Return the intents that are named, the number of receipts, and the hashes of all lines."""
+    named, count, hashes = {}, 0, []
     try:
-        for number, receipt in records(receipts, "receipt_hash"):
+        for number, receipt in records(path, "receipt_hash"):
             hashes.append(receipt["receipt_hash"])
-            status, intent = receipt.get("status"), receipt.get("intent_hash")
-            if status not in STATUSES:
-                problems.append(f"receipt {number}: no such status: {status!r}")
-            if status == "allowed" and not intent:
-                problems.append(f"receipt {number}: a call was made, and no intent is named")
-            if intent and intent in named:
-                problems.append(f"receipt {number}: names the intent of receipt {named[intent]}")
+            settles = "settles" in receipt
+            count += not settles
+            status = receipt.get("happened" if settles else "status")
+            intent = receipt.get("settles" if settles else "intent_hash")
+            if status not in (HAPPENED if settles else STATUSES):
+                broken.append(f"receipt {number}: no such status: {status!r}")
+            if not intent and (settles or status == "allowed"):
+                broken.append(f"receipt {number}: a call was made, and no intent is named")
+            # A receipt may follow a settlement, whose author could not see that the call still ran.
+            if intent in named and (settles or not named[intent][1]):
+                broken.append(f"receipt {number}: names the intent of receipt {named[intent][0]}")
             if intent:
-                named[intent] = number
+                named[intent] = number, settles
     except ValueError as problem:
-        problems.append(f"invalid chain at receipt {problem}")
+        where = unsettled if isinstance(problem, Torn) else broken
+        where.append(f"invalid chain at receipt {problem}")
+    return named, count, hashes
+
+
+def match_intents(path, named, broken, unsettled):
+    """Take each intent out of those that are named; return the hashes of all of them."""
+    waiting, hashes = {}, []
+    try:
+        for _, intent in records(path, "intent_hash"):
+            hashes.append(intent["intent_hash"])
+            calls = intent.get("process"), str(intent.get("conversation_id"))
+            what = f"{intent.get('id')} {intent.get('tool')} at {intent.get('timestamp')}"
+            before = waiting.pop(calls, None)
+            if before and not calls[1].startswith("mcp-"):
+                broken.append(f"a receipt was lost or removed, for the process went on: {before}")
+            if named.pop(intent["intent_hash"], None) is None:
+                waiting[calls] = what
+                unsettled.append(f"an intent without a receipt: {what}")
+    except ValueError as problem:
+        where = unsettled if isinstance(problem, Torn) else broken
+        where.append(f"invalid chain at intent {problem}")
+    broken += [f"receipt {number}: its intent is not there" for number, _ in named.values()]
+    return hashes
+
+
+def verify(receipts, intents):
+    """Return what is broken, what is unsettled, how many receipts hold, and both logs' hashes."""
+    broken, unsettled, others = [], [], None
+    named, count, hashes = read_receipts(receipts, broken, unsettled)
     if intents is not None:
-        try:
-            for _, intent in records(intents, "intent_hash"):
-                others.append(intent["intent_hash"])
-                if named.pop(intent["intent_hash"], None) is None:
-                    what = f"{intent.get('id')} {intent.get('tool')} at {intent.get('timestamp')}"
-                    problems.append(f"an intent without a receipt: {what}")
-        except ValueError as problem:
-            problems.append(f"invalid chain at intent {problem}")
-        problems += [f"receipt {number}: its intent is not there" for number in named.values()]
-    return problems, hashes, others
+        others = match_intents(intents, named, broken, unsettled)
+    return broken, unsettled, count, hashes, others
 
 
 class PublicKey:
@@ -201,16 +232,16 @@ def main(arguments):
     try:
         key = PublicKey(read(options.key)) if options.key else None
         text = read(options.checkpoint).decode() if options.checkpoint else None
-        problems, receipts, intents = verify(
+        broken, unsettled, count, receipts, intents = verify(
             existing(options.receipts, options.mark),
             existing(options.intents, options.intents_mark),
         )
         for (mark, what), hashes in zip(marks, (receipts, intents or []), strict=True):
-            problems += begins_as_marked(mark, hashes, what) if mark else []
+            broken += begins_as_marked(mark, hashes, what) if mark else []
         compared = 0
         if text is not None:
             more, compared = compare(text, key, receipts, intents)
-            problems += more
+            broken += more
     except OSError as problem:
         print(f"cannot read {problem.filename}: {problem.strerror}", file=sys.stderr)
         return 2
@@ -220,14 +251,15 @@ def main(arguments):
     except ValueError as problem:
         print(problem, file=sys.stderr)
         return 2
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if not problems:
+    for word, found in (("broken", broken), ("unsettled", unsettled)):
+        for sentence in found:
+            print(f"{word}: {sentence}", file=sys.stderr)
+    if not broken:
         said = f", as {compared} checkpoints say" if compared else ""
-        print(f"valid: {len(receipts)} receipts{said}" if receipts else "nothing to verify")
+        print(f"valid: {count} receipts{said}" if receipts else "nothing to verify")
         if compared and key is None:
             print("who signed the checkpoints was not checked: give --key", file=sys.stderr)
-    return 1 if problems else 0
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

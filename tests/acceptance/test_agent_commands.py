@@ -177,9 +177,18 @@ def test_a_killed_agent_shows_in_receipt_verify(user: User) -> None:
         assert "still running" in running.stderr
         child.send_signal(signal.SIGKILL)
     done = user.run("receipt", "verify", "--json")
-    assert done.returncode == 1
+    assert done.returncode == 0
     found = json.loads(done.stdout)
     assert (found["problems"], len(found["open_intents"])) == ([], 1)
+    assert (found["broken"], found["unsettled"]) == (False, 1)
+    assert user.run("receipt", "verify", "--strict").returncode == 1
+    name = found["open_intents"][0]["id"]
+    assert f"receipt settle {name}" in user.run("receipt", "verify").stderr
+    assert user.run("receipt", "settle", name, "--happened", "perhaps").returncode == 2
+    user.good("receipt", "settle", name[:14], "--happened", "yes", "--note", "begun is there")
+    assert user.run("receipt", "settle", name, "--happened", "no").returncode == 2
+    assert "happened: yes shell" in user.good("receipt", "list")
+    user.good("receipt", "verify", "--strict")
     (user.home / "fixture.json").write_text(json.dumps([says("still here")]))
     assert "still here" in user.good("agent", "-m", "and now?", "--conversation", "c")
 

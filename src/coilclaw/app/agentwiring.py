@@ -15,7 +15,7 @@ from coilclaw.app.policy import Policy
 from coilclaw.app.toolbox import allowed_of, redactor_of, tools_of
 from coilclaw.config.load import load
 from coilclaw.domain.messages import ToolSpec
-from coilclaw.errors import UsageError
+from coilclaw.errors import CoilClawError, UsageError
 from coilclaw.memory.store import Memory
 from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.identity import new_id
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coilclaw.domain.toolcalls import Approve, ToolResult
     from coilclaw.domain.turns import Recollection
     from coilclaw.receipts.book import ReceiptBook
+    from coilclaw.receipts.settlement import Finding
     from coilclaw.runtime.guard import Guard
     from coilclaw.runtime.handle import TurnOutcome, Undone
     from coilclaw.tools.contract import Tool
@@ -143,7 +144,28 @@ class Runtime:
         )
         book.create()
         self._stack.callback(book.close)
+        self._settle_interrupted(book)
         return book
+
+    def _settle_interrupted(self, book: ReceiptBook) -> None:
+        """Settle the calls that a crash ended, as far as their effect can be looked up."""
+        from coilclaw.receipts.settlement import Settling
+        from coilclaw.runtime.identity import alive, stamp
+        from coilclaw.runtime.interrupted_calls import look_up
+
+        def found(intent: Mapping[str, object]) -> Finding | None:
+            _ = self.tree  # repairs a change that was interrupted
+            return look_up(intent, book, self.home)
+
+        try:
+            Settling(book, alive, new_id, lambda: stamp(_now())).settle_interrupted(found)
+        except CoilClawError as problem:
+            # Logs that cannot be written to are said again, and with a denial, at the next call.
+            _log.warning(
+                "interrupted calls are not settled: %s",
+                problem.message,
+                extra={"event": "settle_failed"},
+            )
 
     @cached_property
     def known_tools(self) -> Mapping[str, Tool]:

@@ -252,7 +252,7 @@ class Served:
             return ChainState(valid=True, receipts=0, open_intents=0)
         found = verify_receipts(book, self._runtime.home, self._runtime.memory.path)
         waiting = len(found.open_intents) + found.more_open
-        return ChainState(not found.problems, found.receipts, waiting)
+        return ChainState(not found.problems, found.receipts, waiting, found.unsettled)
 
     def receipts_size(self) -> int:
         book = self._runtime.guard.book

@@ -12,10 +12,12 @@ from coilclaw.cli.parser import add_json
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from coilclaw.app.receipt_checks import CheckedReceipts
     from coilclaw.cli.console import Console
     from coilclaw.receipts.book import ReceiptBook
+    from coilclaw.receipts.records import Happened
     from coilclaw.receipts.verification import OpenIntent, Verification
 
 
@@ -35,12 +37,24 @@ def declare(parser: argparse.ArgumentParser) -> None:
     checking.add_argument(
         "--key", metavar="PEM", help="each of them must be signed by this public key"
     )
+    checking.add_argument(
+        "--strict", action="store_true", help="fail also where a crash left something unsettled"
+    )
     add_json(checking)
     stating = actions.add_parser(
         "checkpoint", help="print how far the receipts are, to keep elsewhere", allow_abbrev=False
     )
     stating.add_argument("--sign", action="store_true", help="sign it with the key of this home")
     add_json(stating)
+    settling = actions.add_parser(
+        "settle", help="say what became of a call that a crash ended", allow_abbrev=False
+    )
+    settling.add_argument("id", metavar="INTENT", help="its id, or the beginning of it")
+    settling.add_argument(
+        "--happened", choices=("yes", "no", "unknown"), required=True, help="whether it had effect"
+    )
+    settling.add_argument("--note", metavar="TEXT", default="", help="how you know, for the record")
+    add_json(settling)
     exporting = actions.add_parser(
         "export", help="all receipts as JSON lines, exactly as written", allow_abbrev=False
     )
@@ -51,7 +65,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """List, show, verify or export receipts."""
+    """List, show, verify, settle or export receipts."""
     from coilclaw.app.agentwiring import open_book
     from coilclaw.app.home import home
 
@@ -65,23 +79,31 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 return _list(book, args.limit, console)
             case "show":
                 return _show(book, args.id, console)
+            case "settle":
+                return _settle(book, args.id, args.happened, args.note, console)
             case _:
                 return _export(book, args.output, console, intents=args.intents)
 
 
 def _list(book: ReceiptBook, limit: int | None, console: Console) -> int:
+    from collections import deque
+
     from coilclaw.cli.dispatch import DONE
     from coilclaw.errors import UsageError
+    from coilclaw.receipts.records import SETTLES
 
     if limit is not None and limit < 1:
         raise UsageError("--limit is at least 1", rule="usage.limit")
-    found = book.receipts() if limit is None else iter(book.last(limit))
+    found = book.entries() if limit is None else iter(deque(book.entries(), maxlen=limit))
     if console.as_json:
         console.data(list(found))
         return DONE
     empty = True
     for receipt in found:
         empty = False
+        if SETTLES in receipt:
+            console.print(visible(_settlement_line(receipt)))
+            continue
         status = str(receipt["status"])
         style = {"denied": "yellow", "failed": "red"}.get(status)
         # A model may have made the name up, so that nothing in it may act on whoever reads this.
@@ -107,6 +129,30 @@ def _show(book: ReceiptBook, name: str, console: Console) -> int:
     return DONE
 
 
+def _settlement_line(record: Mapping[str, object]) -> str:
+    return (
+        f"{record['id']}  {str(record['timestamp'])[:19]}Z  settled  happened: "
+        f"{record['happened']} {record['tool']} {record['intent']} by {record['by']} "
+        f"{record['note']}"
+    )
+
+
+def _settle(book: ReceiptBook, name: str, happened: Happened, note: str, console: Console) -> int:
+    from datetime import datetime
+
+    from coilclaw.cli.dispatch import DONE
+    from coilclaw.receipts.settlement import Finding, Settling
+    from coilclaw.runtime.identity import alive, new_id, stamp, this_person
+
+    settling = Settling(book, alive, new_id, lambda: stamp(datetime.now().astimezone()))
+    record = settling.settle(name, Finding(happened, note), this_person()).record()
+    if console.as_json:
+        console.data(record)
+    else:
+        console.print(visible(_settlement_line(record)), "green")
+    return DONE
+
+
 def _checkpoint(console: Console, *, sign: bool) -> int:
     from coilclaw.app.home import home
     from coilclaw.app.receipt_checks import take_home_checkpoint
@@ -126,15 +172,16 @@ def _verify(args: argparse.Namespace, console: Console) -> int:
     checkpoints = read_checkpoints(args.checkpoint)
     checked = verify_home(home(), checkpoints=checkpoints, key=read_public_key(args.key))
     found = checked.found
+    code = DONE if (found.settled if args.strict else found.ok) else FAILED
     if console.as_json:
         console.data({**_record(found), **_compared(checked)})
-        return DONE if found.ok else FAILED
+        return code
     for sentence in found.problems:
         console.error(sentence, rule="receipts.missing" if found.missing else "receipts.chain")
     for intent in found.open_intents:
         _say_open(intent, console)
     if found.more_open:
-        console.error(f"and {found.more_open} more without a receipt", rule="receipts.crashed")
+        console.note(f"and {found.more_open} more without a receipt")
     if found.unanchored:
         console.error(
             f"{found.unanchored} of the {found.receipts} receipts stand after the anchor: a crash "
@@ -142,10 +189,9 @@ def _verify(args: argparse.Namespace, console: Console) -> int:
             rule="receipts.unanchored",
         )
     if found.torn_bytes:
-        console.error(
-            f"{found.torn_bytes} bytes at the end are no receipts: a crash left them there, or "
-            "somebody added them; the next receipt moves them aside",
-            rule="receipts.torn",
+        console.note(
+            f"{found.torn_bytes} bytes at the end are not a receipt: a crash left them there, or "
+            "they were added; the next receipt moves them aside"
         )
     if found.nothing:
         console.print("nothing to verify: no tool was called yet")
@@ -154,8 +200,10 @@ def _verify(args: argparse.Namespace, console: Console) -> int:
             f"valid: {found.receipts} receipts, {found.intents} intents, the chain and the anchor",
             "green",
         )
+    if found.unsettled:
+        console.print(f"unsettled: {found.unsettled} calls that a crash ended", "yellow")
     _say_compared(checked, console)
-    return DONE if found.ok else FAILED
+    return code
 
 
 def _say_compared(checked: CheckedReceipts, console: Console) -> None:
@@ -195,10 +243,9 @@ def _say_open(intent: OpenIntent, console: Console) -> None:
     if intent.running:
         console.note(f"still running: {when}")
     else:
-        console.error(
-            f"an intent has no receipt: {when}; the program died during the call, and whether it "
-            "had an effect is unknown",
-            rule="receipts.crashed",
+        console.note(
+            f"unsettled: {when}; the program died during the call; look whether it had an effect, "
+            f"then: coilclaw receipt settle {intent.id} --happened yes|no|unknown"
         )
 
 
@@ -214,7 +261,10 @@ def _record(found: Verification) -> dict[str, object]:
     return {
         "ok": found.ok,
         "state": _state(found),
+        "broken": not found.ok,
+        "unsettled": found.unsettled,
         "receipts": found.receipts,
+        "settlements": found.settlements,
         "intents": found.intents,
         "broken_at": found.broken_at,
         "problems": list(found.problems),
@@ -225,6 +275,7 @@ def _record(found: Verification) -> dict[str, object]:
                 "tool": intent.tool,
                 "conversation_id": intent.conversation_id,
                 "running": intent.running,
+                "overtaken": intent.overtaken,
             }
             for intent in found.open_intents
         ],

@@ -32,6 +32,8 @@ class ChainState:
     valid: bool
     receipts: int
     open_intents: int
+    unsettled: int = 0
+    """Calls that a crash ended and that are not settled."""
 
 
 class Agent(Protocol):

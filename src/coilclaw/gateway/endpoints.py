@@ -185,6 +185,7 @@ class Endpoints:
             gauges["receipt_chain_valid"] = state.valid
             gauges["receipt_chain_receipts"] = state.receipts
             gauges["receipt_open_intents"] = state.open_intents
+            gauges["receipt_unsettled_intents"] = state.unsettled
         return text_response(self.metrics.text(gauges), METRICS_TYPE)
 
 

@@ -18,6 +18,7 @@ GAUGES: Final = {
     "receipt_chain_valid": "1 when the receipts held at the last verification, else 0.",
     "receipt_chain_receipts": "Receipts that the last verification saw.",
     "receipt_open_intents": "Intents without a receipt: calls that run, or that a crash ended.",
+    "receipt_unsettled_intents": "Calls that a crash ended and that are not settled.",
     "turns_running": "Turns that run now.",
     "turns_waiting": "Messages that wait for their turn.",
     "estop": "1 while the emergency stop is set.",

@@ -58,7 +58,7 @@ class ForeignTool(Basis):
             f"definition: sha256 {self._definition.sha256}",
             f"at most: {seconds:g} s",
         )
-        return Ready(detail, lambda: self._perform(args, context, seconds))
+        return Ready(detail, lambda: self._perform(args, context, seconds), lookup="start")
 
     def _approved(self, server: McpServer) -> None:
         """See that the approval stands, which another process may have taken back or renewed."""
@@ -86,6 +86,7 @@ class ForeignTool(Basis):
         start = None if server.command is None else lambda: launch(server, context)
         terms = Terms(start, context.environ, seconds, context.cancel)
         name, pinned = self._definition.name, self._definition.sha256
+        context.starting()
         try:
             answer = self._connection.call(name, args, pinned=pinned, terms=terms)
         except EnvironmentFault as problem:

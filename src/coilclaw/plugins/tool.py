@@ -116,7 +116,7 @@ class ExternalTool(Basis):
             f"sandbox: {shellbox.described(held, writable=call.writable)}",
             f"at most: {call.timeout_s:g} s",
         )
-        return Ready(detail, lambda: self._run(call, context))
+        return Ready(detail, lambda: self._run(call, context), lookup="start")
 
     def _verified(self) -> tuple[PluginFile, ...]:
         """Read the files, if they are still those that this tool was made from."""
@@ -141,6 +141,7 @@ class ExternalTool(Basis):
             with self._store.lock(shared=True):
                 files = self._verified()
                 own, scratch = _copied(stack, self._store.folder, files)
+            context.starting()
             result = process.run(
                 (str(own / self._entry.command[0]), *self._entry.command[1:]),
                 cwd=own,

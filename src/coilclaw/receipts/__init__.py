@@ -2,4 +2,6 @@
 
 from typing import Final
 
-PUBLIC_MODULES: Final = ("book", "export", "log_checkpoint", "records", "verification")
+PUBLIC_MODULES: Final = (
+    *("book", "export", "log_checkpoint", "records", "settlement", "verification"),
+)

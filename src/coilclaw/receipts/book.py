@@ -7,7 +7,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.receipts.records import ID_FIELD, INTENT_HASH, RECEIPT_HASH, Intent, Receipt, Status
+from coilclaw.receipts.records import (
+    ID_FIELD,
+    INTENT_HASH,
+    RECEIPT_HASH,
+    SETTLES,
+    Intent,
+    Receipt,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from coilclaw.receipts.log_mark import LogMark
+    from coilclaw.receipts.records import Settlement
     from coilclaw.storage.journal import Journal
 
 __all__ = ["Intent", "Receipt", "ReceiptBook", "Status", "intents_path"]
@@ -111,18 +120,50 @@ class ReceiptBook:
             mark.settle()
         return made
 
+    def settle(self, settlement: Settlement) -> None:
+        """Put a settlement on the disk, into the chain of receipts."""
+        self._append(self._receipts, settlement.record())
+
+    def mark_start(self, intent_id: str) -> None:
+        """Leave a mark that the call is about to start a process.
+
+        It outlives this process, and not a crash of the machine: intents name the boot.
+        """
+        mark = self._start_mark(intent_id)
+        mark.parent.mkdir(exist_ok=True, mode=0o700)
+        mark.touch(mode=0o600)
+
+    def has_start_mark(self, intent_id: str) -> bool:
+        """Say whether the call was about to start a process."""
+        return self._start_mark(intent_id).exists()
+
+    def clear_start_mark(self, intent_id: str) -> None:
+        """Forget the mark of a call that has its receipt or its settlement."""
+        self._start_mark(intent_id).unlink(missing_ok=True)
+
+    def _start_mark(self, intent_id: str) -> Path:
+        return self.key_path.parent / "started" / intent_id
+
+    def entries(self) -> Iterator[dict[str, object]]:
+        """Stream receipts and settlements, oldest first, unverified."""
+        return self._receipts.read()
+
     def receipts(self) -> Iterator[dict[str, object]]:
         """Stream all receipts, oldest first, unverified."""
-        return self._receipts.read()
+        return (entry for entry in self.entries() if SETTLES not in entry)
+
+    def settlements(self) -> Iterator[dict[str, object]]:
+        """Stream all settlements, oldest first, unverified."""
+        return (entry for entry in self.entries() if SETTLES in entry)
 
     def last(self, limit: int) -> tuple[dict[str, object], ...]:
         """The newest receipts, oldest of them first."""
         return tuple(deque(self.receipts(), maxlen=limit))
 
     def find(self, text: str) -> dict[str, object]:
-        """Return the one receipt whose id is, or begins with, ``text``."""
+        """Return the one receipt or settlement whose id is, or begins with, ``text``."""
         found: list[dict[str, object]] = []
-        for receipt in self.receipts():
+        for receipt in self.entries():
             name = str(receipt.get(ID_FIELD))
             if name == text:
                 return receipt

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, get_args
 
 from coilclaw.errors import VerificationFailed
 from coilclaw.receipts.book import intents_path
-from coilclaw.receipts.records import ID_FIELD, INTENT_HASH, RECEIPT_HASH
+from coilclaw.receipts.records import (
+    ID_FIELD,
+    INTENT_HASH,
+    RECEIPT_HASH,
+    SETTLES,
+    Happened,
+    calls_line,
+)
 from coilclaw.storage import verify as journals
 from coilclaw.storage.paths import anchor_path
 
@@ -37,6 +44,8 @@ class OpenIntent:
     tool: str
     conversation_id: str
     running: bool
+    overtaken: bool = False
+    """Whether its process went on in the same conversation, so that no crash can be the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,9 @@ class Verification:
     torn_bytes: int = 0
     missing: bool = False
     """Whether a log has no record, though the home once had some."""
+    settlements: int = 0
+    unsettled: int = 0
+    """Calls that a crash ended, and of which nobody has said yet whether they had an effect."""
 
     @property
     def nothing(self) -> bool:
@@ -63,10 +75,14 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        crashed = any(not intent.running for intent in self.open_intents)
-        # What stands after the anchor may be a crash's, and is not vouched for by the key.
-        after = self.unanchored or self.torn_bytes
-        return not (self.problems or crashed or self.more_open or after)
+        """Whether nothing is broken: what a crash leaves unsettled or torn is said, and no more."""
+        # What stands after the anchor is not vouched for by the key.
+        return not (self.problems or self.unanchored)
+
+    @property
+    def settled(self) -> bool:
+        """Whether besides no crash left anything to be settled or repaired."""
+        return self.ok and not (self.unsettled or self.torn_bytes)
 
 
 def verify(
@@ -84,11 +100,17 @@ def verify(
     intents = _checked(intents_path(book.path), INTENT_HASH, book.key_path, None)
     lost, missing = _find_lost(book, (report, intents), remembered)
     problems = [*lost, *_chain("receipt", report), *_chain("intent", intents), *matching.problems]
+    problems += _garbage(book.path, report)
     waiting = matching.rest()
-    found, more = _open(book, waiting, alive) if waiting else ((), 0)
+    found, more, unsettled = _open(book, waiting, alive) if waiting else ((), 0, 0)
+    problems += [
+        f"{intent.id} has no receipt, though its process went on: the receipt was lost or removed"
+        for intent in found
+        if intent.overtaken and not intent.running
+    ]
     broken = report.break_.number if report and report.break_ else None
     return Verification(
-        receipts=report.records if report else 0,
+        receipts=report.records - matching.settlements if report else 0,
         intents=intents.records if intents else 0,
         broken_at=broken if broken is not None else matching.broken_at,
         problems=tuple(problems),
@@ -98,6 +120,8 @@ def verify(
         unanchored=report.unanchored if report else 0,
         torn_bytes=report.torn_bytes if report else 0,
         missing=missing,
+        settlements=matching.settlements,
+        unsettled=unsettled,
     )
 
 
@@ -147,6 +171,14 @@ def _chain(what: str, report: JournalReport | None) -> Iterator[str]:
         yield f"invalid chain{where}{name}: {broken.sentence}"
 
 
+def _garbage(path: Path, report: JournalReport | None) -> Iterator[str]:
+    """An interrupted write leaves the beginning of a line; whole lines come from elsewhere."""
+    if report is not None and report.torn_bytes:
+        *_, last = journals.raw_lines(path)
+        if last.endswith(b"\n"):
+            yield f"{report.torn_bytes} bytes at the end are not receipts, and not a torn line"
+
+
 class _Matching:
     """Joins receipts with their intents while both stream by."""
 
@@ -157,27 +189,50 @@ class _Matching:
     def _begin(self) -> None:
         self.problems: list[str] = []
         self.broken_at: int | None = None
+        self.settlements = 0
         self._waiting: dict[str, None] = {}
+        self._settled: set[str] = set()
         self._intents = journals.hashes(self._path, hash_field=INTENT_HASH)
 
     def observe(self, number: int, receipt: Mapping[str, object]) -> None:
         if number == 1:
             self._begin()
+        if SETTLES in receipt:
+            self.settlements += 1
+            self._observe_settlement(number, receipt)
+            return
         wanted = receipt.get(INTENT_HASH)
         if not isinstance(wanted, str) or not wanted:
             if receipt.get("status") == "allowed":
                 self._problem(number, "says that a call was made, and names no intent")
             return
+        if wanted in self._settled:
+            # Its process ran where we could not see it: what it says itself is the better word.
+            self._settled.discard(wanted)
+        elif not self._take(wanted):
+            self._problem(
+                number, "names an intent that is not in the log of intents, or names it twice"
+            )
+
+    def _observe_settlement(self, number: int, settlement: Mapping[str, object]) -> None:
+        wanted = str(settlement[SETTLES])
+        if settlement.get("happened") not in get_args(Happened):
+            self._problem(number, "settles a call, and does not say whether it happened")
+        elif not self._take(wanted):
+            self._problem(number, "settles an intent that is not open in the log of intents")
+        else:
+            self._settled.add(wanted)
+
+    def _take(self, wanted: str) -> bool:
+        """Join an intent that waits with its record; say whether there is one."""
         if wanted in self._waiting:
             del self._waiting[wanted]
-            return
+            return True
         for intent in self._intents:
             if intent == wanted:
-                return
+                return True
             self._waiting[intent] = None
-        self._problem(
-            number, "names an intent that is not in the log of intents, or names it twice"
-        )
+        return False
 
     def rest(self) -> frozenset[str]:
         """The intents that no receipt names."""
@@ -193,28 +248,38 @@ class _Matching:
 
 def _open(
     book: ReceiptBook, waiting: frozenset[str], alive: Callable[[str], bool]
-) -> tuple[tuple[OpenIntent, ...], int]:
+) -> tuple[tuple[OpenIntent, ...], int, int]:
     """Name the intents without a receipt; some may have got theirs while we were reading."""
     late = set(deque(journals.hashes(book.path, hash_field=INTENT_HASH), maxlen=MAX_NAMED))
+    late |= set(deque(journals.hashes(book.path, hash_field=SETTLES), maxlen=MAX_NAMED))
     found: list[OpenIntent] = []
-    more = 0
+    more = unsettled = 0
+    lines: dict[tuple[str, str], int] = {}
     for line in journals.raw_lines(intents_path(book.path)):
         intent = _lenient(line)
+        place = calls_line(intent)
+        before = None if place is None else lines.pop(place, None)
+        if before is not None:
+            found[before] = replace(found[before], overtaken=True)
         if intent.get(INTENT_HASH) not in waiting or intent.get(INTENT_HASH) in late:
             continue
+        running = alive(str(intent.get("process")))
+        unsettled += not running
         if len(found) == MAX_NAMED:
             more += 1
             continue
+        if place is not None:
+            lines[place] = len(found)
         found.append(
             OpenIntent(
                 str(intent.get(ID_FIELD)),
                 str(intent.get("timestamp")),
                 str(intent.get("tool")),
                 str(intent.get("conversation_id")),
-                alive(str(intent.get("process"))),
+                running,
             )
         )
-    return tuple(found), more
+    return tuple(found), more, unsettled
 
 
 def _lenient(line: bytes) -> Mapping[str, object]:

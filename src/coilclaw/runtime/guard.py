@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.domain import freeform
@@ -20,6 +21,7 @@ from coilclaw.receipts.book import Intent, Receipt
 from coilclaw.receipts.records import bounded
 from coilclaw.runtime import estop as stop
 from coilclaw.runtime.identity import new_id, stamp, this_process
+from coilclaw.runtime.interrupted_calls import lookup_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +67,9 @@ class Attempt:
     policy_hash: str = ""
     approval: str = ""
     intent_hash: str = ""
+    intent_id: str = field(default_factory=lambda: new_id("intent"))
+    lookup: str = ""
+    """Where to see after a crash whether it happened."""
 
     @property
     def args_hash(self) -> str:
@@ -169,8 +174,13 @@ class Guard:
             raise DeniedError(verdict.reason, rule=verdict.rule)
         attempt.phase = "preparing"
         # What was judged is what the tool is told when it asks for its terms.
-        context = replace(context, judge=_remembered(effects, judged, context.judge))
+        context = replace(
+            context,
+            judge=_remembered(effects, judged, context.judge),
+            starting=partial(self._mark_start, attempt.intent_id),
+        )
         prepared = tool.prepare(call.arguments, context)
+        attempt.lookup = lookup_of(effects, prepared)
         attempt.phase = "asking"
         attempt.approval = self._approval(attempt, verdict, prepared)
         attempt.phase = "preparing"
@@ -232,12 +242,16 @@ class Guard:
             },
         )
 
+    def _mark_start(self, intent_id: str) -> None:
+        assert self.book is not None, "a call without receipts was denied long before"
+        self.book.mark_start(intent_id)
+
     def _intend(self, attempt: Attempt) -> str:
         assert self.book is not None, "a call without receipts was denied long before"
         context = attempt.context
         return self.book.intend(
             Intent(
-                id=new_id("intent"),
+                id=attempt.intent_id,
                 timestamp=stamp(context.now()),
                 conversation_id=context.conversation_id,
                 tool=attempt.call.name,
@@ -246,6 +260,9 @@ class Guard:
                 policy_hash=attempt.policy_hash,
                 approval=attempt.approval,
                 process=this_process(),
+                turn_id=context.turn_id,
+                call_id=bounded(attempt.call.id),
+                lookup=attempt.lookup,
             )
         )
 
@@ -315,6 +332,8 @@ class Guard:
                 approval=attempt.approval,
             )
         )
+        if attempt.intent_hash:
+            self.book.clear_start_mark(attempt.intent_id)
         fields = {"tool": tool, "status": status, "receipt": receipt_id}
         words = event.replace("_", " ")
         _log.info("%s: %s", words, result.error or tool, extra={"event": event, "fields": fields})

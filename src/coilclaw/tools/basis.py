@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coilclaw.domain.toolcalls import ToolResult
@@ -47,7 +47,8 @@ class Ready:
 
     detail: tuple[str, ...]
     work: Callable[[], ToolResult]
-    timeout_s: float = 0.0
+    timeout_s: float = field(default=0.0, kw_only=True)
+    lookup: str = field(default="", kw_only=True)
 
     def perform(self) -> ToolResult:
         """Do it; what goes wrong in a known way is a failure, not an exception.

@@ -73,6 +73,8 @@ class ToolContext:
     """What the user lets every child see."""
     shared_home: Path | None = None
     """The home that all commands read; without one each has a private one that it may write."""
+    starting: Callable[[], None] = field(default=lambda: None)
+    """Called by a tool just before it starts a process or hands the call to a server."""
 
 
 class Prepared(Protocol):
@@ -85,6 +87,13 @@ class Prepared(Protocol):
     @property
     def timeout_s(self) -> float:
         """How long it may take, where that is more than ``limits.tool_timeout_s``."""
+
+    @property
+    def lookup(self) -> str:
+        """Where to see after a crash whether it happened: ``start``, ``change TREE/ID`` or empty.
+
+        ``start`` means that the tool calls ``ToolContext.starting`` before its effect.
+        """
 
     def perform(self) -> ToolResult: ...
 

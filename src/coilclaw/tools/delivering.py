@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import DeniedError, PlanRefused
 from coilclaw.tools import output, spot
 from coilclaw.tools.basis import Ready, success
 from coilclaw.workspace.delivery import Delivered, Denied, Terms, deliver
-from coilclaw.workspace.writer import Purpose, Writer
+from coilclaw.workspace.writer import Purpose, Writer, new_change_id
 
 if TYPE_CHECKING:
     from coilclaw.changes.operations import ChangeSet
@@ -49,16 +51,24 @@ def ready(where: Spot, planned: Plan, context: ToolContext) -> Ready:
 
     lines = tuple(unified.diff(planned))
     detail = lines or ("nothing would change",)
-    return Ready(detail, lambda: _written(where, planned, context))
+    if planned.empty:
+        return Ready(detail, _unchanged, lookup="nothing")
+    change_id = new_change_id(context.now().astimezone(UTC), secrets.token_hex(8))
+    with spot.tree(where, context) as (_, state):
+        lookup = f"change {state.directory.name}/{change_id}"
+    return Ready(detail, lambda: _written(where, planned, context, change_id), lookup=lookup)
 
 
-def _written(where: Spot, planned: Plan, context: ToolContext) -> ToolResult:
+def _unchanged() -> ToolResult:
+    return success("everything is as asked already; nothing was changed", {"files": 0})
+
+
+def _written(where: Spot, planned: Plan, context: ToolContext, change_id: str) -> ToolResult:
     from coilclaw.changes import unified
 
-    if planned.empty:
-        return success("everything is as asked already; nothing was changed", {"files": 0})
+    purpose = Purpose(ORIGIN, context.turn_id, change_id=change_id)
     with spot.tree(where, context) as (root, state):
-        change = Writer(root, state).apply(planned, Purpose(ORIGIN, context.turn_id))
+        change = Writer(root, state).apply(planned, purpose)
     base = "" if where.inside else "/"
     lines = [
         f"{_VERBS[row.action]} {base}{row.path}"

@@ -96,7 +96,10 @@ class Shell(Basis):
             f"at most: {call.timeout_s:g} s",
         )
         return Ready(
-            detail, lambda: _run(call, held.kind, context), timeout_s=call.timeout_s + GRACE_S
+            detail,
+            lambda: _run(call, held.kind, context),
+            timeout_s=call.timeout_s + GRACE_S,
+            lookup="start",
         )
 
 
@@ -182,6 +185,7 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
             home = stack.enter_context(private_home.open_home(context.environ))
             env = shellbox.at_home(env, home, kind, context)
             box = shellbox.with_home(box, home, context, call.support, kind)
+        context.starting()
         result = process.run(
             call.argv,
             cwd=context.root.path,

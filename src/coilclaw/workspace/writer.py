@@ -46,6 +46,13 @@ class Purpose:
     origin: str
     group: str = ""
     undoes: tuple[str, ...] = ()
+    change_id: str = ""
+    """The id that the change is to get, where it was promised before."""
+
+
+def new_change_id(now: datetime, token: str) -> str:
+    """Name a change by its time and a random word."""
+    return f"{now:%Y%m%d-%H%M%S}-{token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ class Writer:
 
     def _apply(self, plan: Plan, purpose: Purpose, extent: Extent) -> Change:
         now = self._now()
-        change_id = f"{now:%Y%m%d-%H%M%S}-{self._token()}"
+        change_id = purpose.change_id or new_change_id(now, self._token())
         placement = Placement(self._root, change_id)
         modes = {
             item.path: mode

@@ -256,6 +256,7 @@ def test_an_interrupted_call_has_a_receipt(
 
         class Broken:
             detail = ()
+            lookup = ""
 
             def perform(self) -> ToolResult:
                 raise KeyboardInterrupt

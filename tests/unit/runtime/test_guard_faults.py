@@ -81,9 +81,15 @@ class _RaisingCall:
     inner: Prepared
     tool: Raising
 
+    timeout_s: ClassVar = 0.0
+
     @property
     def detail(self) -> tuple[str, ...]:
         return self.inner.detail
+
+    @property
+    def lookup(self) -> str:
+        return self.inner.lookup
 
     def perform(self) -> ToolResult:
         raise self.tool.problem
@@ -234,6 +240,8 @@ def test_odd_metadata_do_not_stop_a_receipt(
 
         class Odd:
             detail = ()
+            timeout_s = 0.0
+            lookup = ""
 
             def perform(self) -> ToolResult:
                 return ToolResult(True, "ok", None, metadata)  # type: ignore[arg-type]
