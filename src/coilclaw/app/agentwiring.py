@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from coilclaw.config.values import Config
     from coilclaw.domain.messages import ToolCall
     from coilclaw.domain.redacting import Redacting
-    from coilclaw.domain.toolcalls import Approve, ToolResult
+    from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Approve, ToolResult
     from coilclaw.domain.turns import Recollection
     from coilclaw.receipts.book import ReceiptBook
     from coilclaw.receipts.settlement import Finding
+    from coilclaw.runtime.approvals import Desk
     from coilclaw.runtime.guard import Guard
     from coilclaw.runtime.handle import TurnOutcome, Undone
+    from coilclaw.runtime.open_turns import OpenTurns
     from coilclaw.tools.contract import Tool
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.state import TreeState
@@ -120,7 +122,7 @@ class Runtime:
             allowed=self.allowed_tools,
             book=self._open_book(),
             estop=self.estop,
-            approve=self._people.approve,
+            approve=self._approve,
             policy_hash=lambda: self.policy_source.hash,
             validators=Validators(),
             redact=self.redactor.redact,
@@ -128,6 +130,23 @@ class Runtime:
                 context.conversation_id, context.turn_id
             ),
         )
+
+    @property
+    def open_turns(self) -> OpenTurns:
+        """Decides about turns that the end of a program left open."""
+        from coilclaw.runtime.open_turns import OpenTurns
+
+        return OpenTurns(self.desk, lambda: self.guard.book)
+
+    def desk(self) -> Desk:
+        """The approvals of this home."""
+        from coilclaw.runtime.approvals import Desk
+
+        return Desk(self.home, _now)
+
+    def _approve(self, request: ApprovalRequest) -> Answer:
+        """Ask the people here, unless the same call was answered before the program ended."""
+        return self.desk().answer_of(request) or self._people.approve(request)
 
     def _open_book(self) -> ReceiptBook | None:
         if not self.config.receipts.enabled:
@@ -248,6 +267,7 @@ class Runtime:
             undoing=self.undoing,
             context=self.context,
             now=_now,
+            open_turns=self.open_turns,
             temperature=settings.temperature,
         )
 

@@ -27,9 +27,11 @@ from coilclaw.gateway.server import Gateway
 from coilclaw.gateway.settings import GatewaySettings
 from coilclaw.mcp.asgi import OnDemand, app
 from coilclaw.receipts.book import intents_path
+from coilclaw.runtime import history
 from coilclaw.runtime.approvals import Desk, Question
 from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.guard import Guard
+from coilclaw.runtime.open_turns import is_abandoned
 from coilclaw.security.redaction import Redactor
 from coilclaw.telemetry.logs import LineHandler
 from coilclaw.workspace.process import Cancellation
@@ -176,6 +178,7 @@ class Served:
             context=self._context,
             redactor=redactor,
             memory=memory,
+            open_turns=replace(runtime.open_turns, waits=True),
             provider=WatchedProvider(
                 runtime.loop.provider,
                 self._check_halted,
@@ -201,25 +204,55 @@ class Served:
         listen: Callable[[Part], None] | None = None,
     ) -> Finished:
         """Run one turn in this thread; a conversation has one at a time."""
-        running = RunningTurn(listen)
         if new:
             self._gathered.begin(conversation_id)
+        with self._running(conversation_id, listen) as running:
+            draft = self._draft(running) if listen else None
+            outcome = self._loop.turn(message, conversation_id=conversation_id, draft=draft)
+        return Finished(outcome, running.input_tokens, running.output_tokens)
+
+    def resume(self, conversation_id: str) -> Finished | None:
+        """Finish the turn that the end of a program left open, in this thread."""
+        with self._running(conversation_id, None) as running:
+            outcome = self._loop.resume(conversation_id)
+        if outcome is None:
+            return None
+        return Finished(outcome, running.input_tokens, running.output_tokens)
+
+    def open_conversations(self) -> tuple[str, ...]:
+        """Return the conversations whose turn waited for an approval when a program ended."""
+        found = dict.fromkeys(
+            one.question.conversation_id
+            for one in self.desk.list(pending_only=False)
+            if is_abandoned(one)
+        )
+        return tuple(name for name in found if self._is_open(name))
+
+    def _is_open(self, conversation_id: str) -> bool:
+        records = self.memory.conversation(conversation_id, last=history.MAX_RECORDS)
+        left = history.find_open(records)
+        return left is not None and self._runtime.open_turns.kept(left) is not None
+
+    @contextmanager
+    def _running(
+        self, conversation_id: str, listen: Callable[[Part], None] | None
+    ) -> Iterator[RunningTurn]:
+        running = RunningTurn(listen)
         with self._mutex:
             self._check_halted()
             self._turns[conversation_id] = running
+        try:
+            yield running
+        finally:
+            with self._mutex:
+                del self._turns[conversation_id]
 
+    def _draft(self, running: RunningTurn) -> Callable[[str], None]:
         def draft(text: str) -> None:
             self._check_halted()
             running.tell(Drafted(text))
 
-        try:
-            outcome = self._loop.turn(
-                message, conversation_id=conversation_id, draft=draft if listen else None
-            )
-        finally:
-            with self._mutex:
-                del self._turns[conversation_id]
-        return Finished(outcome, running.input_tokens, running.output_tokens)
+        return draft
 
     def halt(self, reason: str) -> None:
         """Cancel every turn; none begins any more."""
@@ -285,6 +318,9 @@ class Served:
             rule=verdict.rule,
             reason=verdict.reason,
             detail=request.detail,
+            conversation_id=request.conversation_id,
+            turn_id=request.turn_id,
+            call_id=request.call_id,
         )
         return self._wait(question)[0]
 
@@ -307,7 +343,7 @@ class Served:
             running = self._turns.get(question.origin)
         if running is None:
             return Answer(Reply.NO, "nobody", "the turn is over"), ""
-        name = self.desk.ask(question, expires_s=self._expiry_s)
+        name = self.desk.ask_or_adopt(question, expires_s=self._expiry_s)
         running.tell(ApprovalPending(name, question.kind, question.title))
         with self.estop.watched(running.cancel, self._expiry_s + MARGIN_S):
             answer = self.desk.wait_for_answer(

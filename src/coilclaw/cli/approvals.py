@@ -104,7 +104,7 @@ def answer(name: str, console: Console, *, approved: bool, words: str | None = N
     from coilclaw.app.sopwiring import open_desk, rejected
     from coilclaw.cli.dispatch import DONE
     from coilclaw.cli.telling import logging_for
-    from coilclaw.runtime.identity import this_person
+    from coilclaw.runtime.identity import alive, this_person
 
     place = home()
     with logging_for(os.environ):
@@ -116,6 +116,11 @@ def answer(name: str, console: Console, *, approved: bool, words: str | None = N
     show(approval, console)
     if ended:
         console.note(f"the run {approval.question.origin} has ended")
+    elif approval.question.resumable and not alive(approval.process):
+        console.note(
+            "the turn resumes with the next message: coilclaw agent --conversation "
+            f"{approval.question.conversation_id}; a running 'coilclaw serve' resumes it by itself"
+        )
     elif approval.question.kind == "sop":
         console.note(f"go on with: coilclaw sop resume {approval.question.origin}")
     elif approval.question.kind in {"run", "override"}:

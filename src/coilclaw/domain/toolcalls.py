@@ -39,6 +39,9 @@ class ApprovalRequest:
     """SHA-256 over tool, arguments, detail and policy: the approval is bound to it."""
     conversation_id: str = ""
     """The conversation that waits for the answer."""
+    turn_id: str = ""
+    call_id: str = ""
+    """The call in the conversation, as the model named it."""
 
 
 class Reply(Enum):

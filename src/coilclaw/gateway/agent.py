@@ -61,6 +61,12 @@ class Agent(Protocol):
         ``new`` says that nobody else can know this conversation.
         """
 
+    def resume(self, conversation_id: str) -> Finished | None:
+        """Finish the turn that the end of a program left open; ``None`` where there is none."""
+
+    def open_conversations(self) -> tuple[str, ...]:
+        """Return the conversations whose turn waited for an approval when a program ended."""
+
     def halt(self, reason: str) -> None:
         """Cancel all turns that run, and let none begin: their calls end, their receipts follow."""
 

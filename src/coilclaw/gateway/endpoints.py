@@ -17,6 +17,8 @@ from coilclaw.gateway.faults import refused
 from coilclaw.gateway.mailbox import Mailbox
 from coilclaw.gateway.parts import fields as part_fields
 from coilclaw.gateway.sse import EventStream, frame
+from coilclaw.gateway.turns import resumption
+from coilclaw.runtime.open_turns import is_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,6 +159,10 @@ class Endpoints:
                 words=None if answer is None else str(answer),
             )
         )
+        name, turns = answered.question.conversation_id, self.conversing.turns
+        # A turn that a program left open when it ended waits here, unless too many others did.
+        if is_abandoned(answered) and not turns.busy(name):
+            turns.submit(resumption(name))
         return json_response(_approval_fields(answered))
 
     async def events(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint

@@ -24,7 +24,7 @@ from coilclaw.gateway.listening import listener
 from coilclaw.gateway.ratelimit import RateLimit
 from coilclaw.gateway.runs import RunEndpoints
 from coilclaw.gateway.table import table
-from coilclaw.gateway.turns import Turns
+from coilclaw.gateway.turns import Turns, resumption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,6 +79,7 @@ class Gateway:
             runs = RunEndpoints(self.runs)
             app = self._application(turns, runs, Hosts.of(settings, address, port))
             url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
+            self._resume_turns(turns)
             lifetime.serve(
                 http_config(app, settings, faults.form),
                 sock,
@@ -86,6 +87,14 @@ class Gateway:
                 wind_down=lambda: self._wind_down(turns, runs),
                 halt=lambda: self.agent.halt(HALTED),
             )
+
+    def _resume_turns(self, turns: Turns) -> None:
+        """Go on with the turns that waited for an approval when a program ended.
+
+        Each waits again, in its place before new messages of its conversation.
+        """
+        for name in self.agent.open_conversations()[: self.settings.max_waiting]:
+            turns.submit(resumption(name))
 
     def _application(self, turns: Turns, runs: RunEndpoints, hosts: Hosts) -> ASGIApp:
         settings = self.settings

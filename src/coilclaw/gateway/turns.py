@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import CoilClawError, Stopped
 from coilclaw.gateway.faults import internal, refused
+from coilclaw.runtime.approvals import ApprovalSuspended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +36,27 @@ class Job:
     """One message on its way, and who is told what becomes of it."""
 
     conversation_id: str
-    message: str
+    message: str | None
+    """``None`` to finish a turn that was left open."""
     new: bool
     """Whether the conversation is known to begin with this message."""
     listen: Callable[[Part], None] | None
     done: Callable[[Finished | CoilClawError], None]
+
+
+def resumption(conversation_id: str) -> Job:
+    """Make the job that finishes the turn which was left open in a conversation."""
+
+    def done(ended: Finished | CoilClawError) -> None:
+        if isinstance(ended, CoilClawError):
+            _log.info(
+                "the turn that was left open in %s is not finished: %s",
+                conversation_id,
+                ended.message,
+                extra={"event": "resume_failed"},
+            )
+
+    return Job(conversation_id, None, new=False, listen=None, done=done)
 
 
 class Turns:
@@ -119,11 +136,22 @@ class Turns:
     def _run(self, job: Job) -> Finished | CoilClawError:
         try:
             agent = self._agent
+            if job.message is None:
+                resumed = agent.resume(job.conversation_id)
+                if resumed is not None:
+                    self._metrics.count("turns_total")
+                return resumed or _nothing_open(job.conversation_id)
             if job.new or not agent.memory.conversation(job.conversation_id, last=1):
                 self._metrics.count("conversations_total")
             finished = agent.turn(job.message, job.conversation_id, new=job.new, listen=job.listen)
         except CoilClawError as problem:
             return problem
+        except ApprovalSuspended as suspended:
+            return Stopped(
+                f"the turn waits for {suspended} and was stopped",
+                rule="gateway.stopping",
+                hint="it resumes when the gateway starts again",
+            )
         except KeyboardInterrupt:
             # How the guard says that a change was stopped and taken back.
             return Stopped("the turn was stopped, and what it had begun was taken back")
@@ -146,3 +174,7 @@ class Turns:
         if following is not None:
             self._ready.put(following)
         job.done(result)
+
+
+def _nothing_open(conversation_id: str) -> CoilClawError:
+    return refused("turn.closed", f"no turn of {conversation_id} is open any more")

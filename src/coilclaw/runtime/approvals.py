@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from coilclaw.domain.toolcalls import ApprovalRequest
     from coilclaw.storage.journal import Journal
     from coilclaw.workspace.process import Cancellation
 
@@ -57,6 +58,23 @@ class Question:
     rule: str = ""
     reason: str = ""
     detail: tuple[str, ...] = ()
+    conversation_id: str = ""
+    turn_id: str = ""
+    call_id: str = ""
+    """The stored call of a conversation that waits; with it the turn can be resumed."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the turn that asks can be resumed by another process."""
+        return self.kind == "tool" and bool(self.conversation_id and self.turn_id and self.call_id)
+
+
+class ApprovalSuspended(BaseException):
+    """The program ends while an approval is pending: the turn stays open, and is resumed later.
+
+    Not an ``Exception``: between the wait and the end of the turn nothing may take it for a
+    failure of the call, which has not begun.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +86,7 @@ class Approval:
     created: str
     expires: str
     process: str
-    """Who waits; a run that can be resumed waits also when its process is gone."""
+    """Who waits; what can be resumed waits also when its process is gone."""
     state: State = "pending"
     answered_by: str = ""
     answered: str = ""
@@ -77,8 +95,10 @@ class Approval:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody is there to hear the answer, now or when the run is resumed."""
-        return self.question.kind not in _BOUND_TO_PROCESS or alive(self.process)
+        """Whether the answer is heard, now or when the run or the turn is resumed."""
+        question = self.question
+        bound = question.kind in _BOUND_TO_PROCESS and not question.resumable
+        return not bound or alive(self.process)
 
 
 class Desk:
@@ -127,6 +147,45 @@ class Desk:
             f"{what} {text!r}", rule="approval.unknown", hint="see 'coilclaw approvals list'"
         )
 
+    def find_for_call(self, conversation_id: str, turn_id: str, call_id: str) -> Approval | None:
+        """Return the newest approval that was asked for a stored call, whatever its state."""
+        wanted = (conversation_id, turn_id, _kept(call_id))
+        found = None
+        for one in self._replayed().values():
+            question = one.question
+            if (question.conversation_id, question.turn_id, question.call_id) == wanted:
+                found = one
+        return found
+
+    def answer_of(self, request: ApprovalRequest) -> Answer | None:
+        """Use the answer that was given to exactly this request before; ``None`` without one."""
+        if not request.call_id or not self._path.exists():
+            return None
+        kept = self.find_for_call(request.conversation_id, request.turn_id, request.call_id)
+        if kept is None or kept.question.digest != request.digest:
+            return None
+        if kept.state == "approved" and self.use(kept.id, request.digest):
+            return Answer(Reply.YES, kept.answered_by)
+        if kept.state == "rejected":
+            return Answer(Reply.NO, kept.answered_by)
+        if kept.state == "expired":
+            return self._timed_out(kept)
+        return None
+
+    def ask_or_adopt(self, question: Question, *, expires_s: float = DEFAULT_EXPIRY_S) -> str:
+        """Ask, unless the same was asked for the same call before; return the id of either.
+
+        What was asked for the call under another digest is withdrawn: another thing needs
+        another approval.
+        """
+        if question.resumable:
+            kept = self.find_for_call(question.conversation_id, question.turn_id, question.call_id)
+            if kept is not None and kept.state not in {"used", "withdrawn"}:
+                if kept.question.digest == question.digest:
+                    return kept.id
+                self.withdraw(kept.id)
+        return self.ask(question, expires_s=expires_s)
+
     def answer(self, text: str, *, approved: bool, by: str, words: str | None = None) -> Approval:
         """Answer one that is pending; whoever waits for it goes on.
 
@@ -168,9 +227,19 @@ class Desk:
             self._append(approval_id, "withdrawn", time=stamp(self._now()))
 
     def wait(
-        self, approval_id: str, digest: str, *, cancel: Cancellation, timeout_s: float | None = None
+        self,
+        approval_id: str,
+        digest: str,
+        *,
+        cancel: Cancellation,
+        timeout_s: float | None = None,
+        suspends: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Wait for the answer and use it; anything but a yes in time is a no."""
+        """Wait for the answer and use it; anything but a yes in time is a no.
+
+        ``suspends`` says of a cancelled wait whether the approval stays pending, which raises
+        ``ApprovalSuspended``.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         expires = self.find(approval_id).expires
         seen = -1
@@ -184,6 +253,8 @@ class Desk:
                 if state != "pending":
                     return False
             time.sleep(LOOK_EVERY_S)
+        if cancel.cancelled and suspends():
+            raise ApprovalSuspended(approval_id)
         self.withdraw(approval_id)
         return False
 
@@ -198,9 +269,17 @@ class Desk:
     ) -> Answer:
         """Wait like ``wait``, and say who or what gave the answer.
 
-        ``stopping`` says why, if the program is being stopped.
+        ``stopping`` says why, if the program is being stopped; a turn that can be resumed is
+        suspended then, and its approval stays pending.
         """
-        agreed = self.wait(approval_id, digest, cancel=cancel, timeout_s=timeout_s)
+
+        def suspends() -> bool:
+            resumable = self.find(approval_id).question.resumable
+            return resumable and cancel.reason != estop.REASON and bool(stopping())
+
+        agreed = self.wait(
+            approval_id, digest, cancel=cancel, timeout_s=timeout_s, suspends=suspends
+        )
         found = self.find(approval_id)
         if agreed:
             return Answer(Reply.YES, found.answered_by)
@@ -213,7 +292,10 @@ class Desk:
         if cancel.cancelled or found.state not in {"expired", "withdrawn"}:
             why = cancel.reason or "the approval is not for this call"
             return Answer(Reply.NO, "nobody", f"nobody answered: {why}")
-        asked, until = (datetime.fromisoformat(at) for at in (found.created, found.expires))
+        return self._timed_out(found, timeout_s)
+
+    def _timed_out(self, approval: Approval, timeout_s: float | None = None) -> Answer:
+        asked, until = (datetime.fromisoformat(at) for at in (approval.created, approval.expires))
         waited = (until - asked).total_seconds()
         if timeout_s is not None:
             waited = min(waited, timeout_s)
@@ -317,6 +399,9 @@ def _approval(record: dict[str, object]) -> Approval:
         rule=str(record["rule"]),
         reason=str(record["reason"]),
         detail=tuple(str(line) for line in detail) if isinstance(detail, list) else (),
+        conversation_id=str(record.get("conversation_id", "")),
+        turn_id=str(record.get("turn_id", "")),
+        call_id=str(record.get("call_id", "")),
     )
     return Approval(
         str(record["id"]),

@@ -20,6 +20,7 @@ from coilclaw.errors import CoilClawError, DeniedError, Stopped
 from coilclaw.receipts.book import Intent, Receipt
 from coilclaw.receipts.records import bounded
 from coilclaw.runtime import estop as stop
+from coilclaw.runtime.approvals import ApprovalSuspended
 from coilclaw.runtime.identity import new_id, stamp, this_process
 from coilclaw.runtime.interrupted_calls import lookup_of
 
@@ -100,7 +101,8 @@ class Guard:
         """Take one call through all gates and return what became of it.
 
         Whatever goes wrong is a result with a receipt. Only a stop leaves as ``KeyboardInterrupt``,
-        with its receipt written, and a receipt that cannot be written as an ``EnvironmentFault``.
+        with its receipt written, a receipt that cannot be written as an ``EnvironmentFault``, and
+        an approval that is still pending when the program ends as ``ApprovalSuspended``.
         """
         _log.info(
             "tool requested: %s",
@@ -114,6 +116,9 @@ class Guard:
         try:
             self._admit(attempt, malformed=text is None)
             perform = self._agree(attempt)
+        except ApprovalSuspended:
+            # Nothing is decided yet: the turn is resumed later, and then the call gets its receipt.
+            raise
         except BaseException as problem:  # noqa: BLE001 - a stop is raised again from there
             return self._settle(attempt, problem)
         # Not caught: where no intent can be written nothing runs, and the turn ends.
@@ -210,7 +215,10 @@ class Guard:
                 tuple(self.redact(line) for line in prepared.detail),
                 key,
                 attempt.context.conversation_id,
+                attempt.context.turn_id,
+                attempt.call.id,
             )
+            attempt.context.asking()
             attempt.approval = f"nobody no {verdict.rule}"
             answer = self.approve(request)
             attempt.approval = given = f"{answer.by} {answer.reply.value} {verdict.rule}"

@@ -18,11 +18,12 @@ from coilclaw.providers import streaming
 from coilclaw.runtime import history
 from coilclaw.runtime.drafts import Drafts
 from coilclaw.runtime.handle import TurnOutcome
-from coilclaw.runtime.identity import conversation, new_id, stamp
+from coilclaw.runtime.identity import alive, conversation, new_id, stamp, this_process
+from coilclaw.runtime.open_turns import NOT_BEGUN
 from coilclaw.runtime.prompt import system_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from coilclaw.domain.messages import ChatResponse, Json, Provider, ToolCall, ToolSpec
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from coilclaw.memory.store import Memory
     from coilclaw.runtime.estop import Estop
     from coilclaw.runtime.guard import Guard
+    from coilclaw.runtime.history import OpenTurn
+    from coilclaw.runtime.open_turns import OpenTurns
     from coilclaw.runtime.settings import Limits
     from coilclaw.runtime.undoing import Undoing
     from coilclaw.security.settings import SecuritySettings
@@ -79,6 +82,8 @@ class Loop:
     context: Callable[[str, str], ToolContext]
     """Makes the context of a call, for a conversation and a turn."""
     now: Callable[[], datetime]
+    open_turns: OpenTurns | None = None
+    """Decides about turns that were left open; without it they stay as they are."""
     temperature: float | None = None
 
     def turn(
@@ -96,21 +101,82 @@ class Loop:
             name,
             extra={"event": "conversation_started", "fields": {"conversation_id": name}},
         )
-        past = self.memory.conversation(name, last=history.MAX_RECORDS)
+        past = self._past(name)
         said = TurnRecord(name, turn.id, self._time(), "user", self._said(message))
         self._persist(said)
+        records = [*past, said]
         try:
-            return self._answer(turn, [*past, said])
+            return self._answer(turn, records, Tally(seen_ids=_call_ids(records)))
         finally:
             self.undoing.after(name, turn.id)
+
+    def resume(
+        self, conversation_id: str, *, draft: Callable[[str], None] | None = None
+    ) -> TurnOutcome | None:
+        """Finish the turn that the end of a program left open; ``None`` where there is none."""
+        records = list(self.memory.conversation(conversation_id, last=history.MAX_RECORDS))
+        left = self._left_open(records)
+        if left is None:
+            return None
+        return self._finish(*left, records, draft)
+
+    def _past(self, conversation_id: str) -> tuple[TurnRecord, ...]:
+        """Return what was said before, with no turn left open."""
+        past = self.memory.conversation(conversation_id, last=history.MAX_RECORDS)
+        left = self._left_open(past)
+        if left is None:
+            return past
+        self._finish(*left, list(past), None)
+        return self.memory.conversation(conversation_id, last=history.MAX_RECORDS)
+
+    def _left_open(self, records: Sequence[TurnRecord]) -> tuple[OpenTurn, OpenTurns] | None:
+        left = None if self.open_turns is None else history.find_open(records)
+        if left is None or self.open_turns is None or _runs_elsewhere(left):
+            return None
+        return left, self.open_turns
+
+    def _finish(
+        self,
+        left: OpenTurn,
+        open_turns: OpenTurns,
+        records: list[TurnRecord],
+        draft: Callable[[str], None] | None,
+    ) -> TurnOutcome | None:
+        """Resume an open turn whose approval is kept; of any other, tell what became of it."""
+        turn = Turn(left.conversation_id, left.id, draft)
+        resumes = open_turns.resumes(left)
+        known = open_turns.tell(left)
+        if not resumes:
+            answers = tuple(_untold(call, known.get(call.id, NOT_BEGUN)) for call in left.calls)
+            self._add(records, self._results(turn, answers))
+            return None
+        _log.warning(
+            "resuming the turn %s, which was left open in %s",
+            turn.id,
+            turn.conversation_id,
+            extra={
+                "event": "turn_resumed",
+                "fields": {"conversation_id": turn.conversation_id, "turn_id": turn.id},
+            },
+        )
+        began = tuple(_untold(call, known[call.id]) for call in left.calls if call.id in known)
+        if began:
+            self._add(records, self._results(turn, began))
+        calls = tuple(call for call in left.calls if call.id not in known)
+        tally = Tally(rounds=left.rounds, seen_ids=_call_ids(records))
+        try:
+            ended = self._round(turn, tally, records, left.said, calls)
+            for call in calls:
+                open_turns.release(left, call.id)
+            return ended or self._answer(turn, records, tally)
+        finally:
+            self.undoing.after(turn.conversation_id, turn.id)
 
     def _said(self, message: str) -> str:
         """What the user said, without the key that may have slipped into it."""
         return self.redactor.redact(_bounded(message))
 
-    def _answer(self, turn: Turn, records: list[TurnRecord]) -> TurnOutcome:
-        tally = Tally(seen_ids={call.id for record in records for call in record.tool_calls})
-        bound = self.limits.budget.tool_rounds or 0
+    def _answer(self, turn: Turn, records: list[TurnRecord], tally: Tally) -> TurnOutcome:
         while True:
             response = self._ask(turn, records)
             calls = _unique(response.tool_calls, tally.seen_ids)
@@ -118,6 +184,8 @@ class Loop:
             if response.usage is not None:
                 metadata["input_tokens"] = response.usage.input_tokens
                 metadata["output_tokens"] = response.usage.output_tokens
+            if calls:
+                metadata[history.PROCESS] = this_process()
             said = TurnRecord(
                 turn.conversation_id,
                 turn.id,
@@ -135,15 +203,41 @@ class Loop:
             if turn.draft is not None and response.final_text:
                 # What was said before the calls is a paragraph of its own.
                 turn.draft("\n\n")
-            exhausted = tally.rounds >= bound
-            results = self._run(turn, tally, calls, refused=exhausted)
-            self._add(records, self._results(turn, results))
-            if exhausted:
-                text = _exhausted(bound, response.final_text)
-                last = replace(said, timestamp=self._time(), content=text, tool_calls=())
-                self._add(records, last)
-                return replace(self._outcome(turn, tally, text, said), exhausted=True)
-            tally.rounds += 1
+            ended = self._round(turn, tally, records, said, calls)
+            if ended is not None:
+                return ended
+
+    def _round(
+        self,
+        turn: Turn,
+        tally: Tally,
+        records: list[TurnRecord],
+        said: TurnRecord,
+        calls: tuple[ToolCall, ...],
+    ) -> TurnOutcome | None:
+        """Make the calls of one answer; return how the turn ends when no more may follow."""
+        bound = self.limits.budget.tool_rounds or 0
+        exhausted = tally.rounds >= bound
+        answers: list[ToolAnswer] = []
+
+        def keep() -> None:
+            if answers:
+                self._add(records, self._results(turn, tuple(answers)))
+                answers.clear()
+
+        for call in calls:
+            # What was answered is kept before the next call waits for a person.
+            context = replace(self.context(turn.conversation_id, turn.id), asking=keep)
+            answers.append(self._run(context, tally, call, refused=exhausted))
+        keep()
+        tally.rounds += not exhausted
+        if not exhausted:
+            return None
+        text = _exhausted(bound, said.content)
+        metadata = {name: one for name, one in said.metadata.items() if name != history.PROCESS}
+        last = replace(said, timestamp=self._time(), content=text, tool_calls=(), metadata=metadata)
+        self._add(records, last)
+        return replace(self._outcome(turn, tally, text, said), exhausted=True)
 
     def _ask(self, turn: Turn, records: list[TurnRecord]) -> ChatResponse:
         stopped = self.estop.set
@@ -186,30 +280,24 @@ class Loop:
         return replace(response, final_text=text, tool_calls=calls)
 
     def _run(
-        self, turn: Turn, tally: Tally, calls: tuple[ToolCall, ...], *, refused: bool
-    ) -> tuple[ToolAnswer, ...]:
-        answers = []
+        self, context: ToolContext, tally: Tally, call: ToolCall, *, refused: bool
+    ) -> ToolAnswer:
         guard = self.guard()
-        for call in calls:
-            context = self.context(turn.conversation_id, turn.id)
-            if refused:
-                reason = f"{self.limits.max_tool_rounds} rounds of tool calls are used up"
-                result = guard.refuse(call, context, ROUNDS_RULE, reason)
-            else:
-                result = guard.call(call, context)
-            tally.calls += 1
-            tally.denials += result.metadata.get("status") == "denied"
-            answers.append(
-                ToolAnswer(
-                    call.id,
-                    call.name,
-                    result.success,
-                    _valid(result.output),
-                    None if result.error is None else _valid(result.error),
-                    result.receipt_id,
-                )
-            )
-        return tuple(answers)
+        if refused:
+            reason = f"{self.limits.max_tool_rounds} rounds of tool calls are used up"
+            result = guard.refuse(call, context, ROUNDS_RULE, reason)
+        else:
+            result = guard.call(call, context)
+        tally.calls += 1
+        tally.denials += result.metadata.get("status") == "denied"
+        return ToolAnswer(
+            call.id,
+            call.name,
+            result.success,
+            _valid(result.output),
+            None if result.error is None else _valid(result.error),
+            result.receipt_id,
+        )
 
     def _results(self, turn: Turn, answers: tuple[ToolAnswer, ...]) -> TurnRecord:
         return TurnRecord(
@@ -237,6 +325,19 @@ class Loop:
 
     def _time(self) -> str:
         return stamp(self.now())
+
+
+def _runs_elsewhere(left: OpenTurn) -> bool:
+    """Say whether another process still makes the calls of a turn."""
+    return left.process != this_process() and alive(left.process)
+
+
+def _untold(call: ToolCall, error: str) -> ToolAnswer:
+    return ToolAnswer(call.id, call.name, False, "", error)
+
+
+def _call_ids(records: list[TurnRecord]) -> set[str]:
+    return {call.id for record in records for call in record.tool_calls}
 
 
 def _unique(calls: tuple[ToolCall, ...], seen: set[str]) -> tuple[ToolCall, ...]:

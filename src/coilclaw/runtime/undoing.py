@@ -122,7 +122,9 @@ class Undoing:
                 continue
             turn, snapshot = str(record.get("turn_id")), str(record.get("snapshot"))
             if record.get("kind") == "before":
-                spans[turn] = Span(turn, snapshot, None)
+                # A turn that was resumed has a picture of each part; the first is the one before.
+                first = spans[turn].before if turn in spans else snapshot
+                spans[turn] = Span(turn, first, None)
             elif record.get("kind") == "after" and turn in spans:
                 spans[turn] = Span(turn, spans[turn].before, snapshot)
             elif record.get("kind") == "undone":

@@ -75,6 +75,8 @@ class ToolContext:
     """The home that all commands read; without one each has a private one that it may write."""
     starting: Callable[[], None] = field(default=lambda: None)
     """Called by a tool just before it starts a process or hands the call to a server."""
+    asking: Callable[[], None] = field(default=lambda: None)
+    """Called before a person is asked: the program may end while the answer is awaited."""
 
 
 class Prepared(Protocol):

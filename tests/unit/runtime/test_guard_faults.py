@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -81,7 +82,7 @@ class _RaisingCall:
     inner: Prepared
     tool: Raising
 
-    timeout_s: ClassVar = 0.0
+    timeout_s: ClassVar[float] = 0.0
 
     @property
     def detail(self) -> tuple[str, ...]:

@@ -197,7 +197,7 @@ def test_a_call_whose_answer_was_lost_is_answered(tmp_path: Path) -> None:
     assert found[1:] == (
         Message("assistant", "", lost.tool_calls),
         Message("tool", "now", tool_call_id="x"),
-        Message("tool", history.LOST, tool_call_id="y"),
+        Message("tool", f"error: {history.LOST}", tool_call_id="y"),
         Message("user", "b"),
     )
 
