@@ -45,7 +45,6 @@ BY_RULE: Final[Mapping[str, int]] = {
     "http.method": 405,
     "body.slow": 408,
     "approval.closed": 409,
-    "approval.open": 409,
     "turn.closed": 409,
     "run.busy": 409,
     "run.sealed": 409,

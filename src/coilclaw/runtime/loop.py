@@ -101,7 +101,7 @@ class Loop:
             name,
             extra={"event": "conversation_started", "fields": {"conversation_id": name}},
         )
-        past = self._past(name)
+        past = self._past(name, draft)
         said = TurnRecord(name, turn.id, self._time(), "user", self._said(message))
         self._persist(said)
         records = [*past, said]
@@ -120,18 +120,24 @@ class Loop:
             return None
         return self._finish(*left, records, draft)
 
-    def _past(self, conversation_id: str) -> tuple[TurnRecord, ...]:
+    def _past(
+        self, conversation_id: str, draft: Callable[[str], None] | None
+    ) -> tuple[TurnRecord, ...]:
         """Return what was said before, with no turn left open."""
         past = self.memory.conversation(conversation_id, last=history.MAX_RECORDS)
         left = self._left_open(past)
         if left is None:
             return past
-        self._finish(*left, list(past), None)
+        if self._finish(*left, list(past), draft) is not None and draft is not None:
+            draft("\n\n")
         return self.memory.conversation(conversation_id, last=history.MAX_RECORDS)
 
     def _left_open(self, records: Sequence[TurnRecord]) -> tuple[OpenTurn, OpenTurns] | None:
         left = None if self.open_turns is None else history.find_open(records)
-        if left is None or self.open_turns is None or _runs_elsewhere(left):
+        if left is None or self.open_turns is None:
+            return None
+        if _runs_elsewhere(left):
+            self.open_turns.resumes(left)  # refuses while an answer is awaited there
             return None
         return left, self.open_turns
 

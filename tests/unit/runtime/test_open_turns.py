@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -231,13 +231,45 @@ def test_a_call_that_began_is_told_by_its_evidence(
     assert told in history.messages(_records(home))[2].content
 
 
-def test_a_turn_that_another_process_runs_is_left_alone(home: AgentHome) -> None:
-    die(home, Dying(home, keeps=False))
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_turn_that_another_process_runs_is_left_alone(
+    home: AgentHome, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    die(home, Dying(home, keeps=keeps))
+    monkeypatch.setattr("coilclaw.runtime.loop.alive", lambda _: True)
     with home.runtime() as runtime:
-        *before, said = runtime.memory.conversation("c")
-        running: Callable[[str], bool] = lambda _: True  # noqa: E731 - stands for a function
-        assert history.find_open([*before, said]) is not None
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coilclaw.runtime.loop.alive", running)
+        if keeps:
+            with pytest.raises(UsageError) as caught:
+                runtime.turn("and now?", conversation_id="c")
+            assert caught.value.rule == "approval.open"
+        else:
             assert runtime.loop.resume("c") is None
     assert len(_records(home)) == 2
+
+
+def test_an_approval_that_a_denied_call_does_not_need_is_withdrawn(home: AgentHome) -> None:
+    die(home, Dying(home))
+    (waiting,) = desk_of(home).list()
+    home.answer(says("done with it"))
+    with home.runtime() as runtime:
+        runtime.estop.trigger("enough")
+        open_turns = replace(runtime.open_turns, waits=True)
+        outcome = replace(runtime.loop, open_turns=open_turns).resume("c")
+    assert outcome is not None
+    assert outcome.denials == 1
+    assert desk_of(home).find(waiting.id).state == "withdrawn"
+    assert desk_of(home).list() == ()
+
+
+def test_a_resumed_turn_is_taken_back_as_a_whole(home: AgentHome) -> None:
+    first, second = (("file_write", {"path": name, "content": name}) for name in "ab")
+    home.answer(calls(first, second))
+    die(home, Dying(home, after=1))
+    (waiting,) = desk_of(home).list()
+    desk_of(home).answer(waiting.id, approved=True, by=ANN)
+    home.answer(says("done with it"))
+    with home.runtime() as runtime:
+        assert runtime.loop.resume("c") is not None
+        assert sorted(path.name for path in home.workspace.iterdir()) == ["a", "b"]
+        assert sorted(runtime.undo("c").paths) == ["a", "b"]
+    assert list(home.workspace.iterdir()) == []
