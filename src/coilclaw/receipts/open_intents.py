@@ -7,11 +7,12 @@ nothing: where it does not fit the logs, they are read from the beginning.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.receipts.book import intents_path
-from coilclaw.receipts.records import INTENT_HASH, SETTLES, calls_line
+from coilclaw.receipts.records import INTENT_HASH, calls_line
 from coilclaw.storage.atomic import write_atomic
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 MEMO: Final = "receipts.open.json"
 OVERTAKEN: Final = "overtaken"
 """Marks an open intent whose process went on: a crash cannot have kept its receipt away."""
+_OWN: Final = re.compile(rb'"intent_hash":"([0-9a-f]{64})"')
+_NAMED: Final = re.compile(rb'"(?:intent_hash|settles)":"([0-9a-f]{64})"')
+"""Quotes inside of text are escaped, so that no text passes for a field."""
 _TAIL_BYTES: Final = 96
 """Bytes before the remembered place that must still be there: they hold the hash of a record."""
 
@@ -43,26 +47,40 @@ def find_open(book: ReceiptBook) -> tuple[dict[str, object], ...]:
         receipts, intents, waiting = _Place(), _Place(), {}
     since = (receipts.offset, intents.offset)
     # Receipts first: the intent of each is then among the intents that are read after them.
-    named: set[object] = set()
-    for record in _advance(book.path, receipts):
-        named.update((record.get(INTENT_HASH), record.get(SETTLES)))
-    lines = {line: name for name, one in waiting.items() if (line := calls_line(one))}
-    for record in _advance(intents_path(book.path), intents):
-        name, line = str(record.get(INTENT_HASH)), calls_line(record)
-        if line is not None:
-            if (before_it := waiting.get(lines.get(line, ""))) is not None:
-                before_it[OVERTAKEN] = True
-            lines[line] = name
-        waiting[name] = record
-    for intent in named & waiting.keys():
-        del waiting[str(intent)]
+    named: set[bytes] = set()
+    for line in _advance(book.path, receipts):
+        named.update(_NAMED.findall(line))
+    for name in [name for name in waiting if name.encode("ascii", "replace") in named]:
+        del waiting[name]
+    _add_open(waiting, _advance(intents_path(book.path), intents), named)
     if since != (receipts.offset, intents.offset):
         _remember(memo, receipts, intents, waiting)
     return tuple(waiting.values())
 
 
-def _advance(path: Path, place: _Place) -> Iterator[dict[str, object]]:
-    """Yield the records after a place and move it; stop before what is not a whole record."""
+def _add_open(
+    waiting: dict[str, dict[str, object]], lines: Iterator[bytes], named: set[bytes]
+) -> None:
+    """Add the intents that nothing names; an open one whose process went on is marked."""
+    last = {place: name for name, one in waiting.items() if (place := calls_line(one))}
+    for line in lines:
+        found = _OWN.search(line)
+        closed = found is not None and found[1] in named
+        if closed and not last:
+            continue
+        intent = _parse(line)
+        place = calls_line(intent)
+        if place is not None and (before := last.pop(place, None)) is not None:
+            waiting[before][OVERTAKEN] = True
+        if not closed:
+            name = str(intent.get(INTENT_HASH))
+            waiting[name] = intent
+            if place is not None:
+                last[place] = name
+
+
+def _advance(path: Path, place: _Place) -> Iterator[bytes]:
+    """Yield the lines after a place and move it; stop before what is not a whole record."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -71,24 +89,22 @@ def _advance(path: Path, place: _Place) -> Iterator[dict[str, object]]:
         file.seek(place.offset)
         last = b""
         for line in file:
-            record = _parse(line)
-            if record is None:
+            if not (line.startswith(b"{") and line.endswith(b"}\n")):
                 break
-            yield record
+            yield line
             place.offset += len(line)
             last = line
         if last:
             place.tail = last[-_TAIL_BYTES:].hex()
 
 
-def _parse(line: bytes) -> dict[str, object] | None:
-    if not line.endswith(b"\n"):
-        return None
+def _parse(line: bytes) -> dict[str, object]:
+    """Parse a line; one that is damaged names nothing, and verification says so."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _fits(path: Path, place: _Place) -> bool:

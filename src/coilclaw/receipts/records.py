@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from coilclaw.domain.canonical import digest
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -108,3 +110,9 @@ def calls_line(intent: Mapping[str, object]) -> tuple[str, str] | None:
 def bounded(name: str) -> str:
     """A name a model made up, short enough and valid for a record."""
     return name.encode("utf-8", "replace").decode("utf-8")[:MAX_NAME_CHARS]
+
+
+def name_call(call_id: str) -> str:
+    """Return the name of a call as an intent holds it; an id that does not fit is hashed."""
+    name = bounded(call_id)
+    return name if name == call_id else digest(call_id.encode("utf-8", "backslashreplace"))

@@ -18,7 +18,7 @@ from coilclaw.domain.toolcalls import ApprovalRequest, Reply, ToolResult
 from coilclaw.domain.verdict import Decision, Risk, Verdict
 from coilclaw.errors import CoilClawError, DeniedError, Stopped
 from coilclaw.receipts.book import Intent, Receipt
-from coilclaw.receipts.records import bounded
+from coilclaw.receipts.records import bounded, name_call
 from coilclaw.runtime import estop as stop
 from coilclaw.runtime.approvals import ApprovalSuspended
 from coilclaw.runtime.identity import new_id, stamp, this_process
@@ -269,7 +269,7 @@ class Guard:
                 approval=attempt.approval,
                 process=this_process(),
                 turn_id=context.turn_id,
-                call_id=bounded(attempt.call.id),
+                call_id=name_call(attempt.call.id),
                 lookup=attempt.lookup,
             )
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import UsageError
-from coilclaw.receipts.records import INTENT_HASH, SETTLES, bounded
+from coilclaw.receipts.records import INTENT_HASH, SETTLES, name_call
 from coilclaw.runtime.history import LOST
 from coilclaw.runtime.identity import alive
 
@@ -71,7 +71,7 @@ class OpenTurns:
     def tell(self, turn: OpenTurn) -> Mapping[str, str]:
         """Say of each call that began what became of it; the others are left out."""
         book = self.book()
-        wanted = {bounded(call.id): call.id for call in turn.calls}
+        wanted = {name_call(call.id): call.id for call in turn.calls}
         intents: dict[str, str] = {}
         if book is None:
             return {}

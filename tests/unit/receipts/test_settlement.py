@@ -14,7 +14,7 @@ import pytest
 from coilclaw.errors import UsageError
 from coilclaw.receipts.book import ReceiptBook, intents_path
 from coilclaw.receipts.open_intents import MEMO, find_open
-from coilclaw.receipts.records import Settlement
+from coilclaw.receipts.records import Settlement, name_call
 from coilclaw.receipts.settlement import MAX_NOTE_CHARS, Finding, Settling
 from coilclaw.receipts.verification import verify
 from tests.unit.receipts.test_receipts import contrib, fill, gone, intent, receipt
@@ -246,3 +246,12 @@ def test_other_logs_at_the_same_place_are_read_from_their_beginning(book: Receip
     for number in range(5, 12):
         crash(book, number)
     assert len(ids(book)) == 7
+
+
+@pytest.mark.parametrize("end", ["", "\ud800"])
+def test_calls_whose_ids_differ_have_different_names(end: str) -> None:
+    ids = ["call-1", "x" * 128, "x" * 128 + "a" + end, "x" * 128 + "b" + end, "\ud800", "?"]
+    names = [name_call(one) for one in ids]
+    assert names[:2] == ids[:2]
+    assert len(set(names)) == len(ids)
+    assert max(map(len, names)) <= 128
