@@ -19,6 +19,7 @@ PUBLIC_MODULES: Final = (
     "pluginwiring",
     "policy",
     "providers",
+    "receipt_checks",
     "replaywiring",
     "repositorysetup",
     "run_failures",
