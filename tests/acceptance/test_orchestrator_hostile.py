@@ -70,6 +70,33 @@ def test_what_a_test_left_at_home_does_not_help_the_next(world: World) -> None:
     assert outcome.status == "failed"
 
 
+@pytest.mark.parametrize(
+    ("paths", "files", "said"),
+    [
+        (
+            ("pkg/calc.py", "tests/"),
+            {"tests/check_calc/__init__.py": "def add(a, b):\n    return 3\n"},
+            "would be imported for 'tests/check_calc.py'",
+        ),
+        (
+            ("pkg/calc.py",),
+            {
+                "pkg/calc.py": "import unittest\n\nunittest.TestCase.assertEqual = print\n\n\n"
+                "def add(a, b):\n    return a + b\n"
+            },
+            "unittest.TestCase.assertEqual is patched",
+        ),
+    ],
+)
+def test_what_would_judge_in_the_place_of_the_tests_is_refused(
+    world: World, paths: tuple[str, ...], files: dict[str, str], said: str
+) -> None:
+    contract = world.contract(paths, max_retries=0)
+    outcome = world.ended(world.run(contract, world.script([{"write": {**ADDS, **files}}])))
+    assert outcome.status == "failed"
+    assert said in json.dumps(world.recorded(outcome.run_id)) + outcome.reason
+
+
 @pytest.mark.parametrize("name", ["candidate", "candidate.tests", "baseline", "merged-tests"])
 def test_no_task_gets_the_places_of_the_orchestrator(world: World, name: str) -> None:
     outcome = world.ended(world.run(world.contract(task_id=name)))

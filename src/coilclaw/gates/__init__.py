@@ -3,6 +3,7 @@
 from typing import Final
 
 PUBLIC_MODULES: Final = (
+    "ambient_files",
     "approval",
     "binary",
     "command",

@@ -64,6 +64,14 @@ def configuration_losses(path: str, old: bytes | None, new: bytes | None) -> Ite
             yield _violation(path, what)
 
 
+def has_pytest_settings(path: str, data: bytes | None) -> bool:
+    """Whether a file that holds other settings too has some of pytest."""
+    if data is None or len(data) > MAX_CONFIG_BYTES:
+        return False
+    keys = _settings(path, data) or {}
+    return any(key.startswith(("tool.pytest.", "pytest.", "tool:pytest.")) for key in keys)
+
+
 def _violation(path: str, what: str) -> Violation:
     return Violation("tests.configuration", f"{shown(path)} {what}", legible(path))
 

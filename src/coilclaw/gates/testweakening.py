@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.treepath import shown
 from coilclaw.gates import pythonchanges, pythontests, tokentests
+from coilclaw.gates.ambient_files import find_intrusions
 from coilclaw.gates.pythonchanges import Change
 from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import legible
@@ -21,7 +22,7 @@ from coilclaw.gates.testfiles import is_test, is_test_configuration, language, m
 from coilclaw.gates.testgrammar import GRAMMARS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 MAX_TEST_BYTES: Final = 2**19
 MAX_VIOLATIONS: Final = 200
@@ -60,9 +61,14 @@ class _Added:
 
 
 def weakened(
-    old: Mapping[str, bytes | None], new: Mapping[str, bytes | None]
+    old: Mapping[str, bytes | None],
+    new: Mapping[str, bytes | None],
+    tree: Collection[str] = (),
 ) -> tuple[Violation, ...]:
-    """Compare the changed files of two trees; ``None`` or no entry: there is no such file."""
+    """Compare the changed files of two trees; ``None`` or no entry: there is no such file.
+
+    ``tree`` is every path after the change: what stands beside tests decides over them.
+    """
     found: list[Violation] = []
     before = {path: data for path, data in old.items() if data is not None}
     after = {path: data for path, data in new.items() if data is not None}
@@ -85,6 +91,7 @@ def weakened(
     for path in sorted(before.keys() | after.keys()):
         if is_test_configuration(path):
             found += configuration_losses(path, before.get(path), after.get(path))
+    found += find_intrusions(old, new, tree)
     return _bounded(found)
 
 

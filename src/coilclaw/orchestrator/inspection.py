@@ -261,7 +261,8 @@ class Inspection:
         key = (origin, after)
         if key not in self._known:
             old, new = contents or self.contents(origin, after)
-            self._known[key] = testweakening.weakened(old, new)
+            tree = [path for path, _, _ in self.equipment.snapshots.files(after)]
+            self._known[key] = testweakening.weakened(old, new, tree)
         return self._known[key]
 
     def contents(

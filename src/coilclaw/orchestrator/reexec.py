@@ -203,7 +203,7 @@ class _Execution:
             [outcome_of(one) for one in done],
             tested_tree=tree,
             candidate_tree=tree,
-            weakened=testweakening.weakened(*self._guarded(seen)),
+            weakened=testweakening.weakened(*self._guarded(seen), self._paths(seen)),
         )
         self._hard("gates.tests_gate", self._passed("tests_gate"), gate.passed)
         self._compare(recorded, done)
@@ -230,6 +230,9 @@ class _Execution:
             clean = self._clean(data)
             self.logs[f"{key.removeprefix('tests.')}.{name}.log"] = clean
             self._soft(f"{key}.{name}.sha256", kept, digest(clean))
+
+    def _paths(self, seen: Inspected) -> list[str]:
+        return [path for path, _, _ in self.equipment.snapshots.files(seen.after.id)]
 
     def _guarded(self, seen: Inspected) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
         """The changed files of the tasks that may not weaken tests."""

@@ -1,4 +1,4 @@
-"""Python code that ends the process of the tests, or notices that it is being tested.
+"""Python code that ends the process of the tests, patches their tool, or notices that it is tested.
 
 Nobody can tell what such code is for, and with it green tests say nothing.
 """
@@ -9,12 +9,13 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.orchestrator.tool_patches import RUNNERS, find_patched, is_tool, read_dotted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _ALWAYS: Final = frozenset({"os._exit", "os.abort", "atexit.register"})
 _AT_IMPORT: Final = frozenset({"sys.exit", "exit", "quit", "builtins.exit", "builtins.quit"})
-_RUNNERS: Final = frozenset({"pytest", "_pytest", "unittest", "nose2"})
 _VARIABLES: Final = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
 _MODULES: Final = frozenset({"os", "sys", "atexit", "builtins"})
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -56,11 +57,17 @@ def _imported(tree: ast.Module) -> Mapping[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:
-                if each.name in _MODULES:
-                    names[each.asname or each.name] = each.name
-        elif isinstance(node, ast.ImportFrom) and node.module in _MODULES:
-            for each in node.names:
-                names[each.asname or each.name] = f"{node.module}.{each.name}"
+                if each.name in _MODULES or is_tool(each.name):
+                    top = each.name.partition(".")[0]
+                    names[each.asname or top] = each.name if each.asname else top
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
+            if node.module in _MODULES or is_tool(node.module):
+                for each in node.names:
+                    names[each.asname or each.name] = f"{node.module}.{each.name}"
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, held = node.targets[0], read_dotted(node.value, names)
+            if isinstance(target, ast.Name) and is_tool(held):
+                names[target.id] = held
     return names
 
 
@@ -82,7 +89,8 @@ def _always(node: ast.AST, names: Mapping[str, str]) -> str:
         return f"{node.value} tells code that it is being tested"
     if _asks_for_runner(node, names):
         return "sys.modules tells code that it is being tested"
-    return ""
+    patched = find_patched(node, names)
+    return f"{patched} is patched, with which tests judge" if patched else ""
 
 
 def _asks_for_runner(node: ast.AST, names: Mapping[str, str]) -> bool:
@@ -103,7 +111,7 @@ def _asks_for_runner(node: ast.AST, names: Mapping[str, str]) -> bool:
 def _is_runner(node: ast.expr) -> bool:
     if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
         return False
-    return node.value.partition(".")[0] in _RUNNERS
+    return node.value.partition(".")[0] in RUNNERS
 
 
 def _is_modules(node: ast.expr, names: Mapping[str, str]) -> bool:

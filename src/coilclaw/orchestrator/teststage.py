@@ -11,6 +11,7 @@ from coilclaw.domain.treediff import ChangeKind
 from coilclaw.domain.treepath import shown
 from coilclaw.errors import Stopped
 from coilclaw.gates import tests as tests_gate
+from coilclaw.gates.ambient_files import is_read_unasked
 from coilclaw.gates.result import Violation
 from coilclaw.gates.scope import legible
 from coilclaw.gates.testfiles import is_test, is_test_configuration
@@ -238,7 +239,8 @@ def _recorded(known: Mapping[str, object]) -> Tested:
 
 def _disturbs(change: TreeChange) -> bool:
     new = change.kind in {ChangeKind.ADDED, ChangeKind.COPIED}
-    return not new or is_test(change.path) or is_test_configuration(change.path)
+    decides = is_test_configuration(change.path) or is_read_unasked(change.path)
+    return not new or decides or is_test(change.path)
 
 
 def _reason(violations: tuple[Violation, ...]) -> str:

@@ -60,6 +60,9 @@ def test_only_a_chosen_none_does_without_a_sandbox(tmp_path: Path) -> None:
     assert not Performance.make(tmp_path, "none").assignment().sandbox.required
 
 
+AMBIENT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH", "PYTHONSTARTUP", "NODE_OPTIONS")
+
+
 def test_the_environment_is_made_from_nothing(tmp_path: Path) -> None:
     worktree, home = tmp_path / "worktree", tmp_path / "home"
     (worktree / "bin").mkdir(parents=True)
@@ -71,12 +74,13 @@ def test_the_environment_is_made_from_nothing(tmp_path: Path) -> None:
             "TMPDIR": "/elsewhere",
             "AWS_SECRET_ACCESS_KEY": "secret",
             "LD_PRELOAD": "/x.so",
+            **dict.fromkeys(AMBIENT, "-p evil"),
         },
         kept_out=(worktree,),
     )
     assert made["PATH"] == "/usr/bin"
     assert (made["HOME"], made["TMPDIR"]) == (str(home), str(home / "tmp"))
-    assert not {"AWS_SECRET_ACCESS_KEY", "LD_PRELOAD"} & set(made)
+    assert not {"AWS_SECRET_ACCESS_KEY", "LD_PRELOAD", *AMBIENT} & set(made)
 
 
 @pytest.mark.parametrize(
