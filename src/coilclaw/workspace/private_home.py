@@ -98,6 +98,10 @@ def find_tool_variables(environ: Mapping[str, str], path: str) -> dict[str, str]
     rust = environ.get(toolchain.RUST) or os.path.join(user, ".rustup")
     if cargo and os.path.isdir(rust):
         found[toolchain.RUST] = rust
+    for entry in entries:
+        prefix = os.path.dirname(entry)
+        if entry.endswith(toolchain.USER_PROGRAMS) and toolchain.user_packages(prefix):
+            found["PYTHONUSERBASE"] = prefix
     return found
 
 

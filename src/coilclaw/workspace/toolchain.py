@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_LINKS: Final = 40
 MAX_PROGRAMS: Final = 2000
 RUST: Final = "RUSTUP_HOME"
+USER_PROGRAMS: Final = "/.local/bin"
 _MAX_HEAD: Final = 4096
 _PROGRAM_FOLDERS: Final = ("bin", "sbin", "shims")
 _SHARED_FOLDERS: Final = ("", ".local", ".cargo")
@@ -30,7 +31,7 @@ _OF_PACKAGES: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
 """Only packages of the system put links here, and they stay within the system."""
 _SOURCES: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".pl")
 """What an interpreter is given to run may need what lies beside it."""
-_VIRTUAL_ENVIRONMENTS: Final = (".venv", "venv")
+_VIRTUAL_ENVIRONMENTS: Final = (".venv", "venv", "env")
 _PYTHON: Final = re.compile(r"python(3(\.\d+)?)?")
 
 
@@ -152,9 +153,25 @@ def project_pythons(directory: str, untrusted: Sequence[str]) -> list[Found]:
 
 
 def beside(directory: str) -> list[Found]:
-    """Return what the programs in a directory start elsewhere: cargo's are in that of rustup."""
+    """Return what the programs in a directory need elsewhere.
+
+    Those of cargo are in the directory of rustup, and the packages of a user's own Python programs
+    beside the directory.
+    """
+    if directory.endswith(USER_PROGRAMS):
+        return [Found(path, exact=True) for path in user_packages(os.path.dirname(directory))]
     at = follow(rustup() or "") if directory.endswith("/.cargo/bin") else None
     return [] if at is None or at.real == "/" else [at]
+
+
+def user_packages(prefix: str) -> list[str]:
+    """Return where Python keeps what a user installed for themselves."""
+    try:
+        with os.scandir(os.path.join(prefix, "lib")) as entries:
+            own = [one for one in entries if one.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(one.path for one in own if _PYTHON.fullmatch(one.name))
 
 
 def rustup() -> str | None:

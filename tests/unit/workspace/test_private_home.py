@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.workspace import toolchain
+from coilclaw.workspace.confinement import Sandbox, resolve
 from coilclaw.workspace.private_home import fill_home, find_tool_variables, open_home
 from coilclaw.workspace.sandbox_view import find_git_places
 from tests.support.snapshot_trees import git
@@ -101,6 +102,17 @@ def test_tools_that_look_in_the_home_are_told_where_they_are(user: Path) -> None
         "PYENV_ROOT": f"{user}/.pyenv",
         "RUSTUP_HOME": f"{user}/.rustup",
     }
+
+
+def test_packages_that_the_user_installed_for_themselves_show(user: Path) -> None:
+    for name in (".local/bin", ".local/lib/python3.11/site-packages", ".local/share/keyrings"):
+        (user / name).mkdir(parents=True)
+    path = f"{user}/.local/bin:/usr/bin"
+    shown = resolve(Sandbox("auto"), path).shown
+    own = [one for one in shown if one.startswith(str(user))]
+    assert own == [f"{user}/.local/bin", f"{user}/.local/lib/python3.11"]
+    found = find_tool_variables({"HOME": str(user)}, path)
+    assert found == {"PYTHONUSERBASE": f"{user}/.local"}
 
 
 @pytest.mark.parametrize(
