@@ -107,6 +107,7 @@ class Bench:
             self.home,
             filesystem=changes.get("filesystem", "workspace-write"),
             network="deny",
+            shown=changes.pop("shown", ()),
         )
         given: dict[str, Any] = {
             "task_id": "task-1",
@@ -289,7 +290,7 @@ def test_what_the_tree_brings_for_codex_starts_nothing(
         subprocess.run(["git", *command], cwd=repository, check=True)
     config = f'[mcp_servers.own]\ncommand = "/bin/sh"\nargs = ["-c", "touch {bench.tree}/own"]\n'
     script = [{"shell": "git status --short"}, {"text": "Bye."}]
-    bench.perform(script, shell="never", config=config)
+    bench.perform(script, shell="never", config=config, shown=(repository / ".git",))
     assert bench.left == [".codex", ".git"]
     assert bench.outputs() == ""
 
