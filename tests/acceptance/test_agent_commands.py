@@ -86,7 +86,15 @@ def test_tools_allow_binds_tool_run_too(user: User) -> None:
 
 def explain(user: User, *arguments: str) -> dict[str, object]:
     found = json.loads(user.good("policy", "explain", "--json", *arguments))
-    assert set(found) == {"decision", "risk", "rule", "reason", "segments"}
+    assert set(found) == {
+        "decision",
+        "risk",
+        "rule",
+        "reason",
+        "segments",
+        "network",
+        "network_reason",
+    }
     return dict(found)
 
 

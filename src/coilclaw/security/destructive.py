@@ -153,7 +153,10 @@ def _runs_input(each: Ran) -> bool:
     if each.name not in INTERPRETERS or each.name in _FILTERS:
         return False
     texts = [word.text for word in each.words[1:]]
-    if texts[:2] == ["-m", "json.tool"]:
+    if texts[:1] == ["-m"] and (_shown(each.words[2]) if len(texts) > 1 else "").split(".") == [
+        "json",
+        "tool",
+    ]:
         return False
     given = texts[:1] == ["-c"] and len(texts) > 1 and each.name in {"python", "pypy"}
     return not given or texts[1] is None or _RUNS_DATA.search(texts[1] or "") is not None

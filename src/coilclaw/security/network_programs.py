@@ -37,7 +37,6 @@ _SUBCOMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "composer": ("install", "update", "require"),
     "mvn": ("dependency:resolve", "dependency:go-offline", "dependency:get"),
     "dotnet": ("restore", "add"),
-    "mix": ("deps.get", "deps.update"),
     "cabal": ("update", "install"),
     "swift": ("package",),
     **dict.fromkeys(("flutter", "dart"), ("pub",)),
@@ -103,6 +102,8 @@ def network_need(words: Sequence[Word]) -> str:
         name == "uvx" or _ON_DEMAND & set(rest) or any(each.startswith("create-") for each in rest)
     ):
         return f"`{name}` downloads what it runs"
+    if name == "mix" and rest[:1] and rest[0].startswith("deps."):
+        return f"`mix {rest[0]}` downloads"
     if name == "yarn" and not [each for each in rest if not each.startswith("-")]:
         return "`yarn` downloads packages"
     if name == "git" and rest[:1] == ["clone"]:
