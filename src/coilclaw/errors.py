@@ -66,11 +66,10 @@ _Error = TypeVar("_Error", bound=CoilClawError)
 
 def combine(problems: Sequence[_Error]) -> _Error:
     """Return the first of some errors, which then carries all of them."""
-    first, *more = problems
-    if more or first.failures:
-        first.failures = tuple(
-            part for problem in problems for part in (problem.failures or (problem,))
-        )
+    first = problems[0]
+    parts = {id(part): part for each in problems for part in (each.failures or (each,))}
+    if len(parts) > 1:
+        first.failures = tuple(parts.values())
     return first
 
 

@@ -95,7 +95,7 @@ def commit(
             if target.key_file
         }
         forbid_inspection()
-        redactor = Redactor((*project.keys(directory, key_files), *_from_environment(environ)))
+        redactor = known_secrets(directory, key_files, environ)
         told: list[Callable[[str], None]] = []
         provider = provider_of(
             targets,
@@ -158,6 +158,13 @@ def _copy_ignore_files(tree: Path, target: Path) -> None:
 def _targets(wishes: Wishes, environ: Mapping[str, str]) -> tuple[models.Target, ...]:
     first = models.target(wishes.model, environ, base_url=wishes.base_url, key_file=wishes.key_file)
     return (first, *(models.target(name, environ) for name in wishes.fallbacks))
+
+
+def known_secrets(
+    directory: Path, key_files: tuple[str, ...], environ: Mapping[str, str]
+) -> Redactor:
+    """Return what takes the keys of a project and of the environment out of a text."""
+    return Redactor((*project.keys(directory, key_files), *_from_environment(environ)))
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[Secret, ...]:

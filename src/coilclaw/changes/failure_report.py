@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.changes.nearest_lines import MAX_CHARS
 from coilclaw.domain.treepath import shown
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def quote_lines(part: CoilClawError) -> list[str]:
 
 def _visible(text: str) -> str:
     """Escape what a terminal would act on; a tab is part of a line's indentation."""
-    return "\t".join(shown(piece)[1:-1] for piece in text.split("\t"))
+    return "\t".join(shown(piece)[1:-1] for piece in text[:MAX_CHARS].split("\t"))
 
 
 def _described(part: CoilClawError, *, excerpt: bool) -> dict[str, object]:
@@ -77,5 +78,5 @@ def _described(part: CoilClawError, *, excerpt: bool) -> dict[str, object]:
             found[name] = value
     near: tuple[NearLine, ...] = getattr(part, "nearest", ())
     if near and excerpt:
-        found["nearest"] = [{"line": line.number, "text": line.text} for line in near]
+        found["nearest"] = [{"line": line.number, "text": line.text[:MAX_CHARS]} for line in near]
     return found

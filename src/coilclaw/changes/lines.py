@@ -29,7 +29,7 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.nearest_lines import nearest_lines
+from coilclaw.changes.nearest_lines import MAX_CHARS, nearest_lines
 from coilclaw.changes.operations import ADDED, CONTEXT
 from coilclaw.changes.work import Work
 from coilclaw.domain.treepath import shown
@@ -427,6 +427,9 @@ def _difference(text: bytes, start: int, hunk: Hunk) -> str | None:
         found = text[at:] if end < 0 else text[at:end]
         if at >= len(text):
             return f"the file ends before line {number}"
+        if found != line.text and len(found) > MAX_CHARS:
+            # Half a key in what is quoted could not be told from any other text.
+            return f"line {number} of the file is another one than the hunk has"
         if found != line.text:
             return (
                 f"line {number} of the file is {_seen(found)}, but the hunk has {_seen(line.text)}"

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 MAX_SHOWN: Final = 12
 """Lines of a file that one refusal shows."""
 MAX_CHARS: Final = 160
-"""Characters of a line that it shows."""
+"""Characters of a line that are compared, and that are shown."""
+MAX_KEPT: Final = 4096
+"""Characters of a line that are kept until keys are taken out of it."""
 MAX_FILE_BYTES: Final = 2**20
 """How much of a file is looked at."""
 
@@ -24,7 +26,7 @@ _MAX_COMPARED: Final = 4_000
 """Lines of a file that are compared letter by letter,"""
 _MAX_PROBES: Final = 3
 """with so many lines of those that are looked for."""
-_ALIKE: Final = 0.6
+_ALIKE: Final = 0.4
 
 
 def nearest_lines(
@@ -50,7 +52,7 @@ def nearest_lines(
         return ()
     first = max(start, 0)
     stop = min(max(start + len(lines), first + 1), first + MAX_SHOWN, len(rows))
-    return tuple(NearLine(at + 1, rows[at][:MAX_CHARS]) for at in range(first, stop))
+    return tuple(NearLine(at + 1, rows[at][:MAX_KEPT]) for at in range(first, stop))
 
 
 def _clean(row: bytes) -> str:

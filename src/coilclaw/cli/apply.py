@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from coilclaw.changes.operations import Limits
     from coilclaw.cli.console import Console
+    from coilclaw.errors import CoilClawError
     from coilclaw.workspace.delivery import Delivered, Denied, Terms
 
 FORMATS: Final = ("auto", "fence", "bundle", "patch", "git", "envelope", "blocks")
@@ -63,11 +66,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Apply the answer and show the difference."""
+    from coilclaw.app.committing import known_secrets
     from coilclaw.app.home import home
     from coilclaw.app.tree import open_tree
     from coilclaw.changes import answer
     from coilclaw.changes.operations import Format, Limits, NoChanges, Options, Refusal
-    from coilclaw.security.protected import policy_named
+    from coilclaw.security.protected import KEY_FILES, policy_named
     from coilclaw.workspace.delivery import Denied, Terms, deliver
 
     terms = Terms(
@@ -78,13 +82,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     with open_tree(Path(args.root), home()) as tree, _reading(args.file):
         text = answer.decode(_read(args.file, terms.limits, console))
+        failures: list[CoilClawError] = []
         parsed = answer.parse(
             text,
             format=None if args.format == "auto" else Format(args.format),
             options=terms.options,
             limits=terms.limits,
+            failures=failures,
         )
-        outcome = deliver(tree.root, tree.state, parsed, terms)
+        terms = replace(terms, redact=known_secrets(tree.root.path, KEY_FILES, os.environ).redact)
+        outcome = deliver(tree.root, tree.state, parsed, terms, failures)
     if isinstance(outcome, Refusal):
         return _refused(console, outcome)
     if isinstance(outcome, NoChanges):
@@ -156,6 +163,12 @@ def _nothing(console: Console) -> int:
 
 
 def _denied(console: Console, outcome: Denied, name: str) -> int:
+    from coilclaw.changes.failure_report import (
+        MAX_LISTED,
+        describe_failures,
+        locate_failure,
+        quote_lines,
+    )
     from coilclaw.cli.dispatch import DENIED
 
     for denial in outcome.denials:
@@ -164,10 +177,16 @@ def _denied(console: Console, outcome: Denied, name: str) -> int:
             f"{_shown(name)}: {line}denied: {denial.verdict.reason}; nothing was changed",
             rule=denial.verdict.rule,
         )
+    for failure in outcome.failures[:MAX_LISTED]:
+        console.error(f"{_shown(name)}: {locate_failure(failure)}", rule=failure.rule)
+        console.lines(quote_lines(failure))
     if console.as_json:
         console.data(
             {
                 "outcome": "denied",
+                "failures": [
+                    record for each in outcome.failures for record in describe_failures(each)
+                ][:MAX_LISTED],
                 "verdicts": [
                     {
                         "path": denial.path,

@@ -76,6 +76,11 @@ class Console:
         if hint:
             self.note(f"  hint: {hint}")
 
+    def lines(self, lines: Iterable[str]) -> None:
+        """Say more about what went wrong, line by line."""
+        for line in lines:
+            self.note(f"  {line}")
+
     def warn(self, message: str) -> None:
         self.note(f"coilclaw: warning: {message}", "yellow")
 

@@ -103,7 +103,17 @@ def forget_output() -> None:
 
 
 def _explain(console: Console, problem: CoilClawError) -> int:
-    console.error(_sentence(problem), rule=problem.rule, hint=problem.hint)
+    from coilclaw.changes import failure_report
+
+    parts = failure_report.list_failures(problem)
+    where = f"{problem.where}: " if problem.where else ""
+    for number, part in enumerate(parts[: failure_report.MAX_LISTED]):
+        sentence = failure_report.locate_failure(part)
+        console.error(where + sentence, rule=part.rule, hint=part.hint)
+        if number < failure_report.MAX_EXCERPTS:
+            console.lines(failure_report.quote_lines(part))
+    if len(parts) > failure_report.MAX_LISTED:
+        console.note(f"  and {len(parts) - failure_report.MAX_LISTED} more")
     if console.as_json:
         details: dict[str, object] = {
             "outcome": "error",
@@ -113,16 +123,10 @@ def _explain(console: Console, problem: CoilClawError) -> int:
         for name in ("where", "line", "path", "paths", "hint"):
             if value := getattr(problem, name, None):
                 details[name] = value
+        if problem.failures or getattr(problem, "nearest", ()):
+            details["failures"] = failure_report.describe_failures(problem)
         console.data(details)
     return exit_code(problem)
-
-
-def _sentence(problem: CoilClawError) -> str:
-    """Say file and line as well, where they are known."""
-    line = getattr(problem, "line", None)
-    said = problem.message if line is None or f"line {line}" in problem.message else None
-    sentence = said or f"line {line}: {problem.message}"
-    return f"{problem.where}: {sentence}" if problem.where else sentence
 
 
 def exit_code(problem: CoilClawError) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from coilclaw.changes import answer as answers
+from coilclaw.changes.failure_report import explain_failures
 from coilclaw.changes.operations import ChangeSet, Format, Limits, WriteFile
 from coilclaw.codecommit import build as builds
 from coilclaw.codecommit import query
@@ -19,6 +20,7 @@ from coilclaw.errors import (
     ProcessFault,
     ProviderError,
     UsageError,
+    combine,
 )
 from coilclaw.security.protected import CODE_COMMIT_POLICY, ProtectedPolicy, ProtectedRule
 from coilclaw.workspace.delivery import Delivered, Denied, Terms, deliver
@@ -196,14 +198,13 @@ class Run:
             limits=self.limits,
             purpose=Purpose("code-commit", self.run_id),
             ignore_root=self.ignore_root,
+            redact=self.log.clean,
         )
         self.interrupts.check()
         with self.interrupts.deferred():
             outcome = deliver(self.root, self.state, changes, terms)
         if isinstance(outcome, Denied):
-            verdicts = [denial.verdict for denial in outcome.denials]
-            reasons = "; ".join(dict.fromkeys(verdict.reason for verdict in verdicts))
-            raise DeniedError(reasons, rule=verdicts[0].rule)
+            raise combine((*(each.as_error() for each in outcome.denials), *outcome.failures))
         assert isinstance(outcome, Delivered)
         change_id = outcome.change.id if outcome.change else None
         self.observer.applied(outcome.plan, change_id or "")
@@ -254,6 +255,4 @@ def _keep_key_lines(changes: ChangeSet, lines: tuple[str, ...]) -> None:
 
 
 def _reason(problem: CoilClawError) -> str:
-    line = getattr(problem, "line", None)
-    where = "" if line is None or f"line {line}" in problem.message else f"line {line}: "
-    return f"{where}{problem.message} [{problem.rule}]"
+    return explain_failures(problem)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.effects import Writes
-from coilclaw.errors import AnswerError
+from coilclaw.errors import AnswerError, PathRefused, PlanRefused
 from coilclaw.tools.basis import Basis, closed, text
 from coilclaw.tools.spot import Spot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from coilclaw.changes.operations import ChangeSet
     from coilclaw.domain.effects import Effect
     from coilclaw.domain.messages import Json
@@ -50,15 +53,30 @@ class ApplyChanges(Basis):
         from coilclaw.tools import delivering
 
         whole_workspace = Spot(".", (), inside=True)
-        planned = delivering.plan(whole_workspace, _parsed(args), context)
+        with _explaining():
+            planned = delivering.plan(whole_workspace, _parsed(args), context)
         return delivering.ready(whole_workspace, planned, context)
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Let an error tell the model every part that fails, with the nearest lines."""
+    from coilclaw.changes.failure_report import explain_failures
+
+    try:
+        yield
+    except (AnswerError, PathRefused, PlanRefused) as problem:
+        if problem.failures or problem.hint or getattr(problem, "nearest", ()):
+            problem.message = explain_failures(problem).removesuffix(f" [{problem.rule}]")
+        raise
 
 
 def _parsed(args: Arguments) -> ChangeSet:
     from coilclaw.changes import answer
     from coilclaw.changes.operations import ChangeSet, Refusal
 
-    parsed = answer.parse(text(args, "changes"))
+    with _explaining():
+        parsed = answer.parse(text(args, "changes"))
     if isinstance(parsed, ChangeSet):
         return parsed
     if isinstance(parsed, Refusal):

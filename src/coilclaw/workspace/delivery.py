@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.changes import planner
 from coilclaw.changes.operations import Answer, ChangeSet, Limits, NoChanges, Options, Refusal
+from coilclaw.changes.plan import Plan
 from coilclaw.changes.sighting import Sighting
 from coilclaw.domain.files import RegularFile, Symlink
 from coilclaw.domain.treepath import TreePath, shown
 from coilclaw.errors import PathRefused, PlanRefused, combine
 from coilclaw.security.globs import literal
-from coilclaw.security.protected import DEFAULT_POLICY, ProtectedPolicy, ProtectedRule
+from coilclaw.security.protected import (
+    DEFAULT_POLICY,
+    SECRET_FILES,
+    ProtectedPolicy,
+    ProtectedRule,
+)
 from coilclaw.workspace import recovery
 from coilclaw.workspace.writer import Purpose, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from coilclaw.changes.plan import Plan
     from coilclaw.domain.verdict import Verdict
     from coilclaw.errors import CoilClawError
     from coilclaw.workspace.changefile import Change
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.state import TreeState
+
+_SECRET: Final = ProtectedRule.of("secret", "may hold secrets", *SECRET_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ class Terms:
     dry_run: bool = False
     ignore_root: Path | None = None
     """More ``.gitignore`` files that count, as they were at another time."""
+    redact: Callable[[str], str] = str
+    """Takes keys out of what an error quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +58,21 @@ class Denial:
     line: int | None
     verdict: Verdict
 
+    def as_error(self) -> PathRefused:
+        """Return the denial as an error among others."""
+        verdict = self.verdict
+        return PathRefused(
+            f"denied: {verdict.reason}", path=self.path, rule=verdict.rule, line=self.line
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Denied:
     """Policy denies at least one path, so nothing was done."""
 
     denials: tuple[Denial, ...]
+    failures: tuple[CoilClawError, ...] = ()
+    """What is wrong with the other parts of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +86,93 @@ class Delivered:
 Delivery: TypeAlias = Delivered | Denied | Refusal | NoChanges
 
 
-def deliver(root: Root, state: TreeState, answer: Answer, terms: Terms) -> Delivery:
-    """Apply an answer whole, or say why not; a malformed or unfitting one raises."""
+def deliver(
+    root: Root,
+    state: TreeState,
+    answer: Answer,
+    terms: Terms,
+    failures: Sequence[CoilClawError] = (),
+) -> Delivery:
+    """Apply an answer whole, or say why not; a malformed or unfitting one raises.
+
+    ``failures`` are parts of the answer that could not be read: then nothing is applied, and they
+    are raised together with what is wrong with the other parts.
+    """
     recovery.repair(root, state)
     if not isinstance(answer, ChangeSet):
+        if failures:
+            raise combine(failures)
         return answer
+    plan, denials, failed = _examine(root, state, answer, terms)
+    if failures:
+        raise combine((*failures, *(denial.as_error() for denial in denials), *failed))
+    if denials:
+        return Denied(denials, tuple(failed))
+    if failed:
+        raise combine(failed)
+    if terms.dry_run or plan.empty:
+        return Delivered(plan, None)
+    return Delivered(plan, Writer(root, state).apply(plan, terms.purpose))
+
+
+def _examine(
+    root: Root, state: TreeState, answer: ChangeSet, terms: Terms
+) -> tuple[Plan, tuple[Denial, ...], list[CoilClawError]]:
+    """Plan what may be and can be done, and say what else the answer asks for.
+
+    Nothing that policy denies is looked at.
+    """
     policy = terms.policy.with_rules(*_own_state(state))
     lines = planner.lines_of(answer)
-    denials = _denials(policy, ((path, line, path) for path, line in lines.items()), frozenset())
-    if denials:
-        return Denied(denials)
-    seen = _sight_all(root, lines, planner.removed_paths(answer), terms.limits)
+    named = _denials(policy, ((path, line, path) for path, line in lines.items()), frozenset())
+    denied = {denial.path for denial in named}
+    seen, failed = _sight_all(
+        root,
+        {path: line for path, line in lines.items() if str(path) not in denied},
+        planner.removed_paths(answer),
+        terms.limits,
+    )
     places = [
         (path, lines[path], place)
         for path, sighting in seen.items()
         for place in dict.fromkeys((sighting.own, sighting.real))
     ]
-    denials = _denials(
+    reached = _denials(
         policy, places, _ignored(policy, root, state, terms, [p for _, _, p in places])
     )
-    if denials:
-        return Denied(denials)
-    plan = planner.plan(answer, seen, options=terms.options, limits=terms.limits)
-    _check_links(root, plan)
-    _check_room(root, plan)
-    if terms.dry_run or plan.empty:
-        return Delivered(plan, None)
-    return Delivered(plan, Writer(root, state).apply(plan, terms.purpose))
+    denied |= {denial.path for denial in reached}
+    usable = {path for path in seen if str(path) not in denied}
+    plan = Plan(())
+    try:
+        fitting = tuple(
+            operation
+            for operation in answer.operations
+            if planner.lines_of(ChangeSet((operation,))).keys() <= usable
+        )
+        plan = planner.plan(ChangeSet(fitting), seen, options=terms.options, limits=terms.limits)
+        _check_links(root, plan)
+        _check_room(root, plan)
+    except (PlanRefused, PathRefused) as problem:
+        failed += problem.failures or (problem,)
+    secret = {
+        str(place)
+        for path, sighting in seen.items()
+        if any(map(_SECRET.covers, (path, sighting.own, sighting.real)))
+        for place in (path, sighting.own, sighting.real)
+    }
+    for problem in failed:
+        _clean(problem, secret, terms.redact)
+    return plan, (*named, *reached), failed
+
+
+def _clean(problem: CoilClawError, secret: Container[str], redact: Callable[[str], str]) -> None:
+    """Take out of an error what may be a secret: keys, and all contents of a secret file."""
+    if isinstance(problem, PlanRefused):
+        if problem.path in secret:
+            problem.nearest, problem.hint = (), None
+        problem.nearest = tuple(replace(line, text=redact(line.text)) for line in problem.nearest)
+    problem.message = redact(problem.message)
+    problem.hint = None if problem.hint is None else redact(problem.hint)
 
 
 def _sight_all(
@@ -102,8 +180,8 @@ def _sight_all(
     lines: Mapping[TreePath, int | None],
     removed: frozenset[TreePath],
     limits: Limits,
-) -> dict[TreePath, Sighting]:
-    """Look every path up; all that cannot be are refused at once."""
+) -> tuple[dict[TreePath, Sighting], list[CoilClawError]]:
+    """Look every path up, and say what is wrong with those that cannot be."""
     seen: dict[TreePath, Sighting] = {}
     failed: list[CoilClawError] = []
     for path, line in lines.items():
@@ -114,9 +192,7 @@ def _sight_all(
         except (PathRefused, PlanRefused) as refused:
             refused.line = line
             failed.append(refused)
-    if failed:
-        raise combine(failed)
-    return seen
+    return seen, failed
 
 
 def _sight_in_place_of(
