@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.codecommit.query import system_prompt
+from coilclaw.codecommit.query import MAX_OUTPUT_CHARS, system_prompt
 from coilclaw.modelserver.server import ModelServer
 from tests.support.children import PATIENCE_S
 from tests.support.trees import make, picture
@@ -108,6 +108,7 @@ def write(name: str, content: str) -> str:
 
 
 GOOD = {"text": "Done.\n\n" + write("src.txt", "good\n")}
+REPAIRED = {"when": "fix code that is broken", **GOOD}
 
 
 # The Initial Query
@@ -241,10 +242,38 @@ def test_the_neighbours_of_evil_answers_are_applied(project: Project) -> None:
     assert all((project.root / name).read_text() == "x\n" for name in names)
 
 
-def test_an_answer_without_blocks_runs_the_build_as_it_is(project: Project) -> None:
-    make(project.root, {"src.txt": b"good\n"})
-    with playing(project, {"text": "Nothing to do."}):
-        assert project.run()[0] == 0
+def test_an_answer_without_blocks_is_said_and_spends_the_attempt(project: Project) -> None:
+    with playing(project, REPAIRED, {"text": "Nothing to do."}) as server:
+        with project.start("--json") as child:
+            out, err = child.communicate(timeout=120)
+        repair = json.dumps(server.requests[-1].body)
+    assert child.returncode == 0
+    assert "not applied: the answer holds no change" in err.decode()
+    first, second = json.loads(out)["attempts"]
+    assert first["problem"].startswith("the answer holds no change [answer.no_changes]")
+    assert (first["exit_code"], second["passed"]) == (None, True)
+    assert "the answer holds no change" in project.logs()["initial-build.txt"]
+    assert "the answer holds no change" in repair
+
+
+@pytest.mark.parametrize("name", ["query.txt", "codeRollup.txt"])
+@pytest.mark.parametrize("content", [b"one\nt\0wo\n", b"one\nt\xffwo\n", b"one\nt\xed\xa0\x80\n"])
+def test_a_request_that_is_no_text_is_refused(project: Project, name: str, content: bytes) -> None:
+    make(project.root, {name: content})
+    code, said = project.run()
+    assert code == 2
+    assert "line 2" in said
+    assert "[project.encoding]" in said
+    assert not (project.root / "logs").exists()
+
+
+@pytest.mark.parametrize("text", ["^^^x\na\0b\n^^^end\n", "^^^x\na\ud800b\n^^^end\n"])
+def test_an_answer_that_is_no_text_is_refused_and_not_repaired(project: Project, text: str) -> None:
+    with playing(project, REPAIRED, {"text": text}):
+        code, said = project.run()
+    assert code == 0
+    assert "[answer.encoding]" in said
+    assert not (project.root / "x").exists()
 
 
 # Running the Build
@@ -302,6 +331,24 @@ def test_the_repair_query_has_its_five_parts_in_order(project: Project) -> None:
         + "--- FILE REMOVED x ---\n"
     )
     assert text == parts
+
+
+def test_a_repair_query_holds_head_and_tail_of_a_long_build_and_says_so(project: Project) -> None:
+    noise = b"i=0; while [ $i -lt 20000 ]; do echo noise number $i of many; i=$((i+1)); done\n"
+    build = b"#!/bin/sh\necho the head\n" + noise + b"echo the tail\ngrep -q best src.txt\n"
+    make(project.root, {"build.sh": (build, 0o755)})
+    best = {"when": "fix code that is broken", "text": write("src.txt", "best\n")}
+    with playing(project, best, GOOD):
+        assert project.run()[0] == 0
+    logs = project.logs()
+    sent, log = logs["repair-query-1.txt"], logs["initial-build.txt"]
+    assert len(log) > 400_000
+    assert len(sent) < MAX_OUTPUT_CHARS + 20_000
+    assert "the head\n" in sent
+    assert "the tail\n" in sent
+    left_out = re.search(r"\[([0-9,]+) of ([0-9,]+) characters of this output are left out", sent)
+    assert left_out
+    assert left_out[2] == f"{len(log):,}"
 
 
 def test_only_the_latest_replacement_of_a_file_is_listed(project: Project) -> None:
@@ -449,6 +496,24 @@ def test_fallback_asks_the_next_model_and_the_log_says_so(project: Project) -> N
     assert "fallback" in project.logs()["notes.txt"]
 
 
+def test_a_server_that_stays_in_trouble_is_left_for_the_fallback(project: Project) -> None:
+    make(project.root, {"openai-key.txt": b"sk-openai-0123456789\n"})
+    faults = [{"status": 503, "retry_after": 0}] * 4
+    with playing(project, {**GOOD, "faults": faults}, stateful=True) as server:
+        code, said = project.run("--fallback", "gpt-5")
+        paths = [request.path for request in server.requests]
+    assert (code, "fallback from" in said) == (0, True)
+    assert [path.startswith("/v1/chat") for path in paths] == [False] * 4 + [True]
+
+
+def test_a_request_that_is_refused_does_not_reach_the_fallback(project: Project) -> None:
+    make(project.root, {"openai-key.txt": b"sk-openai-0123456789\n"})
+    with playing(project, {**GOOD, "faults": [{"status": 400}]}, stateful=True) as server:
+        code, _ = project.run("--fallback", "gpt-5")
+        assert len(server.requests) == 1
+    assert code == 4
+
+
 def test_429_and_5xx_are_retried(project: Project) -> None:
     faults = [{"status": 429, "retry_after": 0}, {"status": 503, "retry_after": 0}]
     with playing(project, {**GOOD, "faults": faults}, stateful=True) as server:
@@ -505,7 +570,7 @@ def wait_for(condition: object, seconds: float = PATIENCE_S) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopping_it_ends_the_build_and_leaves_a_whole_tree(
     project: Project, number: signal.Signals
 ) -> None:
@@ -523,6 +588,48 @@ def test_stopping_it_ends_the_build_and_leaves_a_whole_tree(
     log = project.logs()["initial-build.txt"]
     assert "started" in log
     assert "stopped" in log
+
+
+def test_a_run_whose_hang_up_is_ignored_goes_on(project: Project) -> None:
+    build = b"#!/bin/sh\necho > began.secret\nwhile [ ! -e go.secret ]; do sleep 0.05; done\n"
+    make(project.root, {"build.sh": (build, 0o755)})
+    project.program = ("nohup", *project.program)
+    with playing(project, GOOD), project.start() as child:
+        wait_for((project.root / "began.secret").exists)
+        child.send_signal(signal.SIGHUP)
+        make(project.root, {"go.secret": b""})
+        child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 0
+
+
+def test_two_runs_in_one_project_take_turns(project: Project) -> None:
+    build = b"#!/bin/sh\necho > began.secret\nwhile [ ! -e go.secret ]; do sleep 0.05; done\n"
+    make(project.root, {"build.sh": (build, 0o755)})
+    with playing(project, GOOD) as server, project.start() as first:
+        wait_for((project.root / "began.secret").exists)
+        code, said = project.run("--no-wait")
+        assert (code, "[commit.busy]" in said) == (3, True)
+        assert f"process {first.pid}, since" in said
+        with project.start() as second:
+            assert second.stderr is not None
+            line = second.stderr.readline().decode()
+            assert f"waiting for another code-commit in this project: process {first.pid}" in line
+            assert len(server.requests) == 1
+            make(project.root, {"go.secret": b""})
+            first.communicate(timeout=PATIENCE_S)
+            second.communicate(timeout=PATIENCE_S)
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(list((project.root / "logs").iterdir())) == 2
+
+
+def test_a_run_that_was_killed_does_not_hold_the_project(project: Project) -> None:
+    make(project.root, {"build.sh": (b"#!/bin/sh\necho > began.secret\nexec sleep 300\n", 0o755)})
+    with playing(project, GOOD), project.start() as first:
+        wait_for((project.root / "began.secret").exists)
+        first.kill()
+        first.communicate(timeout=PATIENCE_S)
+        make(project.root, {"build.sh": (GREEN, 0o755)})
+        assert project.run("--no-wait")[0] == 0
 
 
 def test_stopping_it_while_the_model_thinks_leaves_a_complete_log(project: Project) -> None:

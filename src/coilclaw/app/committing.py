@@ -17,6 +17,7 @@ from coilclaw.codecommit import models, project, rollup
 from coilclaw.codecommit.build import KEY_VARIABLES
 from coilclaw.codecommit.interrupts import Interrupts
 from coilclaw.codecommit.logs import RunLog
+from coilclaw.codecommit.project_turn import take_turn
 from coilclaw.codecommit.workflow import REPAIRS, Observer, Outcome, Run
 from coilclaw.domain.secret import Secret
 from coilclaw.security.protected import KEY_FILES
@@ -46,6 +47,8 @@ class Wishes:
     build_timeout_s: float
     model_timeout_s: float
     rollup: bool
+    wait: bool = True
+    """Wait for another run in the project, and do not give up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,13 @@ def commit(
         tree.state.create()
         git = Git(tree.state.git)
         project.check_ignored(directory, key_files, lambda names: git.ignored(directory, names))
+        redactor = known_secrets(directory, key_files, environ)
+        interrupts = Interrupts()
+        shown = stack.enter_context(display(redactor.redact, REPAIRS))
+        stack.enter_context(interrupts.watching())
+        stack.enter_context(
+            take_turn(tree.state.directory, interrupts, shown.line, wait=wishes.wait)
+        )
         made = None
         if wishes.rollup:
             made = rollup.roll_up(tree.root, tree.state, key_files)
@@ -95,7 +105,6 @@ def commit(
             if target.key_file
         }
         forbid_inspection()
-        redactor = known_secrets(directory, key_files, environ)
         told: list[Callable[[str], None]] = []
         provider = provider_of(
             targets,
@@ -105,12 +114,9 @@ def commit(
             report=_Teller(told).tell,
         )
         log = RunLog.create(directory, datetime.now().astimezone(), redactor)
-        interrupts = Interrupts()
         ignore_root = Path(stack.enter_context(TemporaryDirectory(prefix="coilclaw-ignore-")))
         _copy_ignore_files(directory, ignore_root)
-        shown = stack.enter_context(display(redactor.redact, REPAIRS))
         told.append(lambda text: _report(shown, log, text))
-        stack.enter_context(interrupts.watching())
         for path, reason in made.skipped[:MAX_SHOWN_SKIPPED] if made else ():
             shown.line(f"left out of the roll-up: {path}: {reason}", "yellow")
         run = Run(

@@ -68,6 +68,11 @@ def declare(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="end a request that takes longer (default: 1800)",
     )
+    parser.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="fail at once while another run works in this project, instead of waiting for it",
+    )
     parser.add_argument("--rollup", action="store_true", help="make codeRollup.txt first")
     add_json(parser)
 
@@ -90,6 +95,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         build_timeout_s=args.build_timeout,
         model_timeout_s=args.model_timeout,
         rollup=args.rollup,
+        wait=not args.no_wait,
     )
     return _report(commit(wishes, os.environ, console_progress(console)), console)
 

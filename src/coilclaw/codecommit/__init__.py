@@ -8,6 +8,7 @@ PUBLIC_MODULES: Final = (
     "logs",
     "models",
     "project",
+    "project_turn",
     "rollup",
     "setup",
     "workflow",

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: stop at once where that is safe, else at the next safe place."""
+"""Ctrl-C, SIGTERM and SIGHUP: stop at once where that is safe, else at the next safe place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
@@ -30,7 +30,11 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._arrived) for number in _SIGNALS}
+        before = {
+            number: signal.signal(number, self._arrived)
+            for number in _SIGNALS
+            if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN)
+        }  # a run under nohup goes on when its terminal is closed
         try:
             yield
         finally:

@@ -50,7 +50,8 @@ def load(directory: Path) -> Project:
     query = _text(directory / QUERY, MAX_QUERY_BYTES, errors="strict")
     if not query.strip():
         raise UsageError(f"{directory / QUERY} is empty", rule="project.query")
-    return Project(directory, query, _text(directory / CODEBASE, MAX_CODEBASE_BYTES))
+    codebase = _text(directory / CODEBASE, MAX_CODEBASE_BYTES, errors="strict")
+    return Project(directory, query, codebase)
 
 
 def check_ignored(
@@ -140,6 +141,11 @@ def _text(path: Path, bound: int, errors: str = "replace") -> str:
     if len(raw) > bound:
         raise UsageError(f"{path} is larger than {bound:,} bytes", rule="project.bounds")
     try:
-        return raw.decode("utf-8", errors)
+        text = raw.decode("utf-8", errors)
     except UnicodeDecodeError as problem:
-        raise UsageError(f"{path} is not UTF-8", rule="project.encoding") from problem
+        line = 1 + raw.count(b"\n", 0, problem.start)
+        raise UsageError(f"{path}: line {line} is not UTF-8", rule="project.encoding") from problem
+    if errors == "strict" and (place := text.find("\0")) >= 0:
+        line = 1 + text.count("\n", 0, place)
+        raise UsageError(f"{path}: line {line} holds a NUL", rule="project.encoding")
+    return text

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 INITIAL: Final = "initial"
 REPAIR: Final = "repair"
+MAX_OUTPUT_CHARS: Final = 200_000
+"""Characters of a build's output that a repair query holds."""
 
 
 def system_prompt(name: str) -> str:
@@ -27,7 +29,24 @@ def initial_query(query: str, codebase: str) -> str:
 
 def repair_query(output: str, query: str, codebase: str, replacements: Replacements) -> str:
     """System prompt, build output, query, codebase, file replacements."""
-    return _joined(system_prompt(REPAIR), output, query, codebase, replacements.render())
+    return _joined(
+        system_prompt(REPAIR), cut_output(output), query, codebase, replacements.render()
+    )
+
+
+def cut_output(output: str, most: int = MAX_OUTPUT_CHARS) -> str:
+    """Return the head and the tail of a build's output, and say how much lies between them."""
+    if len(output) <= most:
+        return output
+    head = output[: most // 2]
+    tail = output[len(output) - most // 2 :]
+    head = head[: head.rfind("\n") + 1] or head
+    tail = tail[tail.find("\n") + 1 :] or tail
+    left_out = len(output) - len(head) - len(tail)
+    return (
+        f"{head}\n[{left_out:,} of {len(output):,} characters of this output are left out here; "
+        f"this is its beginning and its end]\n\n{tail}"
+    )
 
 
 def _joined(*parts: str) -> str:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from coilclaw.changes import answer as answers
 from coilclaw.changes.failure_report import explain_failures
-from coilclaw.changes.operations import ChangeSet, Format, Limits, WriteFile
+from coilclaw.changes.operations import (
+    ChangeSet,
+    Format,
+    Limits,
+    NoChanges,
+    Refusal,
+    WriteFile,
+)
 from coilclaw.codecommit import build as builds
 from coilclaw.codecommit import query
 from coilclaw.codecommit.query import Replacements
@@ -169,9 +176,8 @@ class Run:
         files: tuple[str, ...] = ()
         try:
             changes = self._parse(response)
-            if changes is not None:
-                change, files = self._apply(changes)
-                replacements = replacements.after(changes)
+            change, files = self._apply(changes)
+            replacements = replacements.after(changes)
         except (UsageError, DeniedError) as problem:
             self.interrupts.check()
             build = builds.not_run(_reason(problem))
@@ -183,13 +189,23 @@ class Run:
         attempt = Attempt(name, change, files, build.exit_code, build.passed, None, response.model)
         return attempt, replacements, build
 
-    def _parse(self, response: ChatResponse) -> ChangeSet | None:
+    def _parse(self, response: ChatResponse) -> ChangeSet:
         raw = response.final_text.encode("utf-8", "surrogatepass")
         text = answers.decode(raw)
         if self.log.clean(text) != text:
             raise AnswerError("the answer holds a key", rule="answer.secret")
         parsed = answers.parse(text, format=Format.FENCE, limits=self.limits)
-        return parsed if isinstance(parsed, ChangeSet) else None
+        if isinstance(parsed, Refusal):
+            raise AnswerError(
+                f"the model declined: {parsed.sentence}", rule="answer.refusal", line=parsed.line
+            )
+        if isinstance(parsed, NoChanges):
+            raise AnswerError(
+                "the answer holds no change",
+                rule="answer.no_changes",
+                hint="each file needs '^^^' and its path, its whole content, and '^^^end'",
+            )
+        return parsed
 
     def _apply(self, changes: ChangeSet) -> tuple[str | None, tuple[str, ...]]:
         _keep_key_lines(changes, self.key_lines)

@@ -12,6 +12,7 @@ from coilclaw.errors import (
     ProviderError,
     ProviderNetwork,
     ProviderRateLimit,
+    ProviderServer,
     ProviderTimeout,
 )
 from coilclaw.providers.streaming import Drafted, ask
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
     from coilclaw.domain.messages import ChatRequest, ChatResponse, Provider
 
-UNREACHABLE: Final = (ProviderNetwork, ProviderAuth, ProviderTimeout, ProviderRateLimit)
+UNREACHABLE: Final = (
+    ProviderNetwork,
+    ProviderAuth,
+    ProviderTimeout,
+    ProviderRateLimit,
+    ProviderServer,
+)
+"""What another provider may not have; a request that is refused as such is not asked again."""
 RELIABLE: Final = (ProviderNetwork, ProviderAuth, ProviderTimeout)
 """The reasons of the ``reliable`` kind."""
 
