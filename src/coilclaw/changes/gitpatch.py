@@ -79,10 +79,10 @@ def parse(
         if len(operations) == _LIMITS.operations:
             raise cursor.failure("long", f"the patch has more than {_LIMITS.operations:,} files")
         start = cursor.position
-        operation: Operation | None = None
+        known = len(failed)
         with collect(failed):
             operation = _section(cursor, len(operations), options, whole=whole)
-        if operation is None:
+        if len(failed) > known:
             _skip_section(cursor, start)
             continue
         if isinstance(operation, PatchBinary):

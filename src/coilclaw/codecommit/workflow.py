@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace.state import TreeState
 
 REPAIRS: Final = 3
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 ANSWER_LIMITS: Final = Limits(
     answer_bytes=32 * 2**20, operations=2_000, file_bytes=8 * 2**20, total_bytes=32 * 2**20
 )
@@ -192,6 +195,10 @@ class Run:
     def _parse(self, response: ChatResponse) -> ChangeSet:
         raw = response.final_text.encode("utf-8", "surrogatepass")
         text = answers.decode(raw)
+        if "\ufffd" in text and _was_repaired(response.raw_provider_payload or b""):
+            raise AnswerError(
+                "the answer holds a NUL or text that is not valid Unicode", rule="answer.encoding"
+            )
         if self.log.clean(text) != text:
             raise AnswerError("the answer holds a key", rule="answer.secret")
         parsed = answers.parse(text, format=Format.FENCE, limits=self.limits)
@@ -268,6 +275,15 @@ def _keep_key_lines(changes: ChangeSet, lines: tuple[str, ...]) -> None:
             raise DeniedError(
                 f"'.gitignore' would lose its line for {', '.join(lost)}", rule="protected.key"
             )
+
+
+def _was_repaired(payload: bytes) -> bool:
+    """Say whether a provider's JSON holds what no text may, which was replaced when it was read."""
+    try:
+        whole = json.dumps(json.loads(payload), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return True
+    return "\\u0000" in whole or _HALF_PAIR.search(whole) is not None
 
 
 def _reason(problem: CoilClawError) -> str:

@@ -160,8 +160,8 @@ def _examine(
         if any(map(_SECRET.covers, (path, sighting.own, sighting.real)))
         for place in (path, sighting.own, sighting.real)
     }
-    for problem in failed:
-        _clean(problem, secret, terms.redact)
+    for part in failed:
+        _clean(part, secret, terms.redact)
     return plan, (*named, *reached), failed
 
 
