@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coilclaw.domain.messages import Json, ToolCall
+
+ASKER: Final = "asker"
+"""Names in the metadata of a message who sent it; the first one of a conversation owns it."""
 
 
 @dataclass(frozen=True, slots=True)

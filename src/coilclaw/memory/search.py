@@ -21,7 +21,7 @@ from coilclaw.memory.tokens import fold, terms
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MAX_QUERY_CHARS: Final = 2**20
 RANKED: Final = 500
@@ -78,8 +78,16 @@ class _Match:
     text: str
 
 
-def search(connection: sqlite3.Connection, query: str, limit: int) -> tuple[Recollection, ...]:
-    """Return the turns that contain every term of the query, best first."""
+def search(
+    connection: sqlite3.Connection,
+    query: str,
+    limit: int,
+    wanted_in: Callable[[str], bool] = lambda _: True,
+) -> tuple[Recollection, ...]:
+    """Return the turns that contain every term of the query, best first.
+
+    ``wanted_in`` is asked of each conversation whether its turns are wanted.
+    """
     if limit < 1:
         raise UsageError(f"a search for {limit} results finds nothing", rule="memory.limit")
     if len(query) > MAX_QUERY_CHARS:
@@ -93,6 +101,8 @@ def search(connection: sqlite3.Connection, query: str, limit: int) -> tuple[Reco
     wanted = max(limit, RANKED)
     matches: dict[int, _Match] = {}
     for match in _matches(_rows(connection, asked.terms), asked):
+        if not wanted_in(match.recollection.conversation_id):
+            continue
         matches.setdefault(match.id, match)
         if len(matches) == wanted:
             break

@@ -12,7 +12,7 @@ from coilclaw.storage.sqlite import BUSY_S, Database
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from coilclaw.domain.turns import Recollection, TurnRecord
@@ -46,7 +46,16 @@ SELECT conversation_id, started, last, (
     SELECT count(DISTINCT turn_id) FROM turns
     WHERE turns.conversation_id = conversations.conversation_id
 ), title
-FROM conversations ORDER BY last DESC, conversation_id DESC LIMIT ?
+FROM conversations
+WHERE ?2 IS NULL OR ?2 = (
+    SELECT coalesce(json_extract(metadata, '$.asker'), '') FROM turns
+    WHERE turns.conversation_id = conversations.conversation_id ORDER BY turns.id LIMIT 1
+)
+ORDER BY last DESC, conversation_id DESC LIMIT ?1
+"""
+_OWNER: Final = """
+SELECT coalesce(json_extract(metadata, '$.asker'), '') FROM turns
+WHERE conversation_id = ? ORDER BY id LIMIT 1
 """
 _EXPORT: Final = f"SELECT id, {_COLUMNS} FROM turns WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - no input in it
 # A quotation mark in what a tool put out is escaped, so that no output passes for a receipt.
@@ -128,10 +137,18 @@ class Memory:
             rows = connection.execute(_CONVERSATION, (clean(conversation_id), _bound(last)))
             return tuple(from_row(row) for row in rows)
 
-    def conversations(self, limit: int | None = None) -> tuple[ConversationSummary, ...]:
-        """Return the conversations, or the newest so many, newest first."""
+    def owner(self, conversation_id: str) -> str | None:
+        """Return who began a conversation: empty for the operator, ``None`` if there is none."""
         with self._database.read() as connection:
-            rows = connection.execute(_SUMMARIES, (_bound(limit),))
+            row = connection.execute(_OWNER, (clean(conversation_id),)).fetchone()
+        return None if row is None else str(row[0])
+
+    def conversations(
+        self, limit: int | None = None, *, owner: str | None = None
+    ) -> tuple[ConversationSummary, ...]:
+        """Return the conversations, or the newest so many, newest first; or those of an owner."""
+        with self._database.read() as connection:
+            rows = connection.execute(_SUMMARIES, (_bound(limit), owner))
             return tuple(ConversationSummary(*row) for row in rows)
 
     def beginning_with(self, prefix: str, limit: int) -> tuple[str, ...]:
@@ -144,10 +161,13 @@ class Memory:
             )
             return tuple(conversation_id for (conversation_id,) in rows)
 
-    def search(self, query: str, *, limit: int = 20) -> tuple[Recollection, ...]:
+    def search(
+        self, query: str, *, limit: int = 20, owner: str | None = None
+    ) -> tuple[Recollection, ...]:
         """Return the records that contain every term of the query, best first.
 
-        What a term is, and what contains it, is said in ``memory.tokens``.
+        With an ``owner``, only those of its conversations. What a term is, and what contains it, is
+        said in ``memory.tokens``.
         """
         from coilclaw.memory.search import search
 
@@ -157,7 +177,7 @@ class Memory:
             with self._database.write() as connection:
                 _index(connection)
         with self._database.read() as connection:
-            return search(connection, query, limit)
+            return search(connection, query, limit, _wanted(connection, owner))
 
     def tells_of_receipts(self) -> bool:
         """Tell whether any tool result that is kept names its receipt."""
@@ -194,6 +214,21 @@ def _insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
     connection.executemany(_MENTION, mentions)
     if last + len(rows) - indexed_up_to(connection) >= INDEXED_AT_ONCE:
         _index(connection)
+
+
+def _wanted(connection: sqlite3.Connection, owner: str | None) -> Callable[[str], bool]:
+    """Return what tells the conversations of an owner; without one, all are wanted."""
+    if owner is None:
+        return lambda _: True
+    known: dict[str, bool] = {}
+
+    def wanted(conversation_id: str) -> bool:
+        if conversation_id not in known:
+            row = connection.execute(_OWNER, (conversation_id,)).fetchone()
+            known[conversation_id] = row is not None and row[0] == owner
+        return known[conversation_id]
+
+    return wanted
 
 
 def _index(connection: sqlite3.Connection) -> None:

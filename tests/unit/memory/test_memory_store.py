@@ -312,3 +312,26 @@ def test_threads_share_a_memory(memory: Memory) -> None:
         assert {s.conversation_id: s.turns for s in memory.conversations()} == {
             f"thread{n}": 10 for n in range(6)
         }
+
+
+def test_a_conversation_belongs_to_whoever_began_it(tmp_path: Path) -> None:
+    with Memory(tmp_path / "memory.sqlite") as memory:
+        ann: dict[str, Json] = {"asker": "client ann"}
+        memory.append([replace(said("zebra one", "of-ann"), metadata=ann)])
+        memory.append([said("zebra two", "of-the-operator")])
+        # Whoever comes later takes nothing over.
+        memory.append([said("zebra three", "of-ann")])
+        memory.append([replace(said("zebra four", "of-the-operator"), metadata=ann)])
+        owners = [memory.owner(name) for name in ("of-ann", "of-the-operator", "nowhere")]
+        assert owners == ["client ann", "", None]
+        for owner, name, number in (
+            ("client ann", "of-ann", 2),
+            ("", "of-the-operator", 2),
+            ("client bob", "", 0),
+        ):
+            listed = [one.conversation_id for one in memory.conversations(owner=owner)]
+            found = [one.conversation_id for one in memory.search("zebra", owner=owner)]
+            assert (listed, found) == ([name][:number], [name] * number)
+        assert len(memory.conversations()) == 2
+        assert len(memory.search("zebra")) == 4
+        assert len(memory.search("zebra", owner="client ann", limit=1)) == 1
