@@ -38,6 +38,33 @@ def test_init_twice_changes_nothing_of_the_users(user: User) -> None:
     assert {path: path.read_bytes() for path in (config, policy)} == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "typed", "rule"),
+    [
+        ([b"-m", b"caf\xe9"], b"", "text.unicode"),
+        ([b"-m", b"-"], b"caf\xe9", "text.unicode"),
+        ([b"-m", b"-"], b"a\0b", "text.nul"),
+        ([], b"a\0b\n", "text.nul"),
+    ],
+)
+def test_a_message_that_cannot_be_kept_is_refused_and_not_changed(
+    user: User, arguments: list[bytes], typed: bytes, rule: str
+) -> None:
+    user.scripted(says("done"))
+    done = subprocess.run(
+        [user.program.encode(), b"agent", *arguments],
+        env={**user.env(), "LC_ALL": "C.UTF-8"},
+        cwd=user.directory,
+        input=typed,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"[{rule}]" in done.stderr.decode()
+    assert user.good("agent", "-m", "caf\xe9") == "done\n"
+
+
 def test_everything_of_ours_is_for_the_owner_alone(user: User) -> None:
     user.scripted(calls(("time", {})), says("done"))
     user.good("agent", "-m", "hi")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from coilclaw.channels.answers import AnswerWriter
 from coilclaw.channels.screen import Screen
 from coilclaw.errors import CoilClawError, UsageError
+from coilclaw.runtime.message_text import check_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,6 +181,7 @@ class Repl:
             raise UsageError(
                 f"the message is longer than {MAX_MESSAGE} characters", rule="message.large"
             )
+        check_message("\n".join(parts))
         return "\n".join(parts) if parts else None
 
     def _prompt(self, text: str) -> str:

@@ -63,8 +63,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _once(runtime: Runtime, args: argparse.Namespace, console: Console) -> int:
     from coilclaw.cli.dispatch import DENIED, DONE
     from coilclaw.errors import UsageError
+    from coilclaw.runtime.message_text import check_message
 
-    message = sys.stdin.read() if args.message == "-" else str(args.message)
+    message = _input() if args.message == "-" else str(args.message)
+    check_message(message)
     if not message.strip():
         raise UsageError("the message is empty", rule="message.empty")
     runtime.announce("cli")
@@ -94,6 +96,15 @@ def _once(runtime: Runtime, args: argparse.Namespace, console: Console) -> int:
             conversation_id=args.conversation,
         )
     return DENIED if outcome.exhausted else DONE
+
+
+def _input() -> str:
+    from coilclaw.runtime.message_text import not_unicode
+
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        raise not_unicode() from None
 
 
 def _converse(runtime: Runtime, conversation_id: str | None) -> int:

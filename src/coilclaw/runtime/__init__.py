@@ -13,6 +13,7 @@ PUBLIC_MODULES: Final = (
     "identity",
     "interrupted_calls",
     "loop",
+    "message_text",
     "open_turns",
     "prompt",
     "settings",
