@@ -61,6 +61,8 @@ class Terms:
     live_wait_s: float = 300.0
     ask_user: Callable[[str], str | None] = lambda _: None
     """Asks the user at the terminal; ``None`` where nobody answers."""
+    asker: str = ""
+    """For whom approvals are asked, where that is a client of the gateway."""
 
 
 def places_of(repository: Path, environ: Mapping[str, str]) -> Places:
@@ -143,7 +145,7 @@ class Orchestrator:
             control_paths=self.control_paths,
             runner=self._runner,
             model=self._model,
-            desk=Desk(self.home, _now),
+            desk=Desk(self.home, _now, asker=self.terms.asker),
             secrets=self.redactor,
             support=probe(),
             sandbox=self._sandbox(),

@@ -156,6 +156,7 @@ class Asking:
             rule=ask.rule,
             reason=ask.reason,
             detail=ask.detail,
+            asker=str(self._run.option("asker") or ""),
         )
         approval_id = self._desk.ask(question, expires_s=self._expires_s)
         self._run.emit(

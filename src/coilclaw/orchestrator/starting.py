@@ -99,6 +99,7 @@ def created(
                     "merge": options.merge,
                     "diagnostic": options.diagnostic,
                     **({} if options.baseline else {"no_baseline": True}),
+                    **({"asker": equipment.desk.asker} if equipment.desk.asker else {}),
                     "policy_sha256": policies.sha256,
                     "created_at": stamp(equipment.clock()),
                     "process": this_process(),

@@ -8,7 +8,7 @@ runs out.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -62,6 +62,8 @@ class Question:
     turn_id: str = ""
     call_id: str = ""
     """The stored call of a conversation that waits; with it the turn can be resumed."""
+    asker: str = ""
+    """For whom it is asked, as ``client NAME`` or ``person NAME``; empty where nobody said so."""
 
     @property
     def resumable(self) -> bool:
@@ -104,9 +106,11 @@ class Approval:
 class Desk:
     """Puts questions down and picks answers up. Making it touches nothing."""
 
-    def __init__(self, home: Path, now: Callable[[], datetime]) -> None:
+    def __init__(self, home: Path, now: Callable[[], datetime], *, asker: str = "") -> None:
         self._home = home
         self._now = now
+        self.asker = asker
+        """For whom questions are asked that do not say so themselves."""
 
     def ask(self, question: Question, *, expires_s: float = DEFAULT_EXPIRY_S) -> str:
         """Put a question on the desk and return its id."""
@@ -118,7 +122,7 @@ class Desk:
             created=stamp(moment),
             expires=stamp(moment + timedelta(seconds=expires_s)),
             process=this_process(),
-            **_writable(question),
+            **_writable(replace(question, asker=question.asker or self.asker)),
         )
         return approval_id
 
@@ -402,6 +406,7 @@ def _approval(record: dict[str, object]) -> Approval:
         conversation_id=str(record.get("conversation_id", "")),
         turn_id=str(record.get("turn_id", "")),
         call_id=str(record.get("call_id", "")),
+        asker=str(record.get("asker", "")),
     )
     return Approval(
         str(record["id"]),
@@ -414,8 +419,6 @@ def _approval(record: dict[str, object]) -> Approval:
 
 def _after(approval: Approval, record: dict[str, object]) -> Approval:
     """The next state; an answer after the first, or after the end, changes nothing."""
-    from dataclasses import replace
-
     event = record["event"]
     if event == "answered" and approval.state == "pending":
         if str(record["time"]) > approval.expires:
@@ -436,8 +439,6 @@ def _after(approval: Approval, record: dict[str, object]) -> Approval:
 
 
 def _aged(approval: Approval, now: str) -> Approval:
-    from dataclasses import replace
-
     if approval.state in {"pending", "approved"} and now > approval.expires:
         return replace(approval, state="expired")
     return approval
