@@ -184,6 +184,11 @@ def test_a_form_cannot_be_posted(echo: Served) -> None:
         (b'{"message": " \\n"}', "body.schema"),
         (b'{"message": "x", "colour": "red"}', "body.schema"),
         (b'{"message": "\\ud800"}', "body.schema"),
+        (b'{"message": "a\\u0000b"}', "text.nul"),
+        (b'{"message": "x", "conversation_id": "a\\u0000"}', "text.nul"),
+        (b'{"\\u0000": "x"}', "text.nul"),
+        (b'{"message": "caf\xe9"}', "body.json"),
+        ('{"message": "x"}'.encode("utf-16"), "body.json"),
         (b'{"message": "x", "conversation_id": "../x"}', "body.schema"),
     ],
 )
@@ -191,6 +196,27 @@ def test_a_body_that_does_not_fit_is_refused(echo: Served, body: bytes, rule: st
     with echo.client() as client:
         answer = client.post("/chat", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["error"]["rule"]) == (400, rule)
+
+
+def test_text_that_cannot_be_kept_is_refused_at_every_door(echo: Served) -> None:
+    kind = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    asked = b'{"model": "coilclaw", "messages": [{"role": "user", "content": "%s"}]}'
+    called = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "%s"}}'
+    with echo.client() as client:
+        for path, form in (("/v1/chat/completions", asked), ("/mcp", called)):
+            for text, rule in ((b"a\\u0000", "text.nul"), (b"caf\xe9", "body.json")):
+                answer = client.post(path, content=form % text, headers=kind)
+                error = answer.json()["error"]
+                found = (path, answer.status_code, error.get("rule") or error["code"])
+                assert found == (path, 400, rule)
+        # A backslash before it makes the same letters harmless.
+        fine = client.post("/chat", content=b'{"message": "a\\\\u0000"}', headers=kind)
+        assert "You said: a\\u0000\n" in fine.json()["text"]
+        for path in ("/conversations/a%00b", "/conversations/%ff", "/memory/search?q=%00"):
+            assert client.get(path).status_code == 400
+        metrics = client.get("/metrics").text
+    label = 'coilclaw_request_duration_seconds_count{method="POST",route="/mcp",status="400"} 2'
+    assert label in metrics.splitlines()
 
 
 def test_a_client_that_is_still_sending_gets_to_read_why_it_was_refused(echo: Served) -> None:
@@ -325,7 +351,8 @@ def test_a_stream_tells_the_parts_of_a_turn_in_order(tmp_path: Path) -> None:
         metrics = client.get("/metrics").text
     for line in (
         "coilclaw_conversations_total 1",
-        "coilclaw_tool_calls_total 2",
+        'coilclaw_tool_calls_total{tool="time",status="allowed",rule=""} 1',
+        'coilclaw_tool_calls_total{tool="file_read",status="denied",rule="path.forbidden"} 1',
         "coilclaw_tool_denials_total 1",
         "coilclaw_provider_errors_total 0",
         "coilclaw_receipt_chain_valid 1",
@@ -444,7 +471,7 @@ def test_an_approval_asked_in_one_client_is_answered_in_another(
     tmp_path: Path, decision: str, written: bool
 ) -> None:
     home = home_at(tmp_path, _WRITE, says("finished"))
-    with serving(home) as served, served.client() as asking, served.client() as other:
+    with serving(home) as served, served.client() as asking, served.client("admin") as other:
         with ThreadPoolExecutor(1) as pool:
             turn = pool.submit(
                 asking.post, "/chat", json={"message": "write", "conversation_id": "w"}
@@ -462,7 +489,7 @@ def test_an_approval_asked_in_one_client_is_answered_in_another(
             body = {"id": question["id"], "decision": decision}
             answered = other.post("/approvals", json=body)
             assert answered.status_code == 200, answered.text
-            assert answered.json()["answered_by"] == "client gateway"
+            assert answered.json()["answered_by"] == "client admin-0"
             again = other.post("/approvals", json=body)
             assert (again.status_code, again.json()["error"]["rule"]) == (409, "approval.closed")
             outcome = turn.result(PATIENCE_S).json()
@@ -472,12 +499,12 @@ def test_an_approval_asked_in_one_client_is_answered_in_another(
         (receipt,) = other.get("/receipts").json()["receipts"]
         assert receipt["status"] == ("allowed" if written else "denied")
         said = "yes" if written else "no"
-        assert receipt["approval"] == f"client gateway {said} path.workspace.write"
+        assert receipt["approval"] == f"client admin-0 {said} path.workspace.write"
 
 
 def test_an_approval_works_after_the_asking_client_went_away(tmp_path: Path) -> None:
     home = home_at(tmp_path, _WRITE, says("finished"))
-    with serving(home) as served, served.client() as other:
+    with serving(home) as served, served.client("admin") as other:
         body = json.dumps({"message": "write", "conversation_id": "left", "stream": True}).encode()
         with socket.create_connection(("127.0.0.1", served.port)) as gone:
             gone.sendall(
@@ -907,7 +934,7 @@ async def _mcp_call(served: Served, tool: str, arguments: dict[str, Any]) -> boo
 def test_a_call_of_an_mcp_client_waits_for_its_approval(tmp_path: Path) -> None:
     import asyncio
 
-    with serving(home_at(tmp_path)) as served, served.client() as person:
+    with serving(home_at(tmp_path)) as served, served.client("admin") as person:
         home = tmp_path / "workspace"
 
         def approve() -> None:
@@ -922,7 +949,8 @@ def test_a_call_of_an_mcp_client_waits_for_its_approval(tmp_path: Path) -> None:
         thread.join()
         assert not failed
         assert (home / "from-mcp.txt").read_text() == "x"
-        assert "coilclaw_tool_calls_total 1" in person.get("/metrics").text
+        counted = 'coilclaw_tool_calls_total{tool="file_write",status="allowed",rule=""} 1'
+        assert counted in person.get("/metrics").text.splitlines()
 
 
 def test_the_end_of_the_gateway_leaves_a_receipt_of_what_an_mcp_client_runs(

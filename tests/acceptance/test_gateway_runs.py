@@ -437,19 +437,48 @@ def test_a_run_of_another_process_is_seen_but_not_cancelled(
 
 @pytest.mark.parametrize("decision", ["approve", "reject"])
 def test_a_run_waits_for_its_approval_and_goes_on_by_itself(world: World, decision: str) -> None:
-    with offering(world) as served, served.client() as client:
+    with (
+        offering(world) as served,
+        served.client() as client,
+        served.client("approve") as approver,
+    ):
         run_id = _begin(client, _asked(world, *BROAD))
-        (waiting,) = _until(lambda: client.get("/approvals").json()["approvals"])
-        assert (waiting["origin"], waiting["kind"]) == (run_id, "override")
+        (waiting,) = _until(lambda: approver.get("/approvals").json()["approvals"])
+        assert (waiting["origin"], waiting["kind"], waiting["asker"]) == (
+            run_id,
+            "override",
+            "client operator",
+        )
         shown = client.get(f"/runs/{run_id}").json()
         assert (shown["status"], shown["waiting"]) == ("running", [waiting["id"]])
-        answer = client.post("/approvals", json={"id": waiting["id"], "decision": decision})
+        own = client.post("/approvals", json={"id": waiting["id"], "decision": "approve"})
+        assert _refused(own) == (403, "approval.self")
+        assert approver.get(f"/runs/{run_id}/events").status_code == 200
+        assert _refused(approver.post(f"/runs/{run_id}/cancel")) == (403, "role.needed")
+        answer = approver.post("/approvals", json={"id": waiting["id"], "decision": decision})
         assert answer.status_code == 200
         assert _follow(client, run_id)[-1][1] == "RUN_SEALED"
+        (created,) = world.of(run_id, "RUN_CREATED")
+        assert created["asker"] == "client operator"
         assert _status(client, run_id).partition(":")[0] == (
             "passed" if decision == "approve" else "failed"
         )
         _verified(client, run_id)
+
+
+def test_who_began_a_run_does_not_approve_it_when_another_resumed_it(world: World) -> None:
+    with offering(world) as served, served.client("admin") as began, served.client() as client:
+        run_id = _begin(began, _asked(world, *BROAD))
+        _until(lambda: client.get("/approvals").json()["approvals"])
+        served.kill()
+        token = began.headers["authorization"]
+    with offering(world) as served, served.client() as client:
+        assert client.post(f"/runs/{run_id}/resume").status_code == 202
+        (waiting,) = _until(lambda: client.get("/approvals").json()["approvals"])
+        body = {"id": waiting["id"], "decision": "approve"}
+        with served.client(headers={"authorization": token}) as began:
+            assert _refused(began.post("/approvals", json=body)) == (403, "approval.self")
+        assert client.post("/approvals", json=body).status_code == 200
 
 
 def test_a_paused_run_is_approved_and_resumed_over_http(world: World) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +21,12 @@ import httpx2
 import jsonschema_rs
 
 from coilclaw.gateway import openapi
+from coilclaw.gateway.clients import Role
 from coilclaw.gateway.completions import Completions
 from coilclaw.gateway.endpoints import Endpoints
 from coilclaw.gateway.runs import RunEndpoints
 from coilclaw.gateway.table import table
+from coilclaw.gateway.token_store import TokenStore
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S
 
@@ -96,9 +99,19 @@ class Served:
     def port(self) -> int:
         return int(self.url.rsplit(":", 1)[1])
 
-    def client(self, **more: Any) -> httpx2.Client:
-        """Return a client that also checks each answer against the published description."""
-        headers = {"authorization": f"Bearer {self.token}", **more.pop("headers", {})}
+    def token_of(self, role: Role) -> str:
+        """Make another token, as ``coilclaw token new`` does, called by its role and a number."""
+        store = TokenStore(self.home.home, lambda: datetime.now(UTC))
+        _, secret = store.new(f"{role}-{len(store.list())}", role)
+        return secret.reveal()
+
+    def client(self, role: Role | None = None, **more: Any) -> httpx2.Client:
+        """Return a client that also checks each answer against the published description.
+
+        It has the operator's token, or another one of a ``role``.
+        """
+        token = self.token if role is None else self.token_of(role)
+        headers = {"authorization": f"Bearer {token}", **more.pop("headers", {})}
         return httpx2.Client(
             base_url=self.url,
             headers=headers,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from coilclaw.app.client_calls import recalling
 from coilclaw.domain.messages import ToolSpec
 from coilclaw.domain.secret import Secret
 from coilclaw.errors import CoilClawError, UsageError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from coilclaw.app.agentwiring import Runtime
     from coilclaw.domain.messages import ToolCall
     from coilclaw.domain.toolcalls import Answer, ApprovalRequest, ToolResult
+    from coilclaw.gateway.clients import Client
     from coilclaw.mcp.definitions import Listing
     from coilclaw.mcp.offering import Call, Offered
     from coilclaw.mcp.pins import ServerPins
@@ -101,19 +103,28 @@ def offered(runtime: Runtime) -> Offered:
     ]
 
 
-def guarded(runtime: Runtime, people: DeskPeople | None = None) -> Call:
-    """The way of a foreign client's call: through the guard, each as a turn of its own."""
+def guarded(
+    runtime: Runtime,
+    people: DeskPeople | None = None,
+    client: Callable[[], Client | None] = lambda: None,
+) -> Call:
+    """The way of a foreign client's call: through the guard, each as a turn of its own.
+
+    ``client`` tells who calls, where that is known.
+    """
     guard = runtime.guard
     # What all contexts share is opened here: calls come in several threads.
     runtime.context("mcp", "turn")
 
     def call(wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:
-        turn = new_id("turn")
+        turn, who = new_id("turn"), client()
         context = replace(runtime.context(conversation, turn), cancel=cancel)
+        if who is not None:
+            context = recalling(context, runtime.memory, who)
         try:
             if people is None:
                 return guard.call(wanted, context)
-            with people.during(conversation, cancel):
+            with people.during(conversation, cancel, "" if who is None else who.label):
                 return guard.call(wanted, context)
         finally:
             runtime.undoing.after(conversation, turn)
@@ -132,9 +143,9 @@ class DeskPeople:
         self._calls = threading.local()
 
     @contextmanager
-    def during(self, conversation: str, cancel: Cancellation) -> Iterator[None]:
+    def during(self, conversation: str, cancel: Cancellation, asker: str = "") -> Iterator[None]:
         """Say whose call this thread is about to take through the guard."""
-        self._calls.current = (conversation, cancel)
+        self._calls.current = (conversation, cancel, asker)
         try:
             yield
         finally:
@@ -145,10 +156,10 @@ class DeskPeople:
         from coilclaw.domain.toolcalls import Answer, Reply
         from coilclaw.runtime.approvals import Question
 
-        current: tuple[str, Cancellation] | None = getattr(self._calls, "current", None)
+        current: tuple[str, Cancellation, str] | None = getattr(self._calls, "current", None)
         if current is None:
             return Answer(Reply.NO, "nobody", "the call is nobody's")
-        conversation, cancel = current
+        conversation, cancel, asker = current
         verdict = request.verdict
         question = Question(
             kind="tool",
@@ -161,6 +172,7 @@ class DeskPeople:
             rule=verdict.rule,
             reason=verdict.reason,
             detail=request.detail,
+            asker=asker,
         )
         name = self._desk.ask(question, expires_s=self._timeout_s)
         _log.warning(

@@ -62,6 +62,8 @@ class Working:
     run_id: str = ""
     wait: bool = True
     """Whether it waits for the paths that other runs hold."""
+    asker: str = ""
+    """Who asked for it, or wants it resumed."""
 
 
 class ServedRuns:
@@ -69,12 +71,12 @@ class ServedRuns:
 
     def __init__(
         self,
-        open_orchestrator: Callable[[Cancellation, bool], Orchestrator],
+        open_orchestrator: Callable[[Working], Orchestrator],
         settings: GatewaySettings,
         metrics: Metrics,
     ) -> None:
         self._open = open_orchestrator
-        self._idle = open_orchestrator(Cancellation(), False)
+        self._idle = open_orchestrator(Working(wait=False))
         """For everything that only looks."""
         self._store = RunStore(self._idle.places)
         self._programs = settings.allow_run_programs
@@ -94,10 +96,12 @@ class ServedRuns:
         options = _options(wanted, request)
         self._check_programs(options.runner, options.reviewer)
         return self._carry_out(
-            lambda runs, watch: runs.start(request, options, watch), wait=wanted.wait
+            lambda runs, watch: runs.start(request, options, watch),
+            wait=wanted.wait,
+            asker=wanted.asker,
         )
 
-    def resume(self, run_id: str, answer: str = "") -> None:
+    def resume(self, run_id: str, answer: str = "", *, asker: str = "") -> None:
         directory = self._directory(run_id)
         found = list(events(directory))
         if answer and not (found and folded(found).question):
@@ -105,7 +109,9 @@ class ServedRuns:
         said = found[0]["payload"] if found else None
         if isinstance(said, dict):
             self._check_programs(str(said.get("runner")), str(said.get("reviewer")))
-        self._carry_out(lambda runs, watch: runs.resume(run_id, watch, answer=answer), run_id)
+        self._carry_out(
+            lambda runs, watch: runs.resume(run_id, watch, answer=answer), run_id, asker=asker
+        )
 
     def cancel(self, run_id: str) -> None:
         directory = self._directory(run_id)
@@ -180,9 +186,11 @@ class ServedRuns:
             time.sleep(_LOOK_EVERY_S)
         return not self._working
 
-    def _carry_out(self, carry: Carry, run_id: str = "", *, wait: bool = True) -> str:
+    def _carry_out(
+        self, carry: Carry, run_id: str = "", *, wait: bool = True, asker: str = ""
+    ) -> str:
         """Carry a run out in a thread, and return its id once it is on the disk."""
-        working = Working(run_id=run_id, wait=wait)
+        working = Working(run_id=run_id, wait=wait, asker=asker)
         with self._mutex:
             if self._halted is not None:
                 raise UsageError("the gateway is being stopped", rule="gateway.stopping")
@@ -201,7 +209,7 @@ class ServedRuns:
         problem: CoilClawError | None = None
         status: Status | Literal["fault"] = "fault"
         try:
-            outcome = carry(self._open(working.cancel, working.wait), self._watch(working))
+            outcome = carry(self._open(working), self._watch(working))
             working.run_id, status = outcome.run_id, outcome.status
         except CoilClawError as caught:
             problem = caught
@@ -289,13 +297,17 @@ def open_runs(
     """Offer the runs of the repository that is named, or of the one around, if there is one."""
     start = Path(".") if settings.repo is None else Path(settings.repo)
 
-    def orchestrator(cancel: Cancellation, wait: bool) -> Orchestrator:
+    def orchestrator(working: Working) -> Orchestrator:
         return Orchestrator(
             start,
             home,
             environ,
-            cancel=cancel,
-            terms=Terms(wait_s=WAIT_S, lock_wait_s=math.inf if wait else 0.0),
+            cancel=working.cancel,
+            terms=Terms(
+                wait_s=WAIT_S,
+                lock_wait_s=math.inf if working.wait else 0.0,
+                asker=working.asker,
+            ),
             config=config,
             redactor=redactor,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from coilclaw.app import providers
 from coilclaw.app.agentwiring import People, open_config, open_runtime
+from coilclaw.app.client_calls import ToolCounter, WatchedProvider, recalling
 from coilclaw.app.mcpwiring import MARGIN_S, DeskPeople, guarded, offered
 from coilclaw.app.runserving import open_runs
 from coilclaw.app.toolbox import more_secrets
@@ -18,14 +20,18 @@ from coilclaw.domain.canonical import digest
 from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import ProviderError, Stopped
 from coilclaw.gateway import token as tokens
-from coilclaw.gateway.agent import ChainState, Finished
+from coilclaw.gateway.agent import ChainState, Finished, TurnTerms
+from coilclaw.gateway.clients import client_of
 from coilclaw.gateway.feed import Feed
 from coilclaw.gateway.gathering import GatheredMemory
+from coilclaw.gateway.known_clients import KnownClients
 from coilclaw.gateway.metrics import Metrics
 from coilclaw.gateway.parts import ApprovalPending, Drafted, ToolAnswered, ToolRequested
 from coilclaw.gateway.server import Gateway
 from coilclaw.gateway.settings import GatewaySettings
+from coilclaw.gateway.token_store import TokenStore
 from coilclaw.mcp.asgi import OnDemand, app
+from coilclaw.mcp.offering import REQUEST
 from coilclaw.receipts.book import intents_path
 from coilclaw.runtime import history
 from coilclaw.runtime.approvals import Desk, Question
@@ -46,15 +52,11 @@ if TYPE_CHECKING:
         ChatRequest,
         ChatResponse,
         Json,
-        Provider,
-        ProviderCapabilities,
-        StreamingProvider,
         ToolCall,
         ToolSpec,
     )
     from coilclaw.domain.toolcalls import ApprovalRequest, ToolResult
     from coilclaw.gateway.parts import Part
-    from coilclaw.mcp.offering import Call as MadeCall
     from coilclaw.memory.store import Memory
     from coilclaw.tools.contract import ToolContext
 
@@ -68,6 +70,9 @@ class RunningTurn:
     """One turn while it goes on; its own thread writes, others only cancel."""
 
     listen: Callable[[Part], None] | None
+    terms: TurnTerms
+    asking: bool = False
+    """Whether it waits for a model, where nothing has to be put in order."""
     cancel: Cancellation = field(default_factory=Cancellation)
     """Of the call that runs or waits."""
     input_tokens: int | None = None
@@ -83,6 +88,7 @@ class ToldGuard(Guard):
     """The guard, whose calls are told to whoever watches the turn."""
 
     tell: Callable[[str, Part], None] = field(default=lambda _, __: None)
+    count: Callable[[ToolCall, ToolResult], None] = field(default=lambda _, __: None)
 
     def call(self, call: ToolCall, context: ToolContext) -> ToolResult:
         self.tell(context.conversation_id, ToolRequested(call.id, call.name, dict(call.arguments)))
@@ -92,6 +98,7 @@ class ToldGuard(Guard):
         return self._told(call, context, Guard.refuse(self, call, context, rule, reason))
 
     def _told(self, call: ToolCall, context: ToolContext, result: ToolResult) -> ToolResult:
+        self.count(call, result)
         status = str(result.metadata.get("status", "denied"))
         self.tell(
             context.conversation_id,
@@ -106,41 +113,6 @@ class ToldGuard(Guard):
             ),
         )
         return result
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedProvider:
-    """A provider that is not asked once turns are halted, and whose errors and tokens count."""
-
-    inner: Provider
-    before: Callable[[], None]
-    failed: Callable[[], None]
-    used: Callable[[ChatRequest, ChatResponse], None]
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def capabilities(self) -> ProviderCapabilities:
-        return self.inner.capabilities
-
-    def chat(self, request: ChatRequest) -> ChatResponse:
-        return self._asked(request, lambda: self.inner.chat(request))
-
-    def stream(self, request: ChatRequest, draft: Callable[[str], None]) -> ChatResponse:
-        inner = cast("StreamingProvider", self.inner)
-        return self._asked(request, lambda: inner.stream(request, draft))
-
-    def _asked(self, request: ChatRequest, ask: Callable[[], ChatResponse]) -> ChatResponse:
-        self.before()
-        try:
-            response = ask()
-        except ProviderError:
-            self.failed()
-            raise
-        self.used(request, response)
-        return response
 
 
 class Served:
@@ -167,7 +139,9 @@ class Served:
         guard = runtime.guard
         known = {one.name: getattr(guard, one.name) for one in fields(guard)}
         told = ToldGuard(
-            **{**known, "approve": self._approve, "redact": redactor.redact}, tell=self._tell
+            **{**known, "approve": self._approve, "redact": redactor.redact},
+            tell=self._tell,
+            count=ToolCounter(metrics, guard.tools),
         )
         # All of this is made here, once, before any thread: what is made when it is first needed
         # would be made twice, and a fixture be played by two.
@@ -179,12 +153,7 @@ class Served:
             redactor=redactor,
             memory=memory,
             open_turns=replace(runtime.open_turns, waits=True),
-            provider=WatchedProvider(
-                runtime.loop.provider,
-                self._check_halted,
-                lambda: metrics.count("provider_errors_total"),
-                self._count_tokens,
-            ),
+            provider=WatchedProvider(runtime.loop.provider, self._asking, self._count_tokens),
         )
 
     @property
@@ -200,20 +169,25 @@ class Served:
         message: str,
         conversation_id: str,
         *,
+        terms: TurnTerms,
         new: bool = False,
         listen: Callable[[Part], None] | None = None,
     ) -> Finished:
         """Run one turn in this thread; a conversation has one at a time."""
         if new:
             self._gathered.begin(conversation_id)
-        with self._running(conversation_id, listen) as running:
-            draft = self._draft(running) if listen else None
-            outcome = self._loop.turn(message, conversation_id=conversation_id, draft=draft)
+        with self._running(conversation_id, RunningTurn(listen, terms)) as running:
+            outcome = self._loop.turn(
+                message,
+                conversation_id=conversation_id,
+                draft=self._draft(running) if listen else None,
+                asker=terms.client.label,
+            )
         return Finished(outcome, running.input_tokens, running.output_tokens)
 
-    def resume(self, conversation_id: str) -> Finished | None:
+    def resume(self, conversation_id: str, terms: TurnTerms) -> Finished | None:
         """Finish the turn that the end of a program left open, in this thread."""
-        with self._running(conversation_id, None) as running:
+        with self._running(conversation_id, RunningTurn(None, terms)) as running:
             outcome = self._loop.resume(conversation_id)
         if outcome is None:
             return None
@@ -234,10 +208,7 @@ class Served:
         return left is not None and self._runtime.open_turns.kept(left) is not None
 
     @contextmanager
-    def _running(
-        self, conversation_id: str, listen: Callable[[Part], None] | None
-    ) -> Iterator[RunningTurn]:
-        running = RunningTurn(listen)
+    def _running(self, conversation_id: str, running: RunningTurn) -> Iterator[RunningTurn]:
         with self._mutex:
             self._check_halted()
             self._turns[conversation_id] = running
@@ -254,14 +225,16 @@ class Served:
 
         return draft
 
-    def halt(self, reason: str) -> None:
-        """Cancel every turn; none begins any more."""
+    def halt(self, reason: str) -> frozenset[str]:
+        """Cancel every turn; none begins any more. Return those that wait for a model."""
         with self._mutex:
             self._halted = reason
             running = tuple(self._turns.values())
+            asking = frozenset(name for name, turn in self._turns.items() if turn.asking)
         self._on_halt(reason)
         for turn in running:
             turn.cancel.cancel(reason)
+        return asking
 
     def tools(self) -> tuple[ToolSpec, ...]:
         return self._loop.tools
@@ -302,7 +275,8 @@ class Served:
                 running.cancel = context.cancel
             if self._halted is not None:
                 context.cancel.cancel(self._halted)
-        return replace(context, ask=lambda question: self._ask(conversation_id, question))
+        context = replace(context, ask=lambda question: self._ask(conversation_id, question))
+        return context if running is None else recalling(context, self.memory, running.terms.client)
 
     def _approve(self, request: ApprovalRequest) -> Answer:
         """Put a request on the desk and wait, in the turn's own thread."""
@@ -321,6 +295,7 @@ class Served:
             conversation_id=request.conversation_id,
             turn_id=request.turn_id,
             call_id=request.call_id,
+            asker=self._asker(request.conversation_id),
         )
         return self._wait(question)[0]
 
@@ -333,6 +308,7 @@ class Served:
             digest=digest(text.encode("utf-8", "backslashreplace")),
             tool="ask_user",
             detail=tuple(text.splitlines()),
+            asker=self._asker(conversation_id),
         )
         answer, words = self._wait(question)
         return words if answer.granted else None
@@ -343,9 +319,15 @@ class Served:
             running = self._turns.get(question.origin)
         if running is None:
             return Answer(Reply.NO, "nobody", "the turn is over"), ""
-        name = self.desk.ask_or_adopt(question, expires_s=self._expiry_s)
-        running.tell(ApprovalPending(name, question.kind, question.title))
-        with self.estop.watched(running.cancel, self._expiry_s + MARGIN_S):
+        if running.terms.wait_s == 0:
+            return Answer(Reply.NO, "nobody", "nobody is asked in a turn of this client"), ""
+        wait_s = min(self._expiry_s, running.terms.wait_s or self._expiry_s)
+        name = self.desk.ask_or_adopt(question, expires_s=wait_s)
+        pending = ApprovalPending(name, question.kind, question.title)
+        running.tell(pending)
+        if running.terms.pending is not None:
+            running.terms.pending(pending)
+        with self.estop.watched(running.cancel, wait_s + MARGIN_S):
             answer = self.desk.wait_for_answer(
                 name,
                 question.digest,
@@ -354,11 +336,34 @@ class Served:
             )
         return answer, self.desk.find(name).text
 
+    def _asker(self, conversation_id: str) -> str:
+        with self._mutex:
+            running = self._turns.get(conversation_id)
+        return "" if running is None else running.terms.client.label
+
+    @contextmanager
+    def _asking(self, request: ChatRequest) -> Iterator[None]:
+        """Count a request to the model, and end its turn where turns were halted meanwhile."""
+        running = self._turns.get(request.metadata.get("conversation_id", ""))
+        with self._mutex:
+            self._check_halted()
+            if running is not None:
+                running.asking = True
+        began, outcome = time.monotonic(), "error"
+        try:
+            yield
+            outcome = "ok"
+        except ProviderError:
+            self._metrics.count("provider_errors_total")
+            raise
+        finally:
+            self._metrics.observe_model(outcome, time.monotonic() - began)
+            with self._mutex:
+                self._check_halted()
+                if running is not None:
+                    running.asking = False
+
     def _tell(self, conversation_id: str, part: Part) -> None:
-        if isinstance(part, ToolAnswered):
-            self._metrics.count("tool_calls_total")
-            if part.status == "denied":
-                self._metrics.count("tool_denials_total")
         running = self._turns.get(conversation_id)
         if running is not None:
             running.tell(part)
@@ -372,10 +377,16 @@ class Served:
             )
 
     def _count_tokens(self, request: ChatRequest, response: ChatResponse) -> None:
+        usage = response.usage
+        if usage is None:
+            return
+        for direction, number in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            if number is not None:
+                self._metrics.count_as("model_tokens_total", direction, number=max(0, number))
         running = self._turns.get(request.metadata.get("conversation_id", ""))
-        if running is not None and response.usage is not None:
-            running.input_tokens = _sum(running.input_tokens, response.usage.input_tokens)
-            running.output_tokens = _sum(running.output_tokens, response.usage.output_tokens)
+        if running is not None:
+            running.input_tokens = _sum(running.input_tokens, usage.input_tokens)
+            running.output_tokens = _sum(running.output_tokens, usage.output_tokens)
 
 
 def settings_of(config: Config) -> GatewaySettings:
@@ -395,6 +406,7 @@ def open_gateway(
     """Open everything that the gateway serves, and close it whatever happens."""
     chosen = open_config(home, environ) if config is None else config
     token = tokens.load(home)
+    clients = KnownClients(token, TokenStore(home, _now), _now)
     known = providers.secrets(chosen.providers, environ)
     redactor = Redactor([*known, *more_secrets(chosen, environ), token])
     metrics, feed = Metrics(), Feed()
@@ -408,22 +420,12 @@ def open_gateway(
     ):
         runtime.announce("gateway")
         served = Served(runtime, memory, redactor, metrics, settings, people.halt)
-        ours = app(_counted(guarded(runtime, people), metrics), offered(runtime))
+        counter = ToolCounter(metrics, runtime.guard.tools)
+        calls = counter.around(guarded(runtime, people, lambda: client_of(REQUEST.get())))
+        ours = app(calls, offered(runtime))
         runs = open_runs(settings, metrics, home, environ, config=chosen, redactor=redactor)
-        yield Gateway(served, settings, token, metrics, feed, {MCP_PATH: OnDemand(ours)}, runs)
-
-
-def _counted(call: MadeCall, metrics: Metrics) -> MadeCall:
-    """Count the calls of MCP clients like those of turns."""
-
-    def counted(wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:
-        result = call(wanted, conversation, cancel)
-        metrics.count("tool_calls_total")
-        if result.metadata.get("status") == "denied":
-            metrics.count("tool_denials_total")
-        return result
-
-    return counted
+        mounts = {MCP_PATH: OnDemand(ours)}
+        yield Gateway(served, settings, clients, metrics, feed, mounts, runs)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "policy": ("policy", "show, explain and check what is allowed"),
     "estop": ("estop", "stop all tools of all processes at once"),
     "serve": ("serve", "open the gateway: the agent over HTTP, on this machine"),
+    "token": ("token", "make, list and revoke the tokens of the gateway's clients"),
     "mcp": ("mcp", "offer our tools to MCP clients, and use those of MCP servers"),
     "sop": ("sop", "list, validate, run and resume deterministic workflows"),
     "plugin": ("plugin", "install, list, test and remove tools that are programs of their own"),

@@ -32,6 +32,9 @@ def gateway(section: Section) -> Gateway:
         allowed_hosts=section.texts("allowed_hosts", ()),
         requests_per_minute=_optional(section, "requests_per_minute"),
         max_body_bytes=_optional(section, "max_body_bytes"),
+        self_approval=section.flag("self_approval", False) if "self_approval" in section else None,
+        completions_approval=section.choice("completions_approval", None),
+        completions_wait_s=section.number("completions_wait_s", None),
     )
     if (found.tls_cert is None) != (found.tls_key is None):
         missing = "tls_key" if found.tls_key is None else "tls_cert"

@@ -127,6 +127,13 @@ _GATEWAY: Final = {
     "allowed_hosts": Key("list", "more names under which clients reach it, as name or name:port"),
     "requests_per_minute": Key("count", "of all clients together", least=1, most=10**6),
     "max_body_bytes": Key("count", "largest request", least=1024, most=64 * 2**20),
+    "self_approval": Key("flag", "let a client approve what it asked for itself"),
+    "completions_approval": Key(
+        "choice",
+        "what /v1 does with a call that needs an approval: say so and wait, or refuse it",
+        ("notice", "refuse"),
+    ),
+    "completions_wait_s": _seconds("seconds that /v1 waits for an approval"),
 }
 _SEARCH: Final = {
     "provider": Key("choice", "whom web_search asks", ("brave", "tavily", "searxng")),

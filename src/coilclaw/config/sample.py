@@ -73,6 +73,9 @@ _EXTENSIONS: Final = """
 # allowed_hosts = ["agent.example.org"]
 # requests_per_minute = 6000
 # max_body_bytes = 2097152
+# self_approval = false  # true: a client may approve what it asked for itself
+# completions_approval = "notice"  # or "refuse": /v1 never waits for an approval
+# completions_wait_s = 600
 #
 # Whom the tool web_search asks; its address must be in security.allowed_domains, too:
 #

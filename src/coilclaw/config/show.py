@@ -94,6 +94,9 @@ def _extensions(config: Config) -> dict[tuple[str, ...], dict[str, Value]]:
         "allowed_hosts": list(gateway.allowed_hosts) or None,
         "requests_per_minute": gateway.requests_per_minute,
         "max_body_bytes": gateway.max_body_bytes,
+        "self_approval": gateway.self_approval,
+        "completions_approval": gateway.completions_approval,
+        "completions_wait_s": gateway.completions_wait_s,
     }
     said: dict[tuple[str, ...], dict[str, Value | None]] = {("gateway",): listening}
     if search is not None:

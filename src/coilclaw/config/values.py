@@ -93,6 +93,9 @@ class Gateway:
     allowed_hosts: tuple[str, ...] = ()
     requests_per_minute: int | None = None
     max_body_bytes: int | None = None
+    self_approval: bool | None = None
+    completions_approval: str | None = None
+    completions_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

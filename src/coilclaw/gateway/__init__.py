@@ -4,9 +4,11 @@ from typing import Final
 
 PUBLIC_MODULES: Final = (
     "agent",
+    "clients",
     "envserver",
     "feed",
     "gathering",
+    "known_clients",
     "listening",
     "metrics",
     "parts",
@@ -14,4 +16,5 @@ PUBLIC_MODULES: Final = (
     "server",
     "settings",
     "token",
+    "token_store",
 )

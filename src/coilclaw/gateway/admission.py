@@ -1,9 +1,10 @@
 """Who may ask at all: checked before any endpoint sees a request, in this order.
 
 The name under which we were reached (``host.foreign``), the page that asks (``origin.foreign``), a
-token where it would be logged (``auth.query``), the token (``auth.missing``, ``auth.wrong``), how
-many requests there were (``rate.limit``), the form and size of a body (``body.type``,
-``body.large``). Only ``/health`` needs no token, and the emergency stop is never too much.
+token where it would be logged (``auth.query``), the token (``auth.missing``, ``auth.wrong``,
+``auth.revoked``, ``auth.expired``), how many requests there were (``rate.limit``), the form and
+size of a body (``body.type``, ``body.large``). Only ``/health`` needs no token, and the emergency
+stop is never too much. What a client may ask for is the endpoint's to say.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.errors import CoilClawError, UsageError
 from coilclaw.gateway.answers import problem_response
-from coilclaw.gateway.faults import refused
-from coilclaw.gateway.token import presented
+from coilclaw.gateway.clients import NOBODY, OPERATOR, Client, scope_fields
+from coilclaw.gateway.faults import refused, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from coilclaw.errors import CoilClawError, UsageError
     from coilclaw.gateway.hosts import Hosts
+    from coilclaw.gateway.known_clients import KnownClients
     from coilclaw.gateway.ratelimit import RateLimit
     from coilclaw.gateway.settings import GatewaySettings
 
@@ -39,7 +41,7 @@ class Admission:
     """Wraps an application; what it does not admit is answered here."""
 
     app: ASGIApp
-    token: bytes | None
+    clients: KnownClients | None
     """``None`` where everybody on this machine may ask."""
     hosts: Hosts
     rate: RateLimit
@@ -48,17 +50,21 @@ class Admission:
     """What a body may be."""
     answer: Callable[[CoilClawError, str], Response] = problem_response
     """Makes the answer that says what is wrong, for a path."""
+    turned_away: Callable[[str, int], None] = lambda _, __: None
+    """Told the rule and the status of each request that is not admitted."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # nothing else is served, and nobody waits for an answer
-        problem = self._problem(scope)
-        if problem is None:
-            await self.app(scope, receive, send)
+        found = self._admitted(scope)
+        if isinstance(found, UsageError):
+            self.turned_away(found.rule, status_of(found))
+            await self.answer(found, scope["path"])(scope, receive, send)
         else:
-            await self.answer(problem, scope["path"])(scope, receive, send)
+            await self.app({**scope, **scope_fields(found)}, receive, send)
 
-    def _problem(self, scope: Scope) -> UsageError | None:
+    def _admitted(self, scope: Scope) -> Client | UsageError:
+        """Return who asks, or why the request is not admitted."""
         headers: dict[bytes, bytes] = {}
         size = len(scope["raw_path"]) + len(scope["query_string"])
         for name, value in scope["headers"]:
@@ -70,11 +76,13 @@ class Admission:
             # Below us only an incomplete head is bounded, not one that came in one piece.
             most = self.settings.max_header_bytes
             return refused("http.head_large", f"the head of a request has at most {most} bytes")
-        return (
-            self._from_elsewhere(scope, headers)
-            or self._unknown(scope, headers)
-            or self._too_much(scope, headers)
-        )
+        problem = self._from_elsewhere(scope, headers)
+        if problem is not None:
+            return problem
+        client = self._known(scope, headers)
+        if isinstance(client, UsageError):
+            return client
+        return self._too_much(scope, headers) or client
 
     def _from_elsewhere(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
         reached = (scope.get("server") or ("",))[0]
@@ -92,27 +100,28 @@ class Admission:
             return refused("origin.foreign", "pages of other sites may not ask us anything")
         return None
 
-    def _unknown(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
+    def _known(self, scope: Scope, headers: dict[bytes, bytes]) -> Client | UsageError:
         query = scope["query_string"].lower()
-        told = self.token is not None and self.token in query
+        told = self.clients is not None and self.clients.told_in(query)
         if query and (told or _names_a_token(query)):
             return refused(
                 "auth.query",
                 "a token in the address would be logged and remembered along the way",
                 "send it as 'Authorization: Bearer TOKEN'",
             )
-        if scope["path"] == HEALTH or self.token is None:
-            return None
+        if self.clients is None:
+            return Client(OPERATOR, "admin")
+        if scope["path"] == HEALTH:
+            return NOBODY
         given = headers.get(b"authorization")
         if given is None:
             return refused(
                 "auth.missing",
                 "there is no token with this request",
-                "send 'Authorization: Bearer TOKEN'; the file that was named at the start holds it",
+                "send 'Authorization: Bearer TOKEN'; the file that was named at the start holds "
+                "one, and 'coilclaw token new' makes others",
             )
-        if not presented(given, self.token):
-            return refused("auth.wrong", "this is not the token")
-        return None
+        return self.clients.identify(given)
 
     def _too_much(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
         if scope["path"] not in UNLIMITED:

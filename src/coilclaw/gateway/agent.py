@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coilclaw.domain.messages import Json, ToolSpec
-    from coilclaw.gateway.parts import Part
+    from coilclaw.gateway.clients import Client
+    from coilclaw.gateway.parts import ApprovalPending, Part
     from coilclaw.memory.store import Memory
     from coilclaw.runtime.approvals import Desk
     from coilclaw.runtime.estop import Estop
@@ -36,6 +37,17 @@ class ChainState:
     """Calls that a crash ended and that are not settled."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnTerms:
+    """For whom a turn runs, and how long its calls wait for an approval."""
+
+    client: Client
+    wait_s: float | None = None
+    """``None`` for as long as an approval lasts; at 0 nobody is asked, and the answer is no."""
+    pending: Callable[[ApprovalPending], None] | None = None
+    """Told of each approval that the turn waits for, beside those who follow its parts."""
+
+
 class Agent(Protocol):
     """The runtime, safe to be used by many threads."""
 
@@ -53,6 +65,7 @@ class Agent(Protocol):
         message: str,
         conversation_id: str,
         *,
+        terms: TurnTerms,
         new: bool = False,
         listen: Callable[[Part], None] | None = None,
     ) -> Finished:
@@ -61,14 +74,17 @@ class Agent(Protocol):
         ``new`` says that nobody else can know this conversation.
         """
 
-    def resume(self, conversation_id: str) -> Finished | None:
+    def resume(self, conversation_id: str, terms: TurnTerms) -> Finished | None:
         """Finish the turn that the end of a program left open; ``None`` where there is none."""
 
     def open_conversations(self) -> tuple[str, ...]:
         """Return the conversations whose turn waited for an approval when a program ended."""
 
-    def halt(self, reason: str) -> None:
-        """Cancel all turns that run, and let none begin: their calls end, their receipts follow."""
+    def halt(self, reason: str) -> frozenset[str]:
+        """Cancel all turns that run, and let none begin: their calls end, their receipts follow.
+
+        Return the conversations that wait for a model: nothing of theirs is left to put in order.
+        """
 
     def tools(self) -> tuple[ToolSpec, ...]: ...
 

@@ -11,9 +11,11 @@ from coilclaw.errors import CoilClawError
 from coilclaw.gateway import body, faults, openapi
 from coilclaw.gateway.admission import Admission
 from coilclaw.gateway.answers import json_response, problem_response
+from coilclaw.gateway.clients import CHAT, EVERYBODY, client_of
 from coilclaw.gateway.drain import Drained
 from coilclaw.gateway.endpoint import Call, Endpoint
 from coilclaw.gateway.faults import refused
+from coilclaw.gateway.mount import Mount, check_role
 from coilclaw.gateway.schemas import OBJECT
 from coilclaw.tools.schema import Validators
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from coilclaw.gateway.hosts import Hosts
+    from coilclaw.gateway.known_clients import KnownClients
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.ratelimit import RateLimit
     from coilclaw.gateway.settings import GatewaySettings
@@ -65,31 +68,35 @@ class Place:
             return problem_response(faults.internal(), scope["path"])
 
     async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
+        client = client_of(scope)
+        if not endpoint.open:
+            check_role(client, endpoint.roles)
         query = body.parse_query(scope["query_string"], endpoint.query, self.validators)
         headers = body.parse_headers(scope["headers"], endpoint.headers, self.validators)
         path = scope.get("path_params", {})
         if endpoint.body is None:
-            return Call(query, {}, path, headers, body.wants_events(scope["headers"]))
+            streaming = body.wants_events(scope["headers"])
+            return Call(client, query, {}, path, headers, streaming)
         data = await body.read(
             receive,
             max_bytes=self.settings.max_body_bytes,
             timeout_s=self.settings.body_timeout_s,
         )
         given = body.parse(data, endpoint.body, self.validators)
-        return Call(query, given, path, headers)
+        return Call(client, query, given, path, headers)
 
 
 def application(
     endpoints: Sequence[Endpoint],
     settings: GatewaySettings,
     *,
-    token: bytes,
+    clients: KnownClients,
     hosts: Hosts,
     rate: RateLimit,
     metrics: Metrics,
     mounts: Mapping[str, ASGIApp],
 ) -> ASGIApp:
-    """Make the application; ``mounts`` are others that stand behind the same admission."""
+    """Make the application; ``mounts`` are others, for those that may chat."""
     from starlette.applications import Starlette
     from starlette.routing import Route
 
@@ -102,10 +109,13 @@ def application(
         for path, methods in by_path.items()
     ]
     # As routes: a mount would want the path with a slash at its end.
-    routes += [Route(path, app) for path, app in mounts.items()]
+    routes += [
+        Route(path, Mount(mounted, path, CHAT, settings, metrics))
+        for path, mounted in mounts.items()
+    ]
     app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _wrong_method})
     app.router.redirect_slashes = False
-    admission = Admission(app, token, hosts, rate, settings)
+    admission = Admission(app, clients, hosts, rate, settings, turned_away=metrics.count_refusal)
     return Drained(admission, 2 * settings.max_body_bytes)
 
 
@@ -115,7 +125,7 @@ def _published(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     async def describe(_: Call) -> ASGIApp:
         return response
 
-    own = Endpoint("GET", openapi.PATH, "This description.", describe, OBJECT)
+    own = Endpoint("GET", openapi.PATH, "This description.", describe, OBJECT, roles=EVERYBODY)
     response = json_response(openapi.document((*endpoints, own)))
     return (*endpoints, own)
 

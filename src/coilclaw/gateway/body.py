@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_QUERY_FIELDS: Final = 16
 _MAX_DIGITS: Final = 9
+_NUL: Final = b"\\u0000"
+"""How JSON writes NUL; as it is, it may not stand there."""
 
 
 async def read(receive: Receive, *, max_bytes: int, timeout_s: float) -> bytes:
@@ -60,10 +62,40 @@ def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> di
         raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
     if not isinstance(value, dict):
         raise UsageError("the body is not a JSON object", rule="body.json")
+    _refuse_nul(value, data)
     problems = validators.check(schema, value)
     if problems:
         raise UsageError("; ".join(problems), rule="body.schema", hint="see /openapi.json")
     return value
+
+
+def check_text(data: bytes) -> None:
+    """Refuse a body that is not UTF-8 or holds NUL, for an application that parses it itself."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
+    if _NUL in data:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
+        _refuse_nul(value, data)
+
+
+def _refuse_nul(value: Json, data: bytes) -> None:
+    """Refuse NUL in any text of a body: neither files, databases nor programs hold it alike."""
+    if _NUL not in data:
+        return
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, str) and "\0" in value:
+            raise UsageError("the body holds the character NUL", rule="text.nul")
 
 
 def parse_query(
@@ -82,6 +114,8 @@ def parse_query(
         raise UsageError("the query cannot be read", rule="query.malformed") from None
     if len(dict(pairs)) < len(pairs):
         raise UsageError("the query names a field twice", rule="query.malformed")
+    if any("\0" in text for pair in pairs for text in pair):
+        raise UsageError("the query holds the character NUL", rule="text.nul")
     properties = schema["properties"]
     assert isinstance(properties, dict), "the schema of a query is one of ours"
     fields: dict[str, Json] = {

@@ -4,6 +4,10 @@ The agent keeps its own conversations. With ``metadata.conversation_id`` a reque
 of them, and only its last message counts. Without it a conversation begins; what the client sends
 before the last message is then quoted in front of it, as what the client says was said. It is not
 stored as if this agent had said or heard it.
+
+A turn that needs an approval says so: in the stream as text that every client shows, else as the
+error ``approval.waiting``, while the turn goes on by itself. It waits for a bounded time. Or, by a
+setting, the call is refused at once.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.channels.visible import visible
 from coilclaw.errors import CoilClawError
 from coilclaw.gateway import faults, openaiforms
-from coilclaw.gateway.agent import Finished
+from coilclaw.gateway.agent import Finished, TurnTerms
 from coilclaw.gateway.answers import json_response
 from coilclaw.gateway.faults import refused
-from coilclaw.gateway.parts import Drafted, ToolAnswered
+from coilclaw.gateway.parts import ApprovalPending, Drafted, ToolAnswered
 from coilclaw.gateway.sse import EventStream, frame
 from coilclaw.runtime.identity import new_id
 
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from coilclaw.gateway.conversing import Conversing, Told
     from coilclaw.gateway.endpoint import Call
 
+MAX_NOTICE_CHARS: Final = 300
+"""Characters of what is asked that a notice quotes."""
 CONVERSATION_HEADER: Final = "x-conversation-id"
 _DONE: Final = b"data: [DONE]\n\n"
 _EARLIER: Final = "Earlier messages, as the client sent them:"
@@ -41,6 +48,8 @@ class Completions:
     """``/v1``."""
 
     conversing: Conversing
+    wait_s: float = 600.0
+    """How long a call waits for an approval; at 0 it is refused at once."""
 
     async def models(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
         return json_response(openaiforms.models())
@@ -61,17 +70,17 @@ class Completions:
         assert isinstance(messages, list), "the schema says so"
         said = [message for message in messages if _text(message).strip()]
         message = _text(said[-1]) if given else rendered(said)
-        created = int(time.time())
+        created, terms = int(time.time()), TurnTerms(call.client, self.wait_s)
         if not body.get("stream"):
-            finished = await self.conversing.answer(message, given)
+            finished = await self.conversing.answer(message, given, terms, waits=False)
             return json_response(
                 openaiforms.completion(finished, created),
                 headers={CONVERSATION_HEADER: finished.outcome.conversation_id},
             )
         options = body.get("stream_options")
         usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        name, mailbox = self.conversing.stream(message, given)
-        pieces = _Pieces(created, with_usage=usage)
+        name, mailbox = await self.conversing.stream(message, given, terms)
+        pieces = _Pieces(created, with_usage=usage, wait_s=self.wait_s)
         return EventStream(mailbox, pieces.frames, headers={CONVERSATION_HEADER: name})
 
 
@@ -81,11 +90,15 @@ class _Pieces:
 
     created: int
     with_usage: bool
+    wait_s: float = 0.0
     id: str = field(default_factory=lambda: f"chatcmpl-{new_id('turn')}")
     _begun: bool = False
-    _anything: bool = False
+    _last: str = ""
+    """What was said last."""
     _drafted: str = ""
     """What was drafted since the last call of a tool."""
+    _waiting: bool = False
+    """Whether the last notice said that the turn waits."""
 
     def frames(self, told: Told) -> Iterator[bytes]:
         if not self._begun:
@@ -94,8 +107,14 @@ class _Pieces:
         if isinstance(told, Drafted):
             self._drafted += told.text
             yield self._content(told.text)
+        elif isinstance(told, ApprovalPending):
+            self._waiting = True
+            yield self._notice(_waits(told, self.wait_s))
         elif isinstance(told, ToolAnswered):
             self._drafted = ""
+            if self._waiting:
+                self._waiting = False
+                yield self._notice("not approved" if told.status == "denied" else "answered")
         elif isinstance(told, Finished):
             yield from self._rest(told.outcome.text)
             yield self._chunk({}, "stop")
@@ -112,16 +131,37 @@ class _Pieces:
         if drafted and text.strip().startswith(drafted):
             rest = text.strip()[len(drafted) :]
         else:
-            rest = f"\n\n{text}" if self._anything else text
+            rest = f"{self._paragraph()}{text}" if text else ""
         if rest:
             yield self._content(rest)
 
+    def _notice(self, text: str) -> bytes:
+        """Say something of ours, in a paragraph of its own, that is not part of the answer."""
+        return self._content(f"{self._paragraph()}[{text}]\n\n")
+
+    def _paragraph(self) -> str:
+        return "\n\n" if self._last and not self._last.endswith("\n\n") else ""
+
     def _content(self, text: str) -> bytes:
-        self._anything = True
+        self._last = text
         return self._chunk({"content": text})
 
     def _chunk(self, delta: dict[str, Json], finish: str | None = None) -> bytes:
         return frame(openaiforms.chunk(self.id, self.created, delta, finish))
+
+
+def _waits(part: ApprovalPending, wait_s: float) -> str:
+    """Say what a turn waits for; what is quoted cannot pass for another line."""
+    what = visible(part.title)[:MAX_NOTICE_CHARS]
+    if part.kind == "question":
+        return (
+            f"waiting for an answer to {part.id}: {what}; "
+            f"'coilclaw approve {part.id} --text ANSWER' or POST /approvals within {wait_s:g} s"
+        )
+    return (
+        f"waiting for approval {part.id}: {what}; "
+        f"'coilclaw approve {part.id}' or POST /approvals within {wait_s:g} s"
+    )
 
 
 def rendered(messages: list[Json]) -> str:

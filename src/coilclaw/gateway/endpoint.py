@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from coilclaw.domain.messages import Json
+    from coilclaw.gateway.clients import Client, Role
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request that fits the schemas of its endpoint."""
 
+    client: Client
     query: Mapping[str, Json]
     body: Mapping[str, Json]
     path: Mapping[str, str] = field(default_factory=dict)
@@ -54,3 +56,5 @@ class Endpoint:
     """Statuses beside those that any endpoint can answer."""
     open: bool = False
     """Whether it needs no token."""
+    roles: frozenset[Role] = frozenset()
+    """Who may ask beside ``admin``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from dataclasses import asdict, dataclass, field
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from coilclaw.errors import CoilClawError
 from coilclaw.gateway import faults
-from coilclaw.gateway.agent import Finished
+from coilclaw.gateway.agent import Finished, TurnTerms
 from coilclaw.gateway.answers import METRICS_TYPE, json_response, text_response
 from coilclaw.gateway.conversing import outcome_fields
 from coilclaw.gateway.faults import refused
 from coilclaw.gateway.mailbox import Mailbox
+from coilclaw.gateway.mount import check_role
 from coilclaw.gateway.parts import fields as part_fields
 from coilclaw.gateway.sse import EventStream, frame
 from coilclaw.gateway.turns import resumption
+from coilclaw.runtime.identity import conversation as conversation_id
 from coilclaw.runtime.open_turns import is_abandoned
 
 if TYPE_CHECKING:
@@ -28,17 +31,17 @@ if TYPE_CHECKING:
     from coilclaw.domain.messages import Json
     from coilclaw.gateway.agent import Agent
     from coilclaw.gateway.chain import ChainWatch
+    from coilclaw.gateway.clients import Client
     from coilclaw.gateway.conversing import Conversing, Told
     from coilclaw.gateway.endpoint import Call
     from coilclaw.gateway.feed import Feed
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.runs import RunEndpoints
-    from coilclaw.runtime.approvals import Approval
+    from coilclaw.runtime.approvals import Approval, Question
 
 DEFAULT_LIMIT: Final = 20
 MAX_RECORDS: Final = 1000
 """Newest records of a conversation that are shown."""
-ANSWERED_BY: Final = "client gateway"
 
 Found = TypeVar("Found")
 
@@ -57,12 +60,22 @@ class Endpoints:
     chain: ChainWatch
     queue_parts: int
     runs: RunEndpoints
+    self_approval: bool = False
+    """Whether a client may approve what it asked for itself."""
+    admits: Callable[[Client], bool] = lambda _: True
+    """Tells whether the token of a client still holds."""
     began: float = field(default_factory=time.monotonic)
     searching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES))
     """A search may take long; few at once leave threads for everything else."""
 
     async def health(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
         return json_response({"status": "ok"})
+
+    async def whoami(self, call: Call) -> ASGIApp:
+        client = call.client
+        return json_response(
+            {"name": client.name, "role": client.role, "expires": client.expires or None}
+        )
 
     async def status(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
         from coilclaw import __version__
@@ -96,9 +109,11 @@ class Endpoints:
         )
 
     async def search(self, call: Call) -> ASGIApp:
-        query, limit = str(call.query["q"]), _limit(call)
+        query, limit, owner = str(call.query["q"]), _limit(call), _owner(call)
         async with self.searching:
-            found = await _in_thread(lambda: self.agent.memory.search(query, limit=limit))
+            found = await _in_thread(
+                lambda: self.agent.memory.search(query, limit=limit, owner=owner)
+            )
         return json_response({"results": [asdict(one) for one in found]})
 
     async def receipts(self, call: Call) -> ASGIApp:
@@ -106,17 +121,22 @@ class Endpoints:
         return json_response({"receipts": [_plain(dict(one)) for one in found]})
 
     async def conversations(self, call: Call) -> ASGIApp:
-        found = await _in_thread(lambda: self.agent.memory.conversations(_limit(call)))
+        found = await _in_thread(
+            lambda: self.agent.memory.conversations(_limit(call), owner=_owner(call))
+        )
         return json_response({"conversations": [asdict(one) for one in found]})
 
     async def conversation(self, call: Call) -> ASGIApp:
         from coilclaw.memory.rows import fields
 
-        name = call.path["conversation_id"]
+        name, client = conversation_id(call.path["conversation_id"]), call.client
         # Asked before the records are read: a turn that ends in between has them all.
         running = self.conversing.turns.busy(name)
         found = await _in_thread(lambda: self.agent.memory.conversation(name, last=MAX_RECORDS))
-        if not found and not running:
+        hidden = not client.sees_all and not client.owns(
+            await _in_thread(lambda: self.agent.memory.owner(name))
+        )
+        if hidden or (not found and not running):
             raise refused("conversation.unknown", "there is no such conversation")
         return json_response(
             {
@@ -129,10 +149,11 @@ class Endpoints:
     async def chat(self, call: Call) -> ASGIApp:
         """Run one turn; a stream tells its parts as they come."""
         message, given = str(call.body["message"]), call.body.get("conversation_id")
-        name = None if given is None else str(given)
+        name, terms = None if given is None else str(given), TurnTerms(call.client)
         if not call.body.get("stream"):
-            return json_response(outcome_fields(await self.conversing.answer(message, name)))
-        name, mailbox = self.conversing.stream(message, name)
+            finished = await self.conversing.answer(message, name, terms)
+            return json_response(outcome_fields(finished))
+        name, mailbox = await self.conversing.stream(message, name, terms)
         return EventStream(mailbox, _chat_frames, headers={"x-conversation-id": name})
 
     async def stop(self, call: Call) -> ASGIApp:
@@ -144,39 +165,82 @@ class Endpoints:
         await _at_once(self.agent.estop.clear)
         return json_response({"estop": False})
 
-    async def approvals(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
-        found = await _in_thread(self.agent.desk.list)
-        return json_response({"approvals": [_approval_fields(one) for one in found]})
+    async def approvals(self, call: Call) -> ASGIApp:
+        found, client = await _in_thread(self.agent.desk.list), call.client
+        return json_response(
+            {
+                "approvals": [
+                    _approval_fields(one)
+                    for one in found
+                    if client.role != "chat" or one.question.asker == client.label
+                ]
+            }
+        )
 
     async def decide(self, call: Call) -> ASGIApp:
         """Answer an approval; the turn that waits for it goes on."""
-        body, answer = call.body, call.body.get("answer")
-        answered = await _in_thread(
-            lambda: self.agent.desk.answer(
-                str(body["id"]),
-                approved=body["decision"] == "approve",
-                by=ANSWERED_BY,
-                words=None if answer is None else str(answer),
-            )
-        )
+        answered = await _in_thread(lambda: self._decided(call))
         name, turns = answered.question.conversation_id, self.conversing.turns
         # A turn that a program left open when it ended waits here, unless too many others did.
         if is_abandoned(answered) and not turns.busy(name):
-            turns.submit(resumption(name))
+            starter = await _in_thread(lambda: turns.starter(name))
+            turns.submit(resumption(name, starter))
         return json_response(_approval_fields(answered))
 
-    async def events(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+    def _decided(self, call: Call) -> Approval:
+        body, answer = call.body, call.body.get("answer")
+        approval = self.agent.desk.find(str(body["id"]))
+        approved = body["decision"] == "approve"
+        self._check_answerer(approval.question, call.client, approved=approved)
+        return self.agent.desk.answer(
+            approval.id,
+            approved=approved,
+            by=call.client.label,
+            words=None if answer is None else str(answer),
+        )
+
+    def _check_answerer(self, question: Question, client: Client, *, approved: bool) -> None:
+        """Refuse those who may not answer.
+
+        Who asked for something may take it back, and tell the model what it wants to know: neither
+        allows anything. A yes is for others to say.
+        """
+        own = question.asker == client.label
+        if client.role == "chat" and not own:
+            raise refused("approval.unknown", "there is no such approval")
+        if question.kind == "question" or not approved:
+            return
+        check_role(client, {"approve"})
+        if own and not self.self_approval:
+            raise refused(
+                "approval.self",
+                f"{client.name} asked for this, and cannot approve it",
+                "approve it at the terminal with 'coilclaw approve ID', or with another token "
+                "('coilclaw token new NAME --role approve'); gateway.self_approval = true in the "
+                "configuration allows it",
+            )
+
+    async def events(self, call: Call) -> ASGIApp:
         mailbox: Mailbox[str] = Mailbox(self.queue_parts)
         stream = EventStream(mailbox, _event_frames)
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
-            self.feed.watch(mailbox)
+            self.feed.watch(mailbox, lambda line: self._may_see(call.client, line))
             try:
                 await stream(scope, receive, send)
             finally:
                 self.feed.leave(mailbox)
 
         return watched
+
+    def _may_see(self, client: Client, line: str) -> bool:
+        """Tell whether a client may see what is logged: all of it, or that of its own turns."""
+        if not self.admits(client):
+            return False  # its token was revoked, or has expired, while it watched
+        if client.sees_all:
+            return True
+        found = json.loads(line).get("conversation_id")
+        return isinstance(found, str) and self.conversing.turns.client_of(found) == client
 
     async def measured(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
         turns = self.conversing.turns
@@ -186,6 +250,7 @@ class Endpoints:
             "turns_waiting": turns.waiting,
             "estop": self.agent.estop.set,
             "runs_active": self.runs.active,
+            "approvals_pending": len(await _in_thread(self.agent.desk.list)),
         }
         if state is not None:
             gauges["receipt_chain_valid"] = state.valid
@@ -225,6 +290,11 @@ async def _in_thread(ask: Callable[[], Found]) -> Found:
     return await asyncio.to_thread(ask)
 
 
+def _owner(call: Call) -> str | None:
+    """Return whose conversations a client may see; ``None`` for all of them."""
+    return None if call.client.sees_all else call.client.label
+
+
 def _limit(call: Call) -> int:
     limit = call.query.get("limit", DEFAULT_LIMIT)
     assert isinstance(limit, int), "the schema says so"
@@ -251,6 +321,7 @@ def _approval_fields(approval: Approval) -> dict[str, Json]:
         "state": approval.state,
         "kind": question.kind,
         "origin": question.origin,
+        "asker": question.asker,
         "title": question.title,
         "tool": question.tool,
         "arguments": question.arguments,

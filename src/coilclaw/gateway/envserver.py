@@ -18,6 +18,7 @@ from coilclaw.gateway.envforms import MULTIPART, URLENCODED
 from coilclaw.gateway.faults import refused
 from coilclaw.gateway.hosts import Hosts, bracketed, is_loopback
 from coilclaw.gateway.httpconfig import http_config
+from coilclaw.gateway.known_clients import KnownClients
 from coilclaw.gateway.listening import listener
 from coilclaw.gateway.ratelimit import RateLimit
 
@@ -84,7 +85,7 @@ class EnvGateway:
         app.router.redirect_slashes = False
         admission = Admission(
             app,
-            None if self.token is None else self.token.reveal().encode("ascii"),
+            None if self.token is None else KnownClients(self.token),
             hosts,
             RateLimit(self.settings.requests_per_minute),
             self.settings,

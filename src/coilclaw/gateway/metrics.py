@@ -1,16 +1,23 @@
-"""Counters, and their text for Prometheus."""
+"""Counters, and their text for Prometheus.
+
+The values of a label are few: words and names of ours, and ``other`` for everything else.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Labels: TypeAlias = tuple[str, ...]
 
 COUNTERS: Final = {
     "conversations_total": "Conversations that began.",
     "turns_total": "Turns that came to an answer.",
-    "tool_calls_total": "Tool calls that were attempted.",
     "tool_denials_total": "Tool calls that were denied.",
     "provider_errors_total": "Requests to a model that failed.",
 }
@@ -23,19 +30,48 @@ GAUGES: Final = {
     "turns_waiting": "Messages that wait for their turn.",
     "estop": "1 while the emergency stop is set.",
     "runs_active": "Runs that are carried out now.",
+    "approvals_pending": "Approvals that wait for an answer.",
 }
-LABELLED: Final = {"runs_total": ("status", "Runs that ended, paused or were stopped, by how.")}
-BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_REQUESTS: Final = "coilclaw_request_duration_seconds"
+LABELLED: Final = {
+    "runs_total": (("status",), "Runs that ended, paused or were stopped, by how."),
+    "tool_calls_total": (
+        ("tool", "status", "rule"),
+        "Tool calls that were attempted; the rule is that of a denial or failure.",
+    ),
+    "model_tokens_total": (("direction",), "Tokens that the providers told, by direction."),
+    "requests_refused_total": (
+        ("rule", "status"),
+        "Requests that were not admitted, by the rule that refused them.",
+    ),
+}
+DURATIONS: Final = {
+    "request_duration_seconds": (
+        ("method", "route", "status"),
+        "How long requests took until their answer began.",
+    ),
+    "model_duration_seconds": (("outcome",), "How long requests to a model took."),
+}
+OTHER: Final = "other"
+MAX_SERIES: Final = 1000
+"""Combinations of labels of one metric; those beyond it are counted as ``other``."""
+BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 
 
 @dataclass(slots=True)
 class _Durations:
-    """How long the requests to one route took."""
+    """How long the things of one kind took."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * len(BUCKETS_S))
     count: int = 0
     total_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.total_s += seconds
+        for index, bound in enumerate(BUCKETS_S):
+            if seconds <= bound:
+                self.buckets[index] += 1
+                break
 
 
 class Metrics:
@@ -44,30 +80,39 @@ class Metrics:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self._labelled: dict[str, dict[str, int]] = {name: {} for name in LABELLED}
-        self._durations: dict[tuple[str, str, int], _Durations] = defaultdict(_Durations)
+        self._labelled: dict[str, dict[Labels, int]] = {name: {} for name in LABELLED}
+        self._durations: dict[str, dict[Labels, _Durations]] = {
+            name: defaultdict(_Durations) for name in DURATIONS
+        }
 
     def count(self, name: str) -> None:
         """Count one more of the things that ``COUNTERS`` names."""
         with self._mutex:
             self._counters[name] += 1
 
-    def count_as(self, name: str, label: str) -> None:
-        """Count one more of the things that ``LABELLED`` names; labels are words of ours."""
+    def count_as(self, name: str, *labels: str, number: int = 1) -> None:
+        """Count some more of the things that ``LABELLED`` names; labels are words of ours."""
         with self._mutex:
             counted = self._labelled[name]
-            counted[label] = counted.get(label, 0) + 1
+            if labels not in counted and len(counted) >= MAX_SERIES:
+                labels = (OTHER,) * len(labels)
+            counted[labels] = counted.get(labels, 0) + number
+
+    def count_refusal(self, rule: str, status: int) -> None:
+        """Count a request that was not admitted."""
+        self.count_as("requests_refused_total", rule, str(status))
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; routes are those of our table, so that their number is bounded."""
+        self._observe("request_duration_seconds", (method, route, str(status)), seconds)
+
+    def observe_model(self, outcome: str, seconds: float) -> None:
+        """Count a request to a model that came to ``ok`` or ``error``."""
+        self._observe("model_duration_seconds", (outcome,), seconds)
+
+    def _observe(self, name: str, labels: Labels, seconds: float) -> None:
         with self._mutex:
-            durations = self._durations[method, route, status]
-            durations.count += 1
-            durations.total_s += seconds
-            for index, bound in enumerate(BUCKETS_S):
-                if seconds <= bound:
-                    durations.buckets[index] += 1
-                    break
+            self._durations[name][labels].add(seconds)
 
     def text(self, gauges: dict[str, float]) -> str:
         """Return everything in the text format, gauges with the values given."""
@@ -77,20 +122,20 @@ class Metrics:
                 lines += _headed(name, COUNTERS[name], "counter")
                 lines.append(f"coilclaw_{name} {value}")
             for name, counted in self._labelled.items():
-                lines += _headed(name, LABELLED[name][1], "counter")
-                label = LABELLED[name][0]
+                names, meaning = LABELLED[name]
+                lines += _headed(name, meaning, "counter")
                 lines += [
-                    f'coilclaw_{name}{{{label}="{word}"}} {number}'
-                    for word, number in sorted(counted.items())
+                    f"coilclaw_{name}{{{_labels(names, values)}}} {number}"
+                    for values, number in sorted(counted.items())
                 ]
             for name, gauge in gauges.items():
                 lines += _headed(name, GAUGES[name], "gauge")
                 lines.append(f"coilclaw_{name} {gauge:g}")
-            lines.append(f"# HELP {_REQUESTS} How long requests took until their answer began.")
-            lines.append(f"# TYPE {_REQUESTS} histogram")
-            for (method, route, status), durations in sorted(self._durations.items()):
-                labels = f'method="{method}",route="{route}",status="{status}"'
-                lines += _histogram(labels, durations)
+            for name, observed in self._durations.items():
+                names, meaning = DURATIONS[name]
+                lines += _headed(name, meaning, "histogram")
+                for values, durations in sorted(observed.items()):
+                    lines += _histogram(f"coilclaw_{name}", _labels(names, values), durations)
         return "\n".join(lines) + "\n"
 
 
@@ -98,13 +143,24 @@ def _headed(name: str, meaning: str, kind: str) -> list[str]:
     return [f"# HELP coilclaw_{name} {meaning}", f"# TYPE coilclaw_{name} {kind}"]
 
 
-def _histogram(labels: str, durations: _Durations) -> list[str]:
+def _labels(names: Sequence[str], values: Labels) -> str:
+    return ",".join(
+        f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)
+    )
+
+
+def _escaped(value: str) -> str:
+    valid = value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return valid.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _histogram(name: str, labels: str, durations: _Durations) -> list[str]:
     lines = []
     below = 0
     for bound, number in zip(BUCKETS_S, durations.buckets, strict=True):
         below += number
-        lines.append(f'{_REQUESTS}_bucket{{{labels},le="{bound:g}"}} {below}')
-    lines.append(f'{_REQUESTS}_bucket{{{labels},le="+Inf"}} {durations.count}')
-    lines.append(f"{_REQUESTS}_sum{{{labels}}} {durations.total_s:.6f}")
-    lines.append(f"{_REQUESTS}_count{{{labels}}} {durations.count}")
+        lines.append(f'{name}_bucket{{{labels},le="{bound:g}"}} {below}')
+    lines.append(f'{name}_bucket{{{labels},le="+Inf"}} {durations.count}')
+    lines.append(f"{name}_sum{{{labels}}} {durations.total_s:.6f}")
+    lines.append(f"{name}_count{{{labels}}} {durations.count}")
     return lines

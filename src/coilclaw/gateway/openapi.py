@@ -73,6 +73,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Json]:
         }
     if endpoint.open:
         operation["security"] = []
+    else:
+        operation["x-roles"] = [*sorted(endpoint.roles), "admin"]
     return operation
 
 

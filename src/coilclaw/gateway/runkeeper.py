@@ -24,6 +24,8 @@ class Wanted:
     no_baseline: bool = False
     wait: bool = True
     """Whether it waits for the paths that other runs hold."""
+    asker: str = ""
+    """Who asks for it, as approvals name a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,11 @@ class RunKeeper(Protocol):
     def start(self, wanted: Wanted) -> str:
         """Begin a run and return its id once it is on the disk; it goes on by itself."""
 
-    def resume(self, run_id: str, answer: str = "") -> None:
+    def resume(self, run_id: str, answer: str = "", *, asker: str = "") -> None:
         """Resume a run on which no process works; return once it goes on.
 
         ``answer`` is to the question of its planner; to a run without one it is ``run.answer``.
+        ``asker`` is who wants it resumed.
         """
 
     def cancel(self, run_id: str) -> None:

@@ -84,11 +84,13 @@ class RunEndpoints:
             diagnostic=body.get("diagnostic") is True,
             no_baseline=body.get("no_baseline") is True,
             wait=body.get("wait") is not False,
+            asker=call.client.label,
         )
         return _begun(await asyncio.to_thread(runs.start, wanted))
 
     async def resume(self, call: Call) -> ASGIApp:
-        await asyncio.to_thread(self.runs.resume, _id(call), _text(call, "answer") or "")
+        answer, asker = _text(call, "answer") or "", call.client.label
+        await asyncio.to_thread(self.runs.resume, _id(call), answer, asker=asker)
         return _begun(_id(call))
 
     async def cancel(self, call: Call) -> ASGIApp:

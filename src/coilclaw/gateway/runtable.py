@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.gateway import runschemas as forms
 from coilclaw.gateway.endpoint import Endpoint
@@ -10,7 +10,11 @@ from coilclaw.gateway.runs import DIFF, TAR
 from coilclaw.gateway.schemas import EVENTS
 
 if TYPE_CHECKING:
+    from coilclaw.gateway.clients import Role
     from coilclaw.gateway.runs import RunEndpoints
+
+_LOOKING: Final[frozenset[Role]] = frozenset({"read", "approve"})
+"""Who approves what a run asks for has to see what it did."""
 
 
 def table(runs: RunEndpoints) -> tuple[Endpoint, ...]:
@@ -28,6 +32,7 @@ def _looking(runs: RunEndpoints) -> tuple[Endpoint, ...]:
             forms.RUNS,
             forms.RUNS_QUERY,
             errors=(404,),
+            roles=_LOOKING,
         ),
         Endpoint(
             "GET",
@@ -36,6 +41,7 @@ def _looking(runs: RunEndpoints) -> tuple[Endpoint, ...]:
             runs.show,
             forms.RUN,
             errors=(404, 409),
+            roles=_LOOKING,
         ),
         Endpoint(
             "GET",
@@ -47,6 +53,7 @@ def _looking(runs: RunEndpoints) -> tuple[Endpoint, ...]:
             headers=forms.EVENTS_HEADERS,
             media=("application/json", EVENTS),
             errors=(404,),
+            roles=_LOOKING,
         ),
         Endpoint(
             "GET",
@@ -56,6 +63,7 @@ def _looking(runs: RunEndpoints) -> tuple[Endpoint, ...]:
             query=forms.DIFF_QUERY,
             media=(DIFF,),
             errors=(404,),
+            roles=_LOOKING,
         ),
         Endpoint(
             "GET",
@@ -64,6 +72,7 @@ def _looking(runs: RunEndpoints) -> tuple[Endpoint, ...]:
             runs.bundle,
             media=(TAR,),
             errors=(404, 409),
+            roles=_LOOKING,
         ),
     )
 

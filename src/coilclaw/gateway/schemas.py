@@ -92,6 +92,9 @@ OPENAI_ERROR: Final = whole(
     {"error": whole({"message": TEXT, "type": TEXT, "param": MAYBE_TEXT, "code": TEXT})}
 )
 HEALTH: Final = whole({"status": {"const": "ok"}})
+WHOAMI: Final = whole(
+    {"name": TEXT, "role": {"enum": ["chat", "approve", "read", "admin"]}, "expires": MAYBE_TEXT}
+)
 STATUS: Final = whole(
     {
         "version": TEXT,
@@ -162,6 +165,7 @@ APPROVAL: Final = whole(
         },
         "kind": {"enum": ["tool", "question", "sop", "run", "override"]},
         "origin": TEXT,
+        "asker": TEXT,
         "title": TEXT,
         "tool": TEXT,
         "arguments": TEXT,

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from coilclaw.domain.secret import Secret
     from coilclaw.gateway.agent import Agent
     from coilclaw.gateway.feed import Feed
+    from coilclaw.gateway.known_clients import KnownClients
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.runkeeper import RunKeeper
     from coilclaw.gateway.settings import GatewaySettings
@@ -57,7 +57,7 @@ class Gateway:
 
     agent: Agent
     settings: GatewaySettings
-    token: Secret
+    clients: KnownClients
     metrics: Metrics
     feed: Feed
     mounts: Mapping[str, Mounted] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Gateway:
                 sock,
                 ready=lambda: ready(url),
                 wind_down=lambda: self._wind_down(turns, runs),
-                halt=lambda: self.agent.halt(HALTED),
+                halt=lambda: turns.abandon(self.agent.halt(HALTED)),
             )
 
     def _resume_turns(self, turns: Turns) -> None:
@@ -94,7 +94,7 @@ class Gateway:
         Each waits again, in its place before new messages of its conversation.
         """
         for name in self.agent.open_conversations()[: self.settings.max_waiting]:
-            turns.submit(resumption(name))
+            turns.submit(resumption(name, turns.starter(name)))
 
     def _application(self, turns: Turns, runs: RunEndpoints, hosts: Hosts) -> ASGIApp:
         settings = self.settings
@@ -102,12 +102,21 @@ class Gateway:
         chain = ChainWatch(self.agent)
         chain.look()
         ours = Endpoints(
-            self.agent, conversing, self.metrics, self.feed, chain, settings.queue_parts, runs
+            self.agent,
+            conversing,
+            self.metrics,
+            self.feed,
+            chain,
+            settings.queue_parts,
+            runs,
+            settings.self_approval,
+            self.clients.admits,
         )
+        wait_s = 0.0 if settings.completions_approval == "refuse" else settings.completions_wait_s
         return application(
-            table(ours, Completions(conversing), runs),
+            table(ours, Completions(conversing, wait_s), runs),
             settings,
-            token=self.token.reveal().encode("ascii"),
+            clients=self.clients,
             hosts=hosts,
             rate=RateLimit(settings.requests_per_minute),
             metrics=self.metrics,
@@ -133,10 +142,12 @@ class Gateway:
         if await asyncio.to_thread(turns.drained, self.settings.grace_s):
             return
         _log.warning("%d turns are cancelled", turns.running, extra={"event": "turns_cancelled"})
-        self.agent.halt(HALTED)
+        # A request to a model cannot be called back, and leaves nothing to put in order.
+        turns.abandon(self.agent.halt(HALTED))
         if not await asyncio.to_thread(turns.drained, self.settings.cancel_s):
             _log.warning(
                 "%d turns did not end in time; their conversations go on where they were",
                 turns.running,
                 extra={"event": "turns_abandoned"},
             )
+            turns.abandon()

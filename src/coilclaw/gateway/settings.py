@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +58,12 @@ class GatewaySettings:
     max_runs: int = 8
     """Runs that are carried out at once, those that wait for an approval included."""
     approval_expiry_s: float = 24 * 3600.0
+    self_approval: bool = False
+    """Let a client approve what it asked for itself, if its role allows it to approve."""
+    completions_approval: Literal["notice", "refuse"] = "notice"
+    """What ``/v1`` does with a call that needs an approval: say so and wait, or refuse it."""
+    completions_wait_s: float = 600.0
+    """How long ``/v1`` waits for an approval."""
     queue_parts: int = 1000
     """Parts or events that wait for a client; a slower one is disconnected."""
 

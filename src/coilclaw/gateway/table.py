@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.gateway import openaiforms, runtable, schemas
+from coilclaw.gateway.clients import CHAT, EVERYBODY, READ
 from coilclaw.gateway.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -18,16 +19,40 @@ _TURN_ERRORS: Final = (500, 502, 503, 504)
 
 def table(ours: Endpoints, door: Completions, runs: RunEndpoints) -> tuple[Endpoint, ...]:
     """Return every endpoint but the one that publishes them."""
-    return (*_looking(ours), *_acting(ours), *runtable.table(runs), *_openai(door))
+    return (
+        *_looking(ours),
+        *_recorded(ours),
+        *_acting(ours),
+        *runtable.table(runs),
+        *_openai(door),
+    )
 
 
 def _looking(ours: Endpoints) -> tuple[Endpoint, ...]:
     return (
         Endpoint("GET", "/health", "Whether it answers.", ours.health, schemas.HEALTH, open=True),
         Endpoint(
-            "GET", "/status", "Version, provider, policy and load.", ours.status, schemas.STATUS
+            "GET",
+            "/whoami",
+            "Name, role and expiry of the token.",
+            ours.whoami,
+            schemas.WHOAMI,
+            roles=EVERYBODY,
         ),
-        Endpoint("GET", "/tools", "The active tools.", ours.tools, schemas.TOOLS),
+        Endpoint(
+            "GET",
+            "/status",
+            "Version, provider, policy and load.",
+            ours.status,
+            schemas.STATUS,
+            roles=EVERYBODY,
+        ),
+        Endpoint("GET", "/tools", "The active tools.", ours.tools, schemas.TOOLS, roles=EVERYBODY),
+    )
+
+
+def _recorded(ours: Endpoints) -> tuple[Endpoint, ...]:
+    return (
         Endpoint(
             "GET",
             "/memory/search",
@@ -35,6 +60,7 @@ def _looking(ours: Endpoints) -> tuple[Endpoint, ...]:
             ours.search,
             schemas.RECOLLECTIONS,
             schemas.SEARCH_QUERY,
+            roles=CHAT | READ,
         ),
         Endpoint(
             "GET",
@@ -43,6 +69,7 @@ def _looking(ours: Endpoints) -> tuple[Endpoint, ...]:
             ours.receipts,
             schemas.RECEIPTS,
             schemas.LIMIT_QUERY,
+            roles=READ,
         ),
         Endpoint(
             "GET",
@@ -51,6 +78,7 @@ def _looking(ours: Endpoints) -> tuple[Endpoint, ...]:
             ours.conversations,
             schemas.CONVERSATIONS,
             schemas.LIMIT_QUERY,
+            roles=CHAT | READ,
         ),
         Endpoint(
             "GET",
@@ -59,12 +87,23 @@ def _looking(ours: Endpoints) -> tuple[Endpoint, ...]:
             ours.conversation,
             schemas.CONVERSATION,
             errors=(404,),
+            roles=CHAT | READ,
         ),
         Endpoint(
-            "GET", "/metrics", "Counters for Prometheus.", ours.measured, media=("text/plain",)
+            "GET",
+            "/metrics",
+            "Counters for Prometheus.",
+            ours.measured,
+            media=("text/plain",),
+            roles=READ,
         ),
         Endpoint(
-            "GET", "/events", "What is logged, as it happens.", ours.events, media=(schemas.EVENTS,)
+            "GET",
+            "/events",
+            "What is logged, as it happens.",
+            ours.events,
+            media=(schemas.EVENTS,),
+            roles=CHAT | READ,
         ),
     )
 
@@ -80,6 +119,7 @@ def _acting(ours: Endpoints) -> tuple[Endpoint, ...]:
             body=schemas.CHAT,
             media=_BOTH,
             errors=_TURN_ERRORS,
+            roles=CHAT,
         ),
         Endpoint(
             "POST",
@@ -92,7 +132,12 @@ def _acting(ours: Endpoints) -> tuple[Endpoint, ...]:
         ),
         Endpoint("DELETE", "/estop", "Let tools run again.", ours.go_on, schemas.ESTOP),
         Endpoint(
-            "GET", "/approvals", "What waits for an answer.", ours.approvals, schemas.APPROVALS
+            "GET",
+            "/approvals",
+            "What waits for an answer.",
+            ours.approvals,
+            schemas.APPROVALS,
+            roles=EVERYBODY,
         ),
         Endpoint(
             "POST",
@@ -102,13 +147,21 @@ def _acting(ours: Endpoints) -> tuple[Endpoint, ...]:
             schemas.APPROVAL,
             body=schemas.DECISION,
             errors=(404, 409),
+            roles=frozenset({"approve", "chat"}),
         ),
     )
 
 
 def _openai(door: Completions) -> tuple[Endpoint, ...]:
     return (
-        Endpoint("GET", "/v1/models", "The one model.", door.models, openaiforms.MODELS),
+        Endpoint(
+            "GET",
+            "/v1/models",
+            "The one model.",
+            door.models,
+            openaiforms.MODELS,
+            roles=EVERYBODY,
+        ),
         Endpoint(
             "POST",
             "/v1/chat/completions",
@@ -117,6 +170,7 @@ def _openai(door: Completions) -> tuple[Endpoint, ...]:
             openaiforms.COMPLETION,
             body=openaiforms.REQUEST,
             media=_BOTH,
-            errors=(404, *_TURN_ERRORS),
+            errors=(404, 409, *_TURN_ERRORS),
+            roles=CHAT,
         ),
     )

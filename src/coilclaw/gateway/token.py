@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 import re
 import secrets
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 NAME: Final = "gateway.token"
 TOKEN_BYTES: Final = 32
 _FORM: Final = re.compile(rb"[0-9a-f]{64}\n?")
-_SCHEME: Final = b"bearer "
 
 
 def load(home: Path) -> Secret:
@@ -37,7 +35,11 @@ def load_file(path: Path) -> Secret:
         raise EnvironmentFault(
             f"cannot make or read {path}: {problem.strerror}", rule="gateway.token"
         ) from problem
-    _check_private(path)
+    check_private(
+        path,
+        "gateway.token",
+        "delete it, and the next start makes a new one that nobody has seen",
+    )
     if not _FORM.fullmatch(data):
         raise EnvironmentFault(
             f"{path} does not hold a token of {TOKEN_BYTES * 8} bits in hexadecimal",
@@ -47,17 +49,12 @@ def load_file(path: Path) -> Secret:
     return Secret(data.decode("ascii").strip())
 
 
-def _check_private(path: Path) -> None:
+def check_private(path: Path, rule: str, hint: str) -> None:
+    """Refuse a file that others can read or change."""
     found = os.lstat(path)
     if found.st_mode & 0o077 or found.st_uid != os.geteuid():
         raise EnvironmentFault(
             f"others than you can read or change {path}",
-            rule="gateway.token",
-            hint="delete it, and the next start makes a new one that nobody has seen",
+            rule=rule,
+            hint=hint,
         )
-
-
-def presented(header: bytes, token: bytes) -> bool:
-    """Tell, in constant time, whether an ``Authorization`` header carries the token."""
-    scheme, value = header[: len(_SCHEME)].lower(), header[len(_SCHEME) :].strip()
-    return hmac.compare_digest(value, token) and scheme == _SCHEME

@@ -11,18 +11,22 @@ import logging
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import CoilClawError, Stopped
+from coilclaw.gateway.agent import TurnTerms
+from coilclaw.gateway.clients import client_behind
 from coilclaw.gateway.faults import internal, refused
 from coilclaw.runtime.approvals import ApprovalSuspended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from coilclaw.gateway.agent import Agent, Finished
+    from coilclaw.gateway.clients import Client
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.parts import Part
 
@@ -42,9 +46,11 @@ class Job:
     """Whether the conversation is known to begin with this message."""
     listen: Callable[[Part], None] | None
     done: Callable[[Finished | CoilClawError], None]
+    """May be told twice; only the first counts."""
+    terms: TurnTerms
 
 
-def resumption(conversation_id: str) -> Job:
+def resumption(conversation_id: str, starter: Client) -> Job:
     """Make the job that finishes the turn which was left open in a conversation."""
 
     def done(ended: Finished | CoilClawError) -> None:
@@ -56,7 +62,8 @@ def resumption(conversation_id: str) -> Job:
                 extra={"event": "resume_failed"},
             )
 
-    return Job(conversation_id, None, new=False, listen=None, done=done)
+    terms = TurnTerms(starter)
+    return Job(conversation_id, None, new=False, listen=None, done=done, terms=terms)
 
 
 class Turns:
@@ -74,6 +81,8 @@ class Turns:
         self._running = 0
         self._pending = 0
         """Jobs that are not finished, whether they run or wait."""
+        self._current: dict[str, Job] = {}
+        """Jobs that run, by conversation."""
         self._closed = False
 
     @property
@@ -88,11 +97,32 @@ class Turns:
         """Whether a turn of this conversation runs or waits."""
         return conversation_id in self._behind
 
+    def client_of(self, conversation_id: str) -> Client | None:
+        """Return for whom a turn of this conversation runs now."""
+        job = self._current.get(conversation_id)
+        return None if job is None else job.terms.client
+
+    def starter(self, conversation_id: str) -> Client:
+        """Return the client that began a conversation."""
+        return client_behind(self._agent.memory.owner(conversation_id))
+
+    def check_owner(self, conversation_id: str, client: Client) -> None:
+        """Refuse a conversation that is there and belongs to another client."""
+        if client.role == "admin":
+            return
+        owner = self._agent.memory.owner(conversation_id)
+        if owner is not None and not client.owns(owner):
+            raise refused(
+                "conversation.owner",
+                "this conversation belongs to another client",
+                "begin one of your own: leave its id out, or choose another",
+            )
+
     def submit(self, job: Job) -> None:
         """Take a job, or say why not."""
         with self._mutex:
             if self._closed:
-                raise refused("gateway.stopping", "the gateway is being stopped")
+                raise _stopping()
             if self._pending - self._running >= self._max_waiting:
                 raise refused("turns.waiting", "too many messages wait for their turn")
             self._pending += 1
@@ -112,6 +142,26 @@ class Turns:
         with self._mutex:
             self._closed = True
 
+    def abandon(self, conversation_ids: Collection[str] | None = None) -> None:
+        """Tell the clients of some running turns, or of all, that the gateway stops.
+
+        Their threads are waited for no longer, and what waits for one of them does not begin.
+        """
+        with self._mutex:
+            names = list(self._current) if conversation_ids is None else conversation_ids
+            left = [self._current.pop(name) for name in names if name in self._current]
+            self._running -= len(left)
+            with suppress(Empty):
+                while True:
+                    left.append(self._ready.get_nowait())
+            for job in tuple(left):
+                line = self._behind[job.conversation_id]
+                left += line
+                line.clear()
+            self._pending -= len(left)
+        for job in left:
+            job.done(_stopping())
+
     def drained(self, timeout_s: float) -> bool:
         """Wait until nothing runs, and say whether that is so."""
         deadline = time.monotonic() + timeout_s
@@ -124,26 +174,30 @@ class Turns:
             job = self._ready.get()
             with self._mutex:
                 self._running += 1
+                self._current[job.conversation_id] = job
                 stopping = self._closed
-            if stopping:
-                result: Finished | CoilClawError = refused(
-                    "gateway.stopping", "the gateway is being stopped"
-                )
-            else:
-                result = self._run(job)
-            self._finish(job, result)
+            self._finish(job, _stopping() if stopping else self._run(job))
 
     def _run(self, job: Job) -> Finished | CoilClawError:
         try:
             agent = self._agent
             if job.message is None:
-                resumed = agent.resume(job.conversation_id)
+                resumed = agent.resume(job.conversation_id, job.terms)
                 if resumed is not None:
                     self._metrics.count("turns_total")
                 return resumed or _nothing_open(job.conversation_id)
+            if not job.new:
+                # Here, where no other turn of this conversation runs, nobody can come in between.
+                self.check_owner(job.conversation_id, job.terms.client)
             if job.new or not agent.memory.conversation(job.conversation_id, last=1):
                 self._metrics.count("conversations_total")
-            finished = agent.turn(job.message, job.conversation_id, new=job.new, listen=job.listen)
+            finished = agent.turn(
+                job.message,
+                job.conversation_id,
+                terms=job.terms,
+                new=job.new,
+                listen=job.listen,
+            )
         except CoilClawError as problem:
             return problem
         except ApprovalSuspended as suspended:
@@ -169,8 +223,9 @@ class Turns:
                 following = line.popleft()
             else:
                 del self._behind[job.conversation_id]
-            self._running -= 1
-            self._pending -= 1
+            if self._current.pop(job.conversation_id, None) is not None:
+                self._running -= 1
+                self._pending -= 1
         if following is not None:
             self._ready.put(following)
         job.done(result)
@@ -178,3 +233,11 @@ class Turns:
 
 def _nothing_open(conversation_id: str) -> CoilClawError:
     return refused("turn.closed", f"no turn of {conversation_id} is open any more")
+
+
+def _stopping() -> CoilClawError:
+    return refused(
+        "gateway.stopping",
+        "the gateway is being stopped",
+        "the conversation goes on with the next message, once it serves again",
+    )

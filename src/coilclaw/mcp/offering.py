@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from coilclaw.domain.canonical import digest
@@ -11,7 +12,7 @@ from coilclaw.errors import CoilClawError
 from coilclaw.workspace.process import Cancellation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import anyio
     from mcp.server.context import ServerRequestContext
@@ -34,6 +35,8 @@ Offered: TypeAlias = "Callable[[], Sequence[ToolSpec]]"
 CALLS_AT_ONCE: Final = 16
 RECEIPT_KEY: Final = "coilclaw/receipt"
 SESSION_HEADER: Final = "mcp-session-id"
+REQUEST: Final[ContextVar[Mapping[str, object]]] = ContextVar("mcp request")
+"""The scope of the HTTP request that a call came with, for the callable that it is handed to."""
 INSTRUCTIONS: Final = (
     "Every call is judged by a policy before it runs, and leaves a receipt. A call that is denied "
     "names the rule. A call that needs a person's approval waits for it."
@@ -73,6 +76,7 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
         context: ServerRequestContext[Any], params: CallToolRequestParams
     ) -> CallToolResult:
         where = conversation or _conversation(context)
+        REQUEST.set(getattr(context.request, "scope", {}))
         wanted = ToolCall(str(context.request_id), params.name, params.arguments or {})
         return _told(await _performed(call, wanted, where, places))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.messages import ChatRequest
-from coilclaw.domain.turns import ToolAnswer, TurnRecord
+from coilclaw.domain.turns import ASKER, ToolAnswer, TurnRecord
 from coilclaw.errors import ProviderMalformed
 from coilclaw.providers import streaming
 from coilclaw.runtime import history
@@ -92,8 +92,9 @@ class Loop:
         *,
         conversation_id: str | None = None,
         draft: Callable[[str], None] | None = None,
+        asker: str = "",
     ) -> TurnOutcome:
-        """Answer one message."""
+        """Answer one message; ``asker`` says whose it is, where it is not the operator's."""
         name = new_id("conv") if conversation_id is None else conversation(conversation_id)
         turn = Turn(name, new_id("turn"), draft)
         _log.info(
@@ -102,7 +103,8 @@ class Loop:
             extra={"event": "conversation_started", "fields": {"conversation_id": name}},
         )
         past = self._past(name, draft)
-        said = TurnRecord(name, turn.id, self._time(), "user", self._said(message))
+        whose: dict[str, Json] = {ASKER: asker} if asker else {}
+        said = TurnRecord(name, turn.id, self._time(), "user", self._said(message), metadata=whose)
         self._persist(said)
         records = [*past, said]
         try:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from coilclaw.domain.secret import Secret
 from coilclaw.gateway.admission import Admission
 from coilclaw.gateway.hosts import Hosts
+from coilclaw.gateway.known_clients import KnownClients
 from coilclaw.gateway.ratelimit import RateLimit
 from coilclaw.gateway.settings import GatewaySettings
 
 _TOKEN = b"ab" * 32
+_CLIENTS = KnownClients(Secret(_TOKEN.decode()))
 _HOST = (b"host", b"127.0.0.1:8737")
 _AUTH = (b"authorization", b"Bearer " + _TOKEN)
 _JSON = (b"content-type", b"application/json")
@@ -34,7 +37,7 @@ def _asked(
 ) -> tuple[int, str]:
     settings = GatewaySettings(max_body_bytes=1000, max_header_bytes=2000)
     admission = Admission(
-        _inside, _TOKEN, Hosts.of(settings, "127.0.0.1", 8737), RateLimit(per_minute), settings
+        _inside, _CLIENTS, Hosts.of(settings, "127.0.0.1", 8737), RateLimit(per_minute), settings
     )
     scope = {
         "type": "http",
@@ -128,7 +131,7 @@ def test_its_neighbour_is_admitted(
 def test_what_is_not_http_is_not_answered() -> None:
     settings = GatewaySettings()
     admission = Admission(
-        _inside, _TOKEN, Hosts.of(settings, "127.0.0.1", 1), RateLimit(60), settings
+        _inside, _CLIENTS, Hosts.of(settings, "127.0.0.1", 1), RateLimit(60), settings
     )
 
     async def never(*_: Any) -> Any:

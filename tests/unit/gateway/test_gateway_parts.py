@@ -104,18 +104,18 @@ def test_the_bucket_fills_with_time_and_holds_a_tenth() -> None:
 
 def test_metrics_are_prometheus_text() -> None:
     metrics = Metrics()
-    metrics.count("tool_calls_total")
+    metrics.count("turns_total")
     metrics.observe("GET", "/status", 200, 0.02)
     metrics.observe("GET", "/status", 200, 99.0)
     text = metrics.text({"receipt_chain_valid": True})
     lines = text.splitlines()
     assert text.endswith("\n")
-    assert "coilclaw_tool_calls_total 1" in lines
+    assert "coilclaw_turns_total 1" in lines
     assert "coilclaw_receipt_chain_valid 1" in lines
     assert all(f"# TYPE coilclaw_{name} counter" in lines for name in COUNTERS)
     label = 'coilclaw_request_duration_seconds_bucket{method="GET",route="/status",status="200",le='
     assert [line.removeprefix(label) for line in lines if line.startswith(label)][-2:] == [
-        '"30"} 1',
+        '"120"} 2',
         '"+Inf"} 2',
     ]
     with pytest.raises(KeyError):
@@ -238,8 +238,8 @@ def test_a_feed_gives_each_line_to_everybody_and_ends() -> None:
         assert not feed.watched
         first: Mailbox[str] = Mailbox(5)
         second: Mailbox[str] = Mailbox(5)
-        feed.watch(first)
-        feed.watch(second)
+        feed.watch(first, lambda _: True)
+        feed.watch(second, lambda line: "one" in line)
         feed.write("one\n")
         feed.leave(second)
         feed.write("two\n")
@@ -313,7 +313,7 @@ def test_the_description_is_of_every_endpoint_and_its_schemas_are_schemas() -> N
         (method.upper(), path) for path, item in document["paths"].items() for method in item
     }
     assert published == {(one.method, one.path) for one in endpoints}
-    assert len(published) == len(endpoints) == 25
+    assert len(published) == len(endpoints) == 26
     for endpoint in endpoints:
         for schema in (endpoint.query, endpoint.headers, endpoint.body, endpoint.result):
             if schema is not None:

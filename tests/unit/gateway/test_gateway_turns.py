@@ -9,16 +9,22 @@ from typing import Any, cast
 import pytest
 
 from coilclaw.errors import CoilClawError, ProviderTimeout, UsageError
-from coilclaw.gateway.agent import Agent, Finished
+from coilclaw.gateway.agent import Agent, Finished, TurnTerms
+from coilclaw.gateway.clients import Client
 from coilclaw.gateway.metrics import Metrics
 from coilclaw.gateway.turns import Job, Turns
 from coilclaw.runtime.handle import TurnOutcome
 from tests.support.children import PATIENCE_S
 
+TERMS = TurnTerms(Client("operator", "admin"))
+
 
 class _Memory:
     def conversation(self, name: str, **_: object) -> tuple[object, ...]:
         return ("known",) if name.startswith("old") else ()
+
+    def owner(self, name: str) -> str | None:
+        return "client ann" if name.startswith("old") else None
 
 
 class _Fake:
@@ -74,7 +80,7 @@ def _turns(fake: _Fake, *, most: int = 8, waiting: int = 100) -> tuple[Turns, Me
 
 
 def _job(name: str, message: str, done: Callable[[Finished | CoilClawError], None]) -> Job:
-    return Job(name, message, False, None, done)
+    return Job(name, message, False, None, done, TERMS)
 
 
 def test_a_conversation_has_one_turn_at_a_time_in_order_and_others_go_on_beside() -> None:
@@ -143,6 +149,37 @@ def test_a_conversation_counts_when_it_begins() -> None:
     turns, metrics = _turns(fake)
     fake.go.set()
     for name, new in (("fresh", True), ("named", False), ("old", False)):
-        turns.submit(Job(name, "x", new, None, results.add))
+        turns.submit(Job(name, "x", new, None, results.add, TERMS))
     results.wait(3)
     assert "coilclaw_conversations_total 2\n" in metrics.text({})
+
+
+def test_the_clients_of_turns_that_hang_are_told_and_what_waits_behind_them() -> None:
+    fake, results = _Fake(), _Results()
+    turns, _ = _turns(fake, most=2)
+    for name in ("a", "b", "c", "a"):
+        turns.submit(_job(name, name, results.add))
+    while len(fake.began) < 2:
+        threading.Event().wait(0.001)
+    turns.close()
+    turns.abandon({"a", "unheard-of"})
+    assert results.wait(3) == ["gateway.stopping"] * 3
+    assert (turns.running, turns.waiting, turns.drained(0)) == (1, 0, False)
+    turns.abandon()
+    assert results.wait(1) == ["gateway.stopping"] * 4
+    assert turns.drained(0)
+    fake.go.set()
+    # The threads end later, and count nothing twice.
+    results.wait(2)
+    assert (turns.running, turns.waiting) == (0, 0)
+    assert [text for _, text in fake.began] == ["a", "b"]
+
+
+def test_a_conversation_of_another_client_is_refused_where_it_would_run() -> None:
+    fake, results = _Fake(), _Results()
+    turns, _ = _turns(fake)
+    fake.go.set()
+    for client in (Client("bob", "chat"), Client("ann", "chat"), Client("root", "admin")):
+        turns.submit(Job("old", client.name, False, None, results.add, TurnTerms(client)))
+    turns.submit(Job("fresh", "new", False, None, results.add, TurnTerms(Client("bob", "chat"))))
+    assert sorted(results.wait(4)) == ["ann", "conversation.owner", "new", "root"]
