@@ -209,6 +209,47 @@ def test_what_is_asked_cannot_pass_for_something_else(agent: AgentHome, coilclaw
     assert b"\x1b" not in shown
 
 
+KILLS = """\
+name = "kills"
+[inputs.word]
+type = "string"
+[[steps]]
+id = "w"
+kind = "tool"
+tool = "shell"
+args = { argv = ["sh", "-c", "echo x >> log; test -e again || kill -9 $PPID"] }
+"""
+
+
+def test_a_killed_run_is_resumed_with_a_decision_and_inputs_are_checked(
+    agent: AgentHome, coilclaw: Command
+) -> None:
+    agent.configure(FULL + 'sandbox = "none"\n')
+    folder = agent.home / "workspace" / "sops" / "kills"
+    folder.mkdir()
+    (folder / "SOP.toml").write_text(KILLS)
+    wrong = coilclaw("sop", "run", "kills", "--input", "wrd=a")
+    assert wrong.returncode == 2
+    assert b"no input 'wrd'" in wrong.stderr
+    assert b"word is missing" in wrong.stderr
+    if coilclaw("sop", "run", "kills", "--input", "word=a").returncode != -9:
+        pytest.skip("the command runs below another parent here")
+    (run,) = json.loads(coilclaw("sop", "status", "--json").stdout)
+    refused = coilclaw("sop", "resume", run["id"])
+    assert refused.returncode == 3
+    assert b"whether it had an effect is unknown" in refused.stderr
+    assert b"--redo" in refused.stderr
+    assert coilclaw("sop", "resume", run["id"], "--note", "x").returncode == 2
+    done = coilclaw("sop", "resume", run["id"], "--accept", "--note", "it\x1b is", "--json")
+    assert done.returncode == 0, done.stderr
+    (said,) = json.loads(done.stdout)["settlements"]
+    assert (said["stage"], said["how"], said["note"]) == ("w", "accept", "it\x1b is")
+    shown = coilclaw("sop", "status", run["id"]).stdout
+    assert b"accept by person " in shown
+    assert b"\x1b" not in shown
+    assert (agent.workspace / "log").read_text() == "x\n"
+
+
 def test_status_and_lists_of_nothing(agent: AgentHome, coilclaw: Command) -> None:
     for arguments in (("sop", "status"), ("approvals", "list")):
         done = coilclaw(*arguments)

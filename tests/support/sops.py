@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from coilclaw.app.agentwiring import People
 from coilclaw.app.sopwiring import Attended, Sops, open_desk, open_runs, open_sops
+from coilclaw.domain.messages import Json
 from coilclaw.runtime.approvals import Desk
-from coilclaw.sop.runfile import Run
+from coilclaw.sop.interruption import Resolution
+from coilclaw.sop.runfile import Decision, Run
 from tests.support.agents import AgentHome, Person
 
+Inputs: TypeAlias = "Mapping[str, Json] | Sequence[str]"
 FULL = '[security]\nautonomy = "full"\n'
 
 
@@ -50,13 +54,16 @@ class SopHome:
         with open_sops(self.agent.home, os.environ, people, attended=attended) as sops:
             yield sops
 
-    def run(self, name: str, attended: Attended | None = None) -> Run:
+    def run(self, name: str, attended: Attended | None = None, inputs: Inputs = ()) -> Run:
         with self.sops(attended) as sops:
-            return sops.run(name)
+            return sops.run(name, inputs=inputs)
 
-    def resume(self, run: str, attended: Attended | None = None) -> Run:
+    def resume(
+        self, run: str, attended: Attended | None = None, *, how: Decision | None = None
+    ) -> Run:
         with self.sops(attended) as sops:
-            return sops.resume(run)
+            said = None if how is None else Resolution(how, "person me", "I looked")
+            return sops.resume(run, said)
 
     def last(self) -> Run:
         """The newest run, as its journal tells it."""

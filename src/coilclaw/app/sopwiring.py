@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from coilclaw.app.agentwiring import People, open_runtime
+from coilclaw.app.mcpwiring import guarded
 from coilclaw.config.locate import lines_of
 from coilclaw.domain.canonical import digest
-from coilclaw.errors import DeniedError, LockTimeout, UsageError
+from coilclaw.errors import CoilClawError, DeniedError, LockTimeout, UsageError
 from coilclaw.runtime.approvals import Desk
+from coilclaw.runtime.identity import new_id
 from coilclaw.sop import folders
 from coilclaw.sop.engine import Engine
+from coilclaw.sop.inputs import check_inputs, parse_inputs
 from coilclaw.sop.means import Means
 from coilclaw.sop.outcome import Outcome
 from coilclaw.sop.problem import Problem, invalid
 from coilclaw.sop.runfile import Runs, valid
 from coilclaw.sop.validate import Checker
+from coilclaw.tools.filewrite import FileWrite
+from coilclaw.workspace.cancel import Cancellation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from coilclaw.app.agentwiring import Runtime
     from coilclaw.config.values import Config
-    from coilclaw.domain.messages import ToolCall
+    from coilclaw.domain.messages import Json, ToolCall
+    from coilclaw.domain.redacting import Redacting
     from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Approve, ToolResult
     from coilclaw.runtime.approvals import Approval, Question
     from coilclaw.sop.document import Sop
+    from coilclaw.sop.inputs import InputSpec
+    from coilclaw.sop.interruption import Resolution
     from coilclaw.sop.runfile import Run, RunFile
 
 
@@ -51,33 +61,94 @@ class Examined:
     stages: tuple[tuple[str, str], ...]
     """Ids and kinds."""
     problems: tuple[Problem, ...]
+    inputs: tuple[InputSpec, ...] = ()
 
 
 class _Switch:
-    """Whom the guard asks at the moment: a tool stage has an approver of its own."""
+    """Whom the guard asks about a call: each tool stage has an approver of its own."""
 
     def __init__(self, usual: Approve) -> None:
-        self._now = usual
+        self._usual = usual
+        self._own: dict[str, Approve] = {}
 
     def __call__(self, request: ApprovalRequest) -> Answer:
-        return self._now(request)
+        return self._own.get(request.conversation_id, self._usual)(request)
 
     @contextmanager
-    def asking(self, approve: Approve) -> Iterator[None]:
-        usual, self._now = self._now, approve
+    def asking(self, conversation_id: str, approve: Approve) -> Iterator[None]:
+        self._own[conversation_id] = approve
         try:
             yield
         finally:
-            self._now = usual
+            del self._own[conversation_id]
+
+
+class RunningCalls:
+    """The calls of a run that go on now, so that all of them can be ended."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._now: set[Cancellation] = set()
+        self._reason: str | None = None
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the run has to stop, once it has to."""
+        return self._reason
+
+    def halt(self, reason: str) -> None:
+        """End every call, and let none begin."""
+        with self._mutex:
+            self._reason = self._reason or reason
+            running = tuple(self._now)
+        for one in running:
+            one.cancel(reason)
+
+    @contextmanager
+    def one(self) -> Iterator[Cancellation]:
+        """Count a call in while it runs."""
+        cancel = Cancellation()
+        with self._mutex:
+            self._now.add(cancel)
+            if self._reason is not None:
+                cancel.cancel(self._reason)
+        try:
+            yield cancel
+        finally:
+            with self._mutex:
+                self._now.discard(cancel)
+
+
+class _OneByOne:
+    """Lets one question at a time reach the person at the terminal."""
+
+    def __init__(self, attended: Attended) -> None:
+        self._attended = attended
+        self._mutex = threading.RLock()
+
+    def approve(self, request: ApprovalRequest) -> Answer:
+        with self._mutex:
+            return self._attended.approve(request)
+
+    def confirm(self, question: Question) -> bool | None:
+        with self._mutex:
+            return self._attended.confirm(question)
 
 
 class Sops:
     """The SOPs of one home and one workspace."""
 
-    def __init__(self, runtime: Runtime, switch: _Switch, attended: Attended | None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        switch: _Switch,
+        attended: Attended | None,
+        calls: RunningCalls | None = None,
+    ) -> None:
         self._runtime = runtime
         self._switch = switch
-        self._attended = attended
+        self._attended = None if attended is None else _OneByOne(attended)
+        self._calls = RunningCalls() if calls is None else calls
         self._workspace = runtime.config.workspace_dir
         self._receipts = runtime.config.receipts.path
         guard = runtime.guard
@@ -91,22 +162,43 @@ class Sops:
             return (self._examined(folders.find(name, home, self._workspace)),)
         return tuple(map(self._examined, folders.everything(home, self._workspace)))
 
-    def run(self, name: str, begun: Callable[[str], None] = lambda _: None) -> Run:
-        """Begin a run and go as far as it goes; ``begun`` is told its id before anything runs."""
+    def run(
+        self,
+        name: str,
+        begun: Callable[[str], None] = lambda _: None,
+        *,
+        inputs: Mapping[str, Json] | Sequence[str] = (),
+    ) -> Run:
+        """Begin a run and go as far as it goes; ``begun`` is told its id before anything runs.
+
+        Inputs are values by name, or texts of the form ``NAME=VALUE``.
+        """
         found = folders.find(name, self._runtime.home, self._workspace)
         sop = self._checked(found, found.read())
-        file = self._runs.begin(sop, str(self._workspace), str(self._receipts))
+        if isinstance(inputs, Mapping):
+            given = check_inputs(sop.inputs, inputs)
+        else:
+            given = parse_inputs(sop.inputs, [valid(text) for text in inputs])
+        file = self._runs.begin(sop, str(self._workspace), str(self._receipts), given)
         try:
             begun(file.id)
             return self._engine(sop, file).go()
         finally:
             file.close()
 
-    def resume(self, text: str) -> Run:
-        """Go on with a run that waits or was interrupted."""
+    def resume(
+        self,
+        text: str,
+        resolution: Resolution | None = None,
+        begun: Callable[[str], None] = lambda _: None,
+    ) -> Run:
+        """Resume a run that waits or was interrupted; ``resolution`` says what of it counts."""
         file = self._runs.open(text)
         try:
-            return self._engine(self._unchanged(file.run), file).go()
+            engine = self._engine(self._unchanged(file.run), file)
+            engine.settle(resolution)
+            begun(file.id)
+            return engine.go()
         finally:
             file.close()
 
@@ -156,27 +248,45 @@ class Sops:
             sop, problems = None, (Problem("", None, problem.message),)
         description = "" if sop is None else sop.description
         stages = () if sop is None else tuple((one.id, one.kind) for one in sop.stages)
-        return Examined(found.name, found.path, description, stages, problems)
+        inputs = () if sop is None else tuple(sop.inputs.values())
+        return Examined(found.name, found.path, description, stages, problems, inputs)
 
     def _engine(self, sop: Sop, file: RunFile) -> Engine:
         runtime = self._runtime
         attended = self._attended
+        # What all calls share is made here, once, before any thread.
+        _ = runtime.tree, runtime.policy_source.places, runtime.policy_source.hash
+        if any(stage.kind == "agent" for stage in sop.stages):
+            _ = runtime.loop
         means = Means(
             tools=runtime.guard.tools,
             call=self._call,
             turn=lambda message, name: runtime.turn(message, conversation_id=name),
             said=runtime.memory.conversation,
+            in_place=self._is_in_place,
             book=runtime.guard.book,
             estop=runtime.guard.estop,
             desk=Desk(runtime.home, now),
             approve=None if attended is None else attended.approve,
             confirm=None if attended is None else attended.confirm,
+            halt=self._calls.halt,
+            stopped=lambda: self._calls.stopped,
         )
         return Engine(sop, file, means)
 
     def _call(self, call: ToolCall, conversation_id: str, approve: Approve) -> ToolResult:
-        with self._switch.asking(approve):
-            return self._runtime.call(call, conversation_id=conversation_id)
+        made = guarded(self._runtime)
+        with self._switch.asking(conversation_id, approve), self._calls.one() as cancel:
+            return made(call, conversation_id, cancel)
+
+    def _is_in_place(self, tool: str, args: Mapping[str, Json]) -> bool | None:
+        found = self._runtime.guard.tools[tool]
+        if not isinstance(found, FileWrite):
+            return None
+        try:
+            return found.is_in_place(args, self._runtime.context("sop", new_id("turn")))
+        except CoilClawError:
+            return None  # what cannot be looked at is for a person to decide
 
 
 @contextmanager
@@ -187,11 +297,14 @@ def open_sops(
     *,
     config: Config | None = None,
     attended: Attended | None = None,
+    redactor: Redacting | None = None,
+    calls: RunningCalls | None = None,
 ) -> Iterator[Sops]:
     """Open the runtime for SOPs; without ``attended`` approvals wait on the desk."""
     switch = _Switch(people.approve)
-    with open_runtime(home, environ, People(switch, people.ask), config=config) as runtime:
-        yield Sops(runtime, switch, attended)
+    asked = People(switch, people.ask)
+    with open_runtime(home, environ, asked, config=config, redactor=redactor) as runtime:
+        yield Sops(runtime, switch, attended, calls)
 
 
 def open_runs(home: Path) -> Runs:
@@ -214,20 +327,21 @@ def rejected(home: Path, approval: Approval) -> bool:
         return False  # it is gone, or somebody works on it and will see the answer
     try:
         run = file.run
-        if run.ending is not None or run.approval != approval.id or run.attempt is None:
+        stage = next((name for name, one in run.waits.items() if one == approval.id), "")
+        if run.ending is not None or stage not in run.attempts:
             return False
         error = f"{approval.answered_by} said no"
         file.finished(
             Outcome(
-                run.attempt.stage,
+                stage,
                 "rejected",
-                run.attempt.number,
+                run.attempts[stage].number,
                 error=error,
                 rule="approval.rejected",
                 approval=approval.id,
             )
         )
-        file.end("rejected", f"{run.attempt.stage}: {error}")
+        file.end("rejected", f"{stage}: {error}")
         return True
     finally:
         file.close()

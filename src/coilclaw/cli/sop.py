@@ -17,9 +17,15 @@ if TYPE_CHECKING:
     from coilclaw.cli.console import Console
     from coilclaw.runtime.approvals import Question
     from coilclaw.security.autonomy import Autonomy
+    from coilclaw.sop.interruption import Resolution
     from coilclaw.sop.runfile import Run
 
 MAX_ANSWER: Final = 4096
+_RESOLUTIONS: Final = {
+    "redo": "do it again",
+    "accept": "take it as done; its output is lost",
+    "skip": "leave it out",
+}
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +40,31 @@ def declare(parser: argparse.ArgumentParser) -> None:
     add_json(checking)
     running = actions.add_parser("run", help="begin a run", allow_abbrev=False)
     running.add_argument("name", metavar="NAME", help="the SOP")
+    running.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a value for an input (repeatable; a list takes one value from each)",
+    )
     add_json(running)
     resuming = actions.add_parser(
         "resume", help="go on with a run that waits or was interrupted", allow_abbrev=False
     )
     resuming.add_argument("run_id", metavar="RUN", help="its id, or the beginning of it")
+    settling = resuming.add_mutually_exclusive_group()
+    for how, meaning in _RESOLUTIONS.items():
+        settling.add_argument(
+            f"--{how}",
+            dest="how",
+            action="store_const",
+            const=how,
+            help=f"the stage that was interrupted: {meaning}",
+        )
+    resuming.add_argument(
+        "--stage", default="", metavar="STAGE", help="only this one, where there are several"
+    )
+    resuming.add_argument("--note", default="", metavar="TEXT", help="why, kept with the run")
     add_json(resuming)
     telling = actions.add_parser("status", help="all runs, or one in detail", allow_abbrev=False)
     telling.add_argument("run_id", nargs="?", metavar="RUN", help="its id, or the beginning of it")
@@ -56,10 +82,27 @@ def run(args: argparse.Namespace, console: Console) -> int:
             case "validate":
                 return _validate(sops, args.name, console)
             case "run":
-                run = sops.run(args.name, lambda name: console.note(f"run {name}"))
+                run = sops.run(
+                    args.name, lambda name: console.note(f"run {name}"), inputs=args.input
+                )
                 return _ended(run, console)
             case _:
-                return _ended(sops.resume(args.run_id), console)
+                return _ended(sops.resume(args.run_id, _resolution(args)), console)
+
+
+def _resolution(args: argparse.Namespace) -> Resolution | None:
+    import getpass
+
+    from coilclaw.errors import UsageError
+    from coilclaw.sop.interruption import Resolution
+
+    if args.how is not None:
+        return Resolution(args.how, f"person {getpass.getuser()}", args.note, args.stage)
+    if args.note or args.stage:
+        raise UsageError(
+            "--note and --stage belong to --redo, --accept or --skip", rule="sop.resolution"
+        )
+    return None
 
 
 @contextmanager
@@ -107,11 +150,12 @@ def _confirm(question: Question) -> bool | None:
 
 
 def _list(sops: Sops, console: Console) -> int:
+    from coilclaw.app.sop_records import sop_record
     from coilclaw.cli.dispatch import DONE
 
     found = sops.examine()
     if console.as_json:
-        console.data([_record(one) for one in found])
+        console.data([sop_record(one) for one in found])
         return DONE
     for one in found:
         state = f"  ({_count(one)})" if one.problems else ""
@@ -123,12 +167,13 @@ def _list(sops: Sops, console: Console) -> int:
 
 
 def _validate(sops: Sops, name: str | None, console: Console) -> int:
+    from coilclaw.app.sop_records import sop_record
     from coilclaw.cli.dispatch import DONE, USAGE
 
     found = sops.examine(name)
     wrong = any(one.problems for one in found)
     if console.as_json:
-        console.data([_record(one) for one in found])
+        console.data([sop_record(one) for one in found])
         return USAGE if wrong else DONE
     for one in found:
         for problem in one.problems:
@@ -146,32 +191,20 @@ def _count(one: Examined) -> str:
     return "a problem" if len(one.problems) == 1 else f"{len(one.problems)} problems"
 
 
-def _record(one: Examined) -> dict[str, object]:
-    return {
-        "name": one.name,
-        "path": str(one.path),
-        "ok": not one.problems,
-        "description": one.description,
-        "stages": [{"id": name, "kind": kind} for name, kind in one.stages],
-        "problems": [
-            {"key": problem.key, "line": problem.line, "message": problem.message}
-            for problem in one.problems
-        ],
-    }
-
-
 def _ended(run: Run, console: Console) -> int:
     """Say how far it went; what is not done is an exit code of its own."""
     from coilclaw.cli.dispatch import DENIED, DONE, FAILED
 
     _tell(run, console)
     if run.status == "waiting" and not console.as_json:
-        console.note(f"go on with: coilclaw approve {run.approval} && coilclaw sop resume {run.id}")
+        answers = " && ".join(f"coilclaw approve {name}" for name in run.waits.values())
+        console.note(f"go on with: {answers} && coilclaw sop resume {run.id}")
     return {"done": DONE, "failed": FAILED}.get(run.status, DENIED)
 
 
 def _status(name: str | None, console: Console) -> int:
     from coilclaw.app.home import home
+    from coilclaw.app.sop_records import run_record
     from coilclaw.app.sopwiring import open_runs
     from coilclaw.cli.dispatch import DONE
 
@@ -181,7 +214,7 @@ def _status(name: str | None, console: Console) -> int:
         return DONE
     found = runs.list()
     if console.as_json:
-        console.data([_run_record(one) for one in found])
+        console.data([run_record(one) for one in found])
         return DONE
     for one in found:
         console.print(
@@ -193,47 +226,25 @@ def _status(name: str | None, console: Console) -> int:
 
 
 def _tell(run: Run, console: Console) -> None:
+    from coilclaw.app.sop_records import run_record
+    from coilclaw.cli.console import visible
+
     if console.as_json:
-        console.data(_run_record(run))
+        console.data(run_record(run))
         return
     console.print(f"{run.id}  {run.sop}  {run.status}", _style(run.status))
     for outcome in run.outcomes.values():
-        said = f": {outcome.error}" if outcome.error else ""
+        said = f": {visible(outcome.error)}" if outcome.error else ""
         console.print(f"  {outcome.stage:<20} {outcome.status}{said}", _style(outcome.status))
-    if run.attempt is not None:
-        waits = f" waits for {run.approval}" if run.approval else " was begun"
-        console.print(f"  {run.attempt.stage:<20}{waits}", "yellow")
+    for attempt in run.attempts.values():
+        asked = run.waits.get(attempt.stage)
+        waits = f" waits for {asked}" if asked else " was begun"
+        console.print(f"  {attempt.stage:<20}{waits}", "yellow")
+    for one in run.settlements:
+        why = f": {visible(one.note)}" if one.note else ""
+        console.print(f"  {one.stage:<20} {one.how} by {visible(one.by)} at {one.time[:19]}Z{why}")
 
 
 def _style(status: str) -> str | None:
     good, bad = {"done": "green"}, {"failed": "red", "denied": "red", "rejected": "red"}
     return {**good, **bad, "waiting": "yellow", "interrupted": "yellow"}.get(status)
-
-
-def _run_record(run: Run) -> dict[str, object]:
-    return {
-        "id": run.id,
-        "sop": run.sop,
-        "status": run.status,
-        "sop_hash": run.sop_hash,
-        "workspace": run.workspace,
-        "begun": run.begun,
-        "ended": run.ended,
-        "reason": run.reason,
-        "approval": run.approval,
-        "stage": "" if run.attempt is None else run.attempt.stage,
-        "stages": [
-            {
-                "id": outcome.stage,
-                "status": outcome.status,
-                "attempt": outcome.attempt,
-                "output": outcome.output,
-                "output_known": outcome.output_known,
-                "error": outcome.error,
-                "rule": outcome.rule,
-                "receipt": outcome.receipt,
-                "approval": outcome.approval,
-            }
-            for outcome in run.outcomes.values()
-        ],
-    }

@@ -6,6 +6,8 @@ PUBLIC_MODULES: Final = (
     "document",
     "engine",
     "folders",
+    "inputs",
+    "interruption",
     "means",
     "outcome",
     "parse",

@@ -115,5 +115,6 @@ class DeskApprover:
 
     def _withdraw(self) -> None:
         """Take back what was asked when the call, the tree or the policy was another."""
-        if self._run.approval:
-            self._desk.withdraw(self._run.approval)
+        asked = self._run.waits.get(self._stage.id)
+        if asked:
+            self._desk.withdraw(asked)

@@ -5,22 +5,27 @@
     one       = "not" one | "(" condition ")" | test
     test      = STAGE "." ("success" | "failure" | "skipped")
               | STAGE ".output" ("contains" | "equals") TEXT
+              | "inputs." NAME ("contains" | "equals") TEXT
 
 TEXT stands in single or double quotes and has no escapes. Output is compared without the white
-space around it.
+space around it; an input that is no text is compared as it is written in JSON.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from coilclaw.errors import UsageError
+from coilclaw.sop.inputs import TABLE as INPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from coilclaw.domain.messages import Json
     from coilclaw.sop.outcome import Outcome
 
 Field: TypeAlias = Literal["success", "failure", "skipped"]
@@ -32,7 +37,7 @@ LOST: Final = "sop.output_lost"
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'[^']*'|\"[^\"]*\")"
-    r"|(?P<field>[A-Za-z][A-Za-z0-9_-]*\.[a-z]+)(?![\w.-])"
+    r"|(?P<field>[A-Za-z][A-Za-z0-9_-]*\.[A-Za-z][A-Za-z0-9_-]*)(?![\w.-])"
     r"|(?P<word>and|or|not|contains|equals)(?![\w.-])"
     r"|(?P<sign>[()]))"
 )
@@ -56,6 +61,15 @@ class Says:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSays:
+    """Whether an input holds, or is, a text."""
+
+    name: str
+    how: How
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """The opposite."""
 
@@ -70,7 +84,7 @@ class Several:
     parts: tuple[Condition, ...]
 
 
-Condition: TypeAlias = Came | Says | Not | Several
+Condition: TypeAlias = Came | Says | InputSays | Not | Several
 
 
 def parse(text: str) -> Condition:
@@ -86,29 +100,52 @@ def parse(text: str) -> Condition:
 
 def stages(condition: Condition) -> Iterator[str]:
     """The stages that a condition speaks of."""
+    return (test.stage for test in _tests(condition) if not isinstance(test, InputSays))
+
+
+def inputs_named(condition: Condition) -> Iterator[str]:
+    """The inputs that a condition speaks of."""
+    return (test.name for test in _tests(condition) if isinstance(test, InputSays))
+
+
+def _tests(condition: Condition) -> Iterator[Came | Says | InputSays]:
     match condition:
         case Not(one):
-            yield from stages(one)
+            yield from _tests(one)
         case Several(_, parts):
             for part in parts:
-                yield from stages(part)
-        case Came(stage) | Says(stage):
-            yield stage
+                yield from _tests(part)
+        case Came() | Says() | InputSays():
+            yield condition
 
 
-def holds(condition: Condition, outcomes: Mapping[str, Outcome]) -> bool:
+def holds(
+    condition: Condition,
+    outcomes: Mapping[str, Outcome],
+    inputs: Mapping[str, Json] = MappingProxyType({}),
+) -> bool:
     """Whether it is so; an output that was lost makes a ``UsageError``."""
     match condition:
         case Not(one):
-            return not holds(one, outcomes)
+            return not holds(one, outcomes, inputs)
         case Several(how, parts):
-            judged = (holds(part, outcomes) for part in parts)
+            judged = (holds(part, outcomes, inputs) for part in parts)
             return all(judged) if how == "and" else any(judged)
         case Came(stage, field):
             return _is(outcomes[stage], field)
         case Says(stage, how, text):
-            output = known_output(outcomes[stage]).strip()
-            return text in output if how == "contains" else text == output
+            return _compared(known_output(outcomes[stage]).strip(), how, text)
+        case InputSays(name, how, text):
+            return _compared(as_text(inputs[name]).strip(), how, text)
+
+
+def as_text(value: Json) -> str:
+    """Return a value as it is shown: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _compared(said: str, how: How, text: str) -> bool:
+    return text in said if how == "contains" else text == said
 
 
 def known_output(outcome: Outcome) -> str:
@@ -179,14 +216,16 @@ class _Parser:
         stage, _, field = word.partition(".")
         if field in {"success", "failure", "skipped"}:
             return Came(stage, cast("Field", field))
-        if field != "output":
+        if field != "output" and stage != INPUTS:
             raise _wrong(f"a stage has success, failure, skipped and output, not {field!r}")
         _, how = self._take()
         if how not in {"contains", "equals"}:
-            raise _wrong("after output comes 'contains' or 'equals', and a text in quotes")
+            raise _wrong(f"after {field} comes 'contains' or 'equals', and a text in quotes")
         kind, text = self._take()
         if kind != "text":
             raise _wrong(f"after {how} comes a text in quotes")
+        if field != "output":
+            return InputSays(field, cast("How", how), text[1:-1])
         return Says(stage, cast("How", how), text[1:-1])
 
     def _take(self) -> tuple[str, str]:

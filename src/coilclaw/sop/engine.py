@@ -1,35 +1,34 @@
 """The engine: one stage after the other, each on the disk before and after it happens.
 
 A finished stage is never repeated. A stage that was begun and not finished is settled by what it
-left behind (``evidence``) before anything else happens.
+left behind before anything else happens. Stages that run in parallel are begun and finished on the
+disk in the order of the file, whichever of them is faster.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.messages import ToolCall
-from coilclaw.errors import CoilClawError, DeniedError, UsageError
-from coilclaw.runtime import estop
-from coilclaw.sop import asking, conditions, evidence, references
-from coilclaw.sop.asking import DeskApprover
+from coilclaw.errors import UsageError
+from coilclaw.sop import conditions, references
+from coilclaw.sop.interruption import Interruptions, rounds_outcome
 from coilclaw.sop.outcome import Outcome
+from coilclaw.sop.stage_attempt import AttemptMaker, Begun, Waiting, check_stop, failed, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from coilclaw.domain.toolcalls import ToolResult
     from coilclaw.sop.document import Sop, Stage
+    from coilclaw.sop.interruption import Resolution
     from coilclaw.sop.means import Means
-    from coilclaw.sop.outcome import Status
-    from coilclaw.sop.runfile import Attempt, Ending, Run, RunFile
+    from coilclaw.sop.runfile import Ending, Run, RunFile
+    from coilclaw.sop.stage_attempt import Result
 
-_log = logging.getLogger(__name__)
-
-MAX_OUTPUT_CHARS: Final = 2**20
-"""Characters of a stage's output that are kept; of more than that, nothing is."""
+MAX_PARALLEL: Final = 4
+"""Stages, and rounds of loops, that are under way at once."""
+LOOK_EVERY_S: Final = 0.2
+"""How often one looks whether to stop while a retry is waited for."""
 
 
 class Engine:
@@ -39,181 +38,154 @@ class Engine:
         self._sop = sop
         self._file = file
         self._means = means
+        self._maker = AttemptMaker(sop, file, means)
+        self._recovered: dict[str, Outcome] = {}
+
+    def settle(self, resolution: Resolution | None) -> None:
+        """Settle what was interrupted; a ``DeniedError`` when a person has to decide first."""
+        self._recovered = Interruptions(self._sop, self._file, self._means).settle(resolution)
 
     def go(self) -> Run:
-        """Go on from where the run is; a ``DeniedError`` when somebody stopped all tools."""
-        for stage in self._sop.stages:
-            outcome = self._file.run.outcomes.get(stage.id)
-            if outcome is None:
-                outcome = self._stage(stage)
-            if outcome is None:
+        """Go on from where the run is; a ``DeniedError`` when all tools are stopped."""
+        for group in self._sop.groups:
+            self._work_on(group)
+            found = [(stage, self._file.run.outcomes.get(stage.id)) for stage in group]
+            for stage, outcome in found:
+                ending = None if outcome is None else _ending(stage, outcome)
+                if outcome is not None and ending is not None:
+                    return self._end(ending, f"{stage.id}: {outcome.error or outcome.status}")
+            if any(outcome is None for _, outcome in found):
                 return self._file.run
-            ending = _ending(stage, outcome)
-            if ending is not None:
-                return self._end(ending, f"{stage.id}: {outcome.error or outcome.status}")
         return self._end("done", "")
 
     def _end(self, ending: Ending, reason: str) -> Run:
+        for approval in self._file.run.waits.values():
+            self._means.desk.withdraw(approval)
         self._file.end(ending, reason)
-        _tell("sop_run_ended", self._file.run.id, ending)
+        tell("sop_run_ended", self._file.run.id, ending)
         return self._file.run
 
-    def _stage(self, stage: Stage) -> Outcome | None:
-        """Bring a stage to its end; ``None`` when it waits for somebody."""
-        self._check_stop()
-        try:
-            skipped = stage.when is not None and not conditions.holds(stage.when, self._outcomes)
-        except UsageError as problem:
-            return self._finish(stage, _failed(stage, 1, problem))
-        if skipped:
-            return self._finish(stage, Outcome(stage.id, "skipped", 0))
-        outcome = self._recovered(stage) or self._attempt(stage)
-        while outcome is not None and self._again(stage, outcome):
-            self._file.finished(outcome, again=True)
-            self._check_stop()
-            outcome = self._attempt(stage)
-        return None if outcome is None else self._finish(stage, outcome)
+    def _work_on(self, group: Sequence[Stage]) -> None:
+        """Bring the stages of a group to their end, as far as none of them has to wait."""
+        units: dict[str, tuple[Stage, ...]] = {}
+        for stage in group:
+            if stage.id not in self._file.run.outcomes:
+                check_stop(self._means, self._file.run)
+                units[stage.id] = self._units(stage)
+        every = [unit for found in units.values() for unit in found]
+        self._run_all(every, MAX_PARALLEL if group[0].parallel else 1)
+        for stage in group:
+            if stage.for_each is not None and stage.id not in self._file.run.outcomes:
+                self._close_loop(stage, units[stage.id])
 
-    def _finish(self, stage: Stage, outcome: Outcome) -> Outcome:
+    def _units(self, stage: Stage) -> tuple[Stage, ...]:
+        """What is to be done for a stage: itself, or the rounds of its loop, or nothing."""
+        run = self._file.run
+        try:
+            if stage.when is not None and not conditions.holds(
+                stage.when, run.outcomes, run.inputs
+            ):
+                self._finish(Outcome(stage.id, "skipped", 0))
+                return ()
+            if stage.for_each is None:
+                return (stage,)
+            items = references.items(stage, run.outcomes, run.inputs)
+        except UsageError as problem:
+            self._finish(failed(stage, 1, problem))
+            return ()
+        return tuple(stage.round(index, item) for index, item in enumerate(items))
+
+    def _run_all(self, units: Iterable[Stage], width: int) -> None:
+        """Make the attempts, so many at once; none is begun behind a failure that aborts."""
+        left = iter([unit for unit in units if unit.id not in self._file.run.outcomes])
+        while wave := list(islice(left, width)):
+            check_stop(self._means, self._file.run)
+            self._wave(wave)
+            found = [(unit, self._file.run.outcomes.get(unit.id)) for unit in wave]
+            if any(one is not None and _ending(unit, one) for unit, one in found):
+                return
+            if width == 1 and found[0][1] is None:
+                return
+
+    def _close_loop(self, stage: Stage, rounds: Sequence[Stage]) -> None:
+        """Finish a loop when all of its rounds are, or when one of them aborts it."""
+        outcomes = self._file.run.outcomes
+        done = [outcomes[one.id] for one in rounds if one.id in outcomes]
+        if len(done) == len(rounds) or any(_ending(stage, one) for one in done):
+            self._finish(rounds_outcome(stage, done))
+
+    def _wave(self, units: Sequence[Stage]) -> None:
+        """Make attempts side by side until each has ended or waits."""
+        pending = list(units)
+        while pending:
+            again = []
+            results = list(self._attempted(pending))
+            for unit, result in zip(pending, results, strict=True):
+                if isinstance(result, Waiting):
+                    self._file.asked(unit.id, result.approval)
+                    tell("sop_waiting", unit.id, result.approval)
+                elif isinstance(result, Outcome) and self._again(unit, result):
+                    self._file.finished(result, again=True)
+                    again.append(unit)
+                elif isinstance(result, Outcome):
+                    self._finish(result)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            pending = again
+            if again:
+                self._pause(max(unit.retry_delay_s for unit in again))
+
+    def _attempted(self, units: Sequence[Stage]) -> Iterator[Result | BaseException]:
+        """Begin all of them, in order, then perform them; what came of them, in order."""
+        begun = [
+            self._recovered.pop(one.id) if one.id in self._recovered else self._maker.begin(one)
+            for one in units
+        ]
+        acting = [one for one in begun if isinstance(one, Begun) and one.stage.kind != "approval"]
+        if len(acting) < 2:
+            for one in begun:
+                yield self._maker.perform(one) if isinstance(one, Begun) else one
+            return
+        # Questions are put first, and in order.
+        asked = {
+            one.stage.id: self._maker.perform(one)
+            for one in begun
+            if isinstance(one, Begun) and one.stage.kind == "approval"
+        }
+        performed = self._side_by_side(acting)
+        for each in begun:
+            yield {**asked, **performed}[each.stage.id] if isinstance(each, Begun) else each
+
+    def _side_by_side(self, begun: Sequence[Begun]) -> dict[str, Result | BaseException]:
+        from concurrent.futures import ThreadPoolExecutor, wait
+
+        with ThreadPoolExecutor(len(begun), thread_name_prefix="sop") as pool:
+            futures = {one.stage.id: pool.submit(self._maker.perform, one) for one in begun}
+            try:
+                wait(futures.values())
+            except BaseException:
+                # Ctrl-C: what runs is ended, so that nothing goes on behind our back.
+                self._means.halt("it was interrupted")
+                raise
+        return {name: one.exception() or one.result() for name, one in futures.items()}
+
+    def _finish(self, outcome: Outcome) -> None:
         self._file.finished(outcome)
-        _tell("sop_stage_finished", stage.id, outcome.status)
-        return outcome
+        tell("sop_stage_finished", outcome.stage, outcome.status)
 
     def _again(self, stage: Stage, outcome: Outcome) -> bool:
         """Whether to try once more; what a rule or a person denied would be denied again."""
-        return (
-            outcome.status == "failed"
-            and outcome.repeatable
-            and stage.on_failure.what == "retry"
-            and self._file.run.failures.get(stage.id, 0) < stage.on_failure.times
-        )
+        tried = self._file.run.failures.get(stage.id, 0)
+        return outcome.status == "failed" and tried < stage.retries
 
-    def _recovered(self, stage: Stage) -> Outcome | None:
-        """What an interrupted attempt came to; ``None`` when it can be made (again)."""
-        attempt = self._file.run.attempt
-        if attempt is None or attempt.stage != stage.id or stage.kind == "approval":
-            return None
-        name = evidence.conversation(self._file.run.id, stage.id, attempt.number)
-        found = evidence.trace(self._means.book, name)
-        if stage.kind == "tool":
-            return self._recovered_tool(stage, attempt, found)
-        records = self._means.said(name)
-        text = evidence.final_text(records)
-        if text is not None:
-            return _kept(Outcome(stage.id, "done", attempt.number, text))
-        if not found.intents or evidence.only_looked(records, self._means.tools):
-            return None
-        return evidence.unknown(attempt)
-
-    def _recovered_tool(
-        self, stage: Stage, attempt: Attempt, found: evidence.Trace
-    ) -> Outcome | None:
-        if not found.intents:
-            return None
-        tool = self._means.tools[stage.tool]
-        args = references.arguments(stage, tool.parameters_schema, self._outcomes)
-        if evidence.read_only(tool, args):
-            return None
-        return evidence.tool_outcome(attempt, found)
-
-    def _attempt(self, stage: Stage) -> Outcome | None:
-        number = self._number(stage)
-        try:
-            if stage.kind == "approval":
-                return self._approval(stage, number)
-            if stage.kind == "agent":
-                return self._agent(stage, number)
-            return self._tool(stage, number)
-        except UsageError as problem:
-            # What an earlier stage put out is not there, or is of no use to this one.
-            return _failed(stage, number, problem)
-
-    def _number(self, stage: Stage) -> int:
-        """The number of the next attempt.
-
-        A tool stage without any intent goes on under its old one, since an approval is bound to it.
-        """
-        run = self._file.run
-        last = run.tried.get(stage.id, 0)
-        if run.attempt is not None and run.attempt.stage == stage.id and stage.kind != "agent":
-            name = evidence.conversation(run.id, stage.id, last)
-            if not evidence.trace(self._means.book, name).intents:
-                return last
-        return last + 1
-
-    def _tool(self, stage: Stage, number: int) -> Outcome | None:
-        run = self._file.run
-        schema = self._means.tools[stage.tool].parameters_schema
-        args = references.arguments(stage, schema, run.outcomes)
-        self._start(stage, number)
-        approver = DeskApprover(self._means.desk, run, stage, self._means.approve)
-        call = ToolCall(f"{stage.id}-{number}", stage.tool, args)
-        name = evidence.conversation(run.id, stage.id, number)
-        result = self._means.call(call, name, approver)
-        if approver.waits_for:
-            self._wait(stage, approver.waits_for)
-            return None
-        if _status(result) == "denied" and result.metadata.get("rule") == estop.RULE:
-            self._check_stop()
-        return _of_call(stage, number, result)
-
-    def _agent(self, stage: Stage, number: int) -> Outcome:
-        run = self._file.run
-        message = references.message(stage, self._sop, run.outcomes)
-        self._start(stage, number)
-        name = evidence.conversation(run.id, stage.id, number)
-        try:
-            turn = self._means.turn(message, name)
-        except CoilClawError as problem:
-            return _failed(stage, number, problem)
-        outcome = Outcome(stage.id, "done", number, turn.text)
-        if turn.exhausted:
-            rule = "limits.max_tool_rounds"
-            outcome = replace(outcome, status="failed", error="it used up its rounds", rule=rule)
-        return _kept(outcome)
-
-    def _approval(self, stage: Stage, number: int) -> Outcome | None:
-        run = self._file.run
-        question = asking.stage_question(run, stage, references.shown(stage, run.outcomes))
-        if run.attempt is None:
-            self._start(stage, number)
-        desk = self._means.desk
-        approval = asking.settled(desk, question, self._means.confirm)
-        if approval.state == "rejected":
-            error = f"{approval.answered_by} said no"
-            return Outcome(
-                stage.id,
-                "rejected",
-                number,
-                error=error,
-                rule="approval.rejected",
-                approval=approval.id,
-            )
-        # Used by us before we died, if it is used: nobody else can have this digest.
-        if approval.state == "used" or desk.use(approval.id, question.digest):
-            return Outcome(stage.id, "done", number, approval=approval.id)
-        self._wait(stage, approval.id)
-        return None
-
-    def _wait(self, stage: Stage, approval: str) -> None:
-        self._file.asked(stage.id, approval)
-        _tell("sop_waiting", stage.id, approval)
-
-    def _start(self, stage: Stage, number: int) -> None:
-        self._file.started(stage.id, number)
-        _tell("sop_stage_started", stage.id, str(number))
-
-    def _check_stop(self) -> None:
-        if self._means.estop.set:
-            raise DeniedError(
-                f"{estop.REASON}; the run {self._file.run.id} can be resumed",
-                rule=estop.RULE,
-                hint=f"{estop.HINT}; then 'coilclaw sop resume {self._file.run.id}'",
-            )
-
-    @property
-    def _outcomes(self) -> Mapping[str, Outcome]:
-        return self._file.run.outcomes
+    def _pause(self, seconds: float) -> None:
+        """Wait before a retry; a stop in between leaves a run that can be resumed."""
+        check_stop(self._means, self._file.run)
+        while seconds > 0:
+            self._means.pause(min(seconds, LOOK_EVERY_S))
+            seconds -= LOOK_EVERY_S
+            check_stop(self._means, self._file.run)
 
 
 def _ending(stage: Stage, outcome: Outcome) -> Ending | None:
@@ -225,41 +197,3 @@ def _ending(stage: Stage, outcome: Outcome) -> Ending | None:
     if stage.on_failure.what == "continue":
         return None
     return "denied" if outcome.status == "denied" else "failed"
-
-
-def _of_call(stage: Stage, number: int, result: ToolResult) -> Outcome:
-    return _kept(
-        Outcome(
-            stage.id,
-            _status(result),
-            number,
-            result.output,
-            error=result.error or "",
-            rule="" if result.success else str(result.metadata.get("rule", "tool.failed")),
-            receipt=result.receipt_id or "",
-        )
-    )
-
-
-def _status(result: ToolResult) -> Status:
-    if result.success:
-        return "done"
-    # Without receipts there is no status, and everything is denied.
-    return "failed" if result.metadata.get("status") == "failed" else "denied"
-
-
-def _kept(outcome: Outcome) -> Outcome:
-    """Output that is too long is not kept at all: half of it could be taken for the whole."""
-    if len(outcome.output) <= MAX_OUTPUT_CHARS:
-        return outcome
-    return replace(outcome, output="", output_known=False)
-
-
-def _failed(stage: Stage, number: int, problem: CoilClawError) -> Outcome:
-    return Outcome(stage.id, "failed", number, error=problem.message, rule=problem.rule)
-
-
-def _tell(event: str, what: str, how: str) -> None:
-    fields = {"stage": what, "what": how}
-    words = event.replace("_", " ")
-    _log.info("%s: %s (%s)", words, what, how, extra={"event": event, "fields": fields})

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from coilclaw.sop.runfile import Attempt
     from coilclaw.tools.contract import Tool
 
-UNKNOWN: Final = "interrupted; whether it had an effect is unknown"
 UNKNOWN_RULE: Final = "sop.interrupted"
 
 
@@ -67,11 +66,8 @@ def read_only(tool: Tool, args: Mapping[str, Json]) -> bool:
     return bool(effects) and all(isinstance(effect, Reads | Consults) for effect in effects)
 
 
-def tool_outcome(attempt: Attempt, found: Trace) -> Outcome:
-    """What became of an interrupted call that had at least an intent."""
-    if not found.receipts:
-        return unknown(attempt)
-    receipt = found.receipts[-1]
+def receipted(attempt: Attempt, receipt: Mapping[str, object]) -> Outcome:
+    """What became of an interrupted call, as its receipt tells."""
     name, status = str(receipt["id"]), receipt["status"]
     if status == "allowed":
         return Outcome(attempt.stage, "done", attempt.number, output_known=False, receipt=name)
@@ -85,19 +81,6 @@ def tool_outcome(attempt: Attempt, found: Trace) -> Outcome:
         rule=UNKNOWN_RULE,
         receipt=name,
         output_known=False,
-    )
-
-
-def unknown(attempt: Attempt) -> Outcome:
-    """The outcome of an attempt of which nobody can say whether it had an effect."""
-    return Outcome(
-        attempt.stage,
-        "failed",
-        attempt.number,
-        error=UNKNOWN,
-        rule=UNKNOWN_RULE,
-        output_known=False,
-        repeatable=False,
     )
 
 

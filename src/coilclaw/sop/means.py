@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from coilclaw.domain.messages import ToolCall
+    from coilclaw.domain.messages import Json, ToolCall
     from coilclaw.domain.toolcalls import Approve, ToolResult
     from coilclaw.domain.turns import TurnRecord
     from coilclaw.receipts.book import ReceiptBook
@@ -34,6 +35,8 @@ class Means:
     """Runs one turn: the message, and the conversation that it is said in."""
     said: Callable[[str], Sequence[TurnRecord]]
     """What a conversation holds."""
+    in_place: Callable[[str, Mapping[str, Json]], bool | None]
+    """Whether a call of a tool has had its effect, where one can look; ``None`` where not."""
     book: ReceiptBook | None
     estop: Estop
     desk: Desk
@@ -41,3 +44,9 @@ class Means:
     """Asks the person at the terminal about a call; ``None`` when there is none."""
     confirm: Callable[[Question], bool | None] | None
     """The same for an approval stage; ``None`` as an answer is: not now."""
+    halt: Callable[[str], None] = field(default=lambda _: None)
+    """Ends every call that runs."""
+    stopped: Callable[[], str | None] = field(default=lambda: None)
+    """Why the run has to stop, once it has to."""
+    pause: Callable[[float], None] = field(default=time.sleep)
+    """Waits between two looks, where something is waited for."""

@@ -22,8 +22,6 @@ class Outcome:
     rule: str = ""
     receipt: str = ""
     approval: str = ""
-    repeatable: bool = True
-    """Whether another attempt may be made; not when the effect of this one is unknown."""
 
     @property
     def success(self) -> bool:

@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.domain.canonical import digest
 from coilclaw.errors import UsageError
 from coilclaw.sop import conditions
-from coilclaw.sop.document import KINDS, MAX_RETRIES, Kind, OnFailure, Sop, Stage
-from coilclaw.sop.problem import Noted, Problem, closest, located
+from coilclaw.sop.document import (
+    ITEM,
+    KINDS,
+    MAX_RETRIES,
+    MAX_RETRY_DELAY_S,
+    Kind,
+    OnFailure,
+    Sop,
+    Stage,
+)
+from coilclaw.sop.inputs import MAX_ITEMS, TABLE, read_inputs
+from coilclaw.sop.problem import Problem, closest, located
+from coilclaw.sop.table_reader import TableReader
 
 if TYPE_CHECKING:
+    from coilclaw.domain.messages import Json
     from coilclaw.sop.conditions import Condition
     from coilclaw.sop.problem import Lines, Place
 
@@ -26,13 +38,15 @@ TABLES: Final = "st" + "eps"
 """What the format calls the stages."""
 
 _RETRY: Final = re.compile(r"retry\(\s*(\d{1,3})\s*\)")
-_TOP: Final = ("name", "description", "on_failure", TABLES)
+_TOP: Final = ("name", "description", "on_failure", TABLE, TABLES)
+_EVERY: Final = ("id", "kind", "when", "for_each", "parallel")
+_ACTING: Final = ("on_failure", "retry", "retry_delay_s")
 _KEYS: Final[dict[Kind, tuple[str, ...]]] = {
-    "tool": ("id", "kind", "when", "on_failure", "tool", "args"),
-    "agent": ("id", "kind", "when", "on_failure", "prompt"),
-    "approval": ("id", "kind", "when", "prompt"),
+    "tool": (*_EVERY, *_ACTING, "tool", "args"),
+    "agent": (*_EVERY, *_ACTING, "prompt"),
+    "approval": (*_EVERY, "prompt"),
 }
-_ALL_KEYS: Final = ("id", "kind", "when", "on_failure", "tool", "args", "prompt")
+_ALL_KEYS: Final = (*_EVERY, *_ACTING, "tool", "args", "prompt")
 
 
 def parse(data: bytes, name: str, lines: Lines) -> tuple[Sop | None, tuple[Problem, ...]]:
@@ -68,132 +82,145 @@ def _syntax(problem: Exception) -> Problem:
     return Problem("", line, f"is no TOML: {said[:1].lower()}{said[1:]}")
 
 
-class _Reader:
-    """Reads tables, and notes what is wrong with them."""
-
-    def __init__(self) -> None:
-        self.noted: list[Noted] = []
+class _Reader(TableReader):
+    """Reads the tables of a SOP, and notes what is wrong with them."""
 
     def sop(self, table: dict[str, object], name: str, text: str, sha: str) -> Sop:
-        self._unknown((), table, _TOP, _TOP)
-        said = self._text((), table, "name")
+        self.refuse_unknown((), table, _TOP, _TOP)
+        said = self.take_text((), table, "name")
         if said and said != name:
-            self._note(("name",), f"is {said!r}, and its folder is called {name!r}")
-        description = self._text((), table, "description", required=False)
+            self.note(("name",), f"is {said!r}, and its folder is called {name!r}")
+        description = self.take_text((), table, "description", required=False)
         default = self._on_failure((), table, OnFailure())
-        return Sop(name, description, self._stages(table, default), text, sha)
+        inputs = read_inputs(self, table)
+        stages = self._stages(table, default)
+        self._refuse_taken_ids(stages, inputs=bool(inputs))
+        return Sop(name, description, stages, text, sha, inputs)
+
+    def _refuse_taken_ids(self, stages: tuple[Stage, ...], *, inputs: bool) -> None:
+        """Note ids that something else is called by in this SOP."""
+        loops = any(stage.for_each is not None for stage in stages)
+        for stage in stages:
+            if stage.id == TABLE and inputs:
+                self.note((*stage.place, "id"), f"{TABLE!r} stands for the inputs here")
+            if stage.id == ITEM and loops:
+                self.note((*stage.place, "id"), f"{ITEM!r} stands for the item of a loop here")
 
     def _stages(self, table: dict[str, object], default: OnFailure) -> tuple[Stage, ...]:
         given = table.get(TABLES)
         if not isinstance(given, list) or not given:
-            self._note((TABLES,), f"there is no stage; each begins with [[{TABLES}]]")
+            self.note((TABLES,), f"there is no stage; each begins with [[{TABLES}]]")
             return ()
         if len(given) > MAX_STAGES:
-            self._note((TABLES,), f"there are {len(given)} stages; {MAX_STAGES} is the most")
+            self.note((TABLES,), f"there are {len(given)} stages; {MAX_STAGES} is the most")
             return ()
         found = []
         first: dict[str, int] = {}
         for index, one in enumerate(given):
             place: Place = (TABLES, index)
             if not isinstance(one, dict):
-                self._note(place, "is no table")
+                self.note(place, "is no table")
                 continue
             stage = self._stage(place, one, default)
             if stage.id in first:
-                self._note((*place, "id"), f"{stage.id!r} is the id of stage {first[stage.id] + 1}")
+                self.note((*place, "id"), f"{stage.id!r} is the id of stage {first[stage.id] + 1}")
             elif stage.id:
                 first[stage.id] = index
             found.append(stage)
         return tuple(found)
 
     def _stage(self, place: Place, table: dict[str, object], default: OnFailure) -> Stage:
-        name = self._text(place, table, "id")
+        name = self.take_text(place, table, "id")
         if name and not ID.fullmatch(name):
-            self._note(
+            self.note(
                 (*place, "id"), f"{name!r} is no id: a letter, then letters, digits, '_' and '-'"
             )
         kind = self._kind(place, table)
-        self._unknown(place, table, _ALL_KEYS if kind is None else _KEYS[kind], _ALL_KEYS)
+        self.refuse_unknown(place, table, _ALL_KEYS if kind is None else _KEYS[kind], _ALL_KEYS)
         args = table.get("args", {})
         if kind == "tool" and not isinstance(args, dict):
-            self._note((*place, "args"), "is no table")
+            self.note((*place, "args"), "is no table")
+        on_failure = self._on_failure(place, table, default)
         return Stage(
             name,
             kind or "tool",
             place,
-            tool=self._text(place, table, "tool") if kind == "tool" else "",
+            tool=self.take_text(place, table, "tool") if kind == "tool" else "",
             args=args if isinstance(args, dict) else {},
             prompt=self._prompt(place, table) if kind in {"agent", "approval"} else "",
             when=self._when(place, table),
-            on_failure=self._on_failure(place, table, default),
+            on_failure=on_failure,
+            retries=self._retries(place, table, on_failure),
+            retry_delay_s=self._retry_delay(place, table, on_failure),
+            for_each=self._for_each(place, table),
+            parallel=self.take_flag(place, table, "parallel"),
         )
 
     def _kind(self, place: Place, table: dict[str, object]) -> Kind | None:
-        said = self._text(place, table, "kind")
+        said = self.take_text(place, table, "kind")
         kind = next((one for one in KINDS if one == said), None)
         if said and kind is None:
-            self._note(
+            self.note(
                 (*place, "kind"), f"{said!r} is none of {', '.join(KINDS)}{closest(said, KINDS)}"
             )
         return kind
 
     def _prompt(self, place: Place, table: dict[str, object]) -> str:
-        prompt = self._text(place, table, "prompt")
+        prompt = self.take_text(place, table, "prompt")
         if len(prompt) > MAX_PROMPT_CHARS:
-            self._note((*place, "prompt"), f"is longer than {MAX_PROMPT_CHARS} characters")
+            self.note((*place, "prompt"), f"is longer than {MAX_PROMPT_CHARS} characters")
         return prompt
 
     def _when(self, place: Place, table: dict[str, object]) -> Condition | None:
         if "when" not in table:
             return None
         try:
-            return conditions.parse(self._text(place, table, "when"))
+            return conditions.parse(self.take_text(place, table, "when"))
         except UsageError as problem:
-            self._note((*place, "when"), problem.message)
+            self.note((*place, "when"), problem.message)
             return None
 
     def _on_failure(self, place: Place, table: dict[str, object], default: OnFailure) -> OnFailure:
         if "on_failure" not in table:
             return default
-        said = self._text(place, table, "on_failure")
+        said = self.take_text(place, table, "on_failure")
         if said in {"abort", "continue"}:
             return OnFailure("abort" if said == "abort" else "continue")
         found = _RETRY.fullmatch(said)
         if found and 1 <= int(found[1]) <= MAX_RETRIES:
             return OnFailure("retry", int(found[1]))
         if said:
-            self._note(
+            self.note(
                 (*place, "on_failure"),
                 f"{said!r} is none of abort, continue, retry(1) … retry({MAX_RETRIES})",
             )
         return default
 
-    def _text(
-        self, place: Place, table: dict[str, object], key: str, *, required: bool = True
-    ) -> str:
-        value = table.get(key, "")
-        if not isinstance(value, str):
-            self._note((*place, key), "is no text")
-        elif required and not value.strip():
-            self._note((*place, key), "is missing" if key not in table else "is empty")
-        else:
-            return value
-        return ""
+    def _retries(self, place: Place, table: dict[str, object], on_failure: OnFailure) -> int:
+        if "retry" not in table:
+            return on_failure.times
+        if "on_failure" in table and on_failure.what == "retry":
+            self.note((*place, "retry"), f"on_failure says {on_failure} as well")
+        found = self.take_number(place, table, "retry", least=1, most=MAX_RETRIES)
+        if found != int(found):
+            self.note((*place, "retry"), "is no whole number")
+        return int(found)
 
-    def _unknown(
-        self,
-        place: Place,
-        table: dict[str, object],
-        allowed: tuple[str, ...],
-        known: tuple[str, ...],
-    ) -> None:
-        for key in table:
-            if key in allowed:
-                continue
-            if key in known:
-                self._note((*place, key), f"does not belong to the kind {table.get('kind')!r}")
-            else:
-                self._note((*place, key), f"there is no such key{closest(key, allowed)}")
+    def _retry_delay(self, place: Place, table: dict[str, object], on_failure: OnFailure) -> float:
+        if "retry_delay_s" in table and "retry" not in table and on_failure.what != "retry":
+            self.note((*place, "retry_delay_s"), "nothing is retried here; add 'retry'")
+        return self.take_number(place, table, "retry_delay_s", least=0, most=MAX_RETRY_DELAY_S)
 
-    def _note(self, place: Place, message: str) -> None:
-        self.noted.append(Noted(place, message))
+    def _for_each(self, place: Place, table: dict[str, object]) -> tuple[Json, ...] | str | None:
+        given = table.get("for_each")
+        if given is None or (isinstance(given, str) and given.strip()):
+            return given
+        where = (*place, "for_each")
+        if not isinstance(given, list) or not all(
+            isinstance(item, str | int | float) for item in given
+        ):
+            self.note(where, "is neither a list of texts and numbers nor the name of a stage")
+            return ()
+        if len(given) > MAX_ITEMS:
+            self.note(where, f"has {len(given)} items; {MAX_ITEMS} is the most")
+        return tuple(given)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, cast
 
 from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.runtime.identity import alive, new_id, stamp, this_process
@@ -16,10 +16,11 @@ from coilclaw.storage.journal import Journal
 from coilclaw.storage.lock import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
+    from coilclaw.domain.messages import Json
     from coilclaw.sop.document import Sop
     from coilclaw.sop.outcome import Status
 
@@ -28,11 +29,16 @@ RunStatus: TypeAlias = Literal[
 ]
 Ending: TypeAlias = Literal["done", "failed", "denied", "rejected"]
 
+Decision: TypeAlias = Literal["redo", "accept", "skip"]
+
 HASH_FIELD: Final = "event_hash"
 VERSION: Final = 1
 BUSY_S: Final = 0.2
 MAX_ERROR_CHARS: Final = 4000
+MAX_NOTE_CHARS: Final = 4000
 _ID: Final = re.compile(r"sop-[0-9a-f]{16}")
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,18 @@ class Attempt:
     stage: str
     number: int
     process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a person said about an attempt that was interrupted."""
+
+    stage: str
+    attempt: int
+    how: Decision
+    by: str
+    note: str
+    time: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +82,31 @@ class Run:
     """Attempts that failed and are to be repeated, by stage."""
     tried: Mapping[str, int] = field(default_factory=dict)
     """The number of the last attempt that was begun, by stage."""
-    attempt: Attempt | None = None
-    approval: str = ""
-    """The approval that it waits for."""
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    """The attempts that were begun and are not known to have ended, by stage."""
+    waits: Mapping[str, str] = field(default_factory=dict)
+    """The approvals that it waits for, by stage."""
+    inputs: Mapping[str, Json] = field(default_factory=dict)
+    settlements: tuple[Settlement, ...] = ()
     ending: Ending | None = None
     reason: str = ""
     ended: str = ""
 
     @property
+    def attempt(self) -> Attempt | None:
+        """The first attempt that is under way, or was interrupted."""
+        return next(iter(self.attempts.values()), None)
+
+    @property
+    def approval(self) -> str:
+        """The first approval that it waits for."""
+        return next(iter(self.waits.values()), "")
+
+    @property
     def status(self) -> RunStatus:
         if self.ending is not None:
             return self.ending
-        if self.approval:
+        if self.waits:
             return "waiting"
         return "running" if alive(self.process) else "interrupted"
 
@@ -88,7 +119,13 @@ class Runs:
         self._key = home / "keys" / "journal.key"
         self._now = now
 
-    def begin(self, sop: Sop, workspace: str, receipts: str) -> RunFile:
+    def begin(
+        self,
+        sop: Sop,
+        workspace: str,
+        receipts: str,
+        inputs: Mapping[str, Json] | None = None,
+    ) -> RunFile:
         """Make a run; nobody else can have it."""
         try:
             for folder in (self.folder, self._key.parent):
@@ -108,6 +145,7 @@ class Runs:
             sop_hash=sop.hash,
             workspace=workspace,
             receipts=receipts,
+            **({"inputs": dict(inputs)} if inputs else {}),
         )
         return file
 
@@ -140,6 +178,14 @@ class Runs:
         raise UsageError(
             f"{what} {text!r}", rule="sop.unknown_run", hint="'coilclaw sop status' lists them"
         )
+
+    def events(self, run_id: str, since: int) -> Iterator[dict[str, object]]:
+        """Stream the events of a run behind the first ``since``."""
+        return self._file(run_id).events(since)
+
+    def path(self, run_id: str) -> Path:
+        """Where the journal of a run stands."""
+        return self.folder / f"{run_id}.jsonl"
 
     def list(self) -> tuple[Run, ...]:
         """All runs, the oldest first."""
@@ -191,6 +237,10 @@ class RunFile:
             raise EnvironmentFault(f"the run {self.id} has no beginning", rule="sop.damaged")
         return run
 
+    def events(self, since: int) -> Iterator[dict[str, object]]:
+        """Stream the events behind the first ``since``."""
+        return self._journal.read(since)
+
     def reload(self) -> None:
         self._run = self.read()
 
@@ -214,6 +264,17 @@ class RunFile:
             receipt=outcome.receipt,
             approval=outcome.approval,
             again=again,
+        )
+
+    def settle(self, attempt: Attempt, how: Decision, by: str, note: str) -> None:
+        """Keep what a person said about an interrupted attempt."""
+        self.record(
+            "settled",
+            stage=attempt.stage,
+            attempt=attempt.number,
+            how=how,
+            by=by,
+            note=note[:MAX_NOTE_CHARS],
         )
 
     def end(self, ending: Ending, reason: str) -> None:
@@ -259,10 +320,17 @@ def _after(run: Run | None, record: Mapping[str, object]) -> Run:
             number = record["attempt"]
             assert isinstance(number, int), "it was written as a number"
             attempt = Attempt(str(record["stage"]), number, str(record["process"]))
-            tried = {**run.tried, attempt.stage: number}
-            return replace(run, attempt=attempt, tried=tried, approval="")
+            return replace(
+                run,
+                attempts={**run.attempts, attempt.stage: attempt},
+                tried={**run.tried, attempt.stage: number},
+                waits=_without(run.waits, attempt.stage),
+            )
         case "asked":
-            return replace(run, approval=str(record["approval"]))
+            waits = {**run.waits, str(record["stage"]): str(record["approval"])}
+            return replace(run, waits=waits)
+        case "settled":
+            return _settled(run, record)
         case "finished":
             return _finished(run, record)
         case "ended":
@@ -271,7 +339,7 @@ def _after(run: Run | None, record: Mapping[str, object]) -> Run:
                 ending=cast("Ending", record["status"]),
                 reason=str(record["reason"]),
                 ended=str(record["time"]),
-                approval="",
+                waits={},
             )
         case other:
             raise EnvironmentFault(
@@ -296,6 +364,31 @@ def _begun(record: Mapping[str, object]) -> Run:
         receipts=str(record["receipts"]),
         begun=str(record["time"]),
         process=str(record["process"]),
+        inputs=cast("Mapping[str, Json]", record.get("inputs", {})),
+    )
+
+
+def _without(found: Mapping[str, Kept], stage: str) -> dict[str, Kept]:
+    return {name: one for name, one in found.items() if name != stage}
+
+
+def _settled(run: Run, record: Mapping[str, object]) -> Run:
+    """An attempt that was settled is no longer under way; what follows says what it came to."""
+    number = record["attempt"]
+    assert isinstance(number, int), "it was written as a number"
+    said = Settlement(
+        str(record["stage"]),
+        number,
+        cast("Decision", record["how"]),
+        str(record["by"]),
+        str(record["note"]),
+        str(record["time"]),
+    )
+    return replace(
+        run,
+        settlements=(*run.settlements, said),
+        attempts=_without(run.attempts, said.stage),
+        waits=_without(run.waits, said.stage),
     )
 
 
@@ -303,9 +396,10 @@ def _finished(run: Run, record: Mapping[str, object]) -> Run:
     stage = str(record["stage"])
     number = record["attempt"]
     assert isinstance(number, int), "it was written as a number"
+    run = replace(run, attempts=_without(run.attempts, stage), waits=_without(run.waits, stage))
     if record["again"]:
         failures = {**run.failures, stage: run.failures.get(stage, 0) + 1}
-        return replace(run, failures=failures, attempt=None, approval="")
+        return replace(run, failures=failures)
     outcome = Outcome(
         stage,
         cast("Status", record["status"]),
@@ -317,4 +411,4 @@ def _finished(run: Run, record: Mapping[str, object]) -> Run:
         str(record["receipt"]),
         str(record["approval"]),
     )
-    return replace(run, outcomes={**run.outcomes, stage: outcome}, attempt=None, approval="")
+    return replace(run, outcomes={**run.outcomes, stage: outcome})

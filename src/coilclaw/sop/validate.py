@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.sop import conditions, references
-from coilclaw.sop.document import FROM
+from coilclaw.sop.document import FROM, ITEM
+from coilclaw.sop.inputs import TABLE
 from coilclaw.sop.parse import parse
 from coilclaw.sop.problem import Noted, closest, located
 
@@ -14,11 +16,19 @@ if TYPE_CHECKING:
 
     from coilclaw.domain.messages import Json
     from coilclaw.sop.document import Sop, Stage
-    from coilclaw.sop.problem import Lines, Problem
+    from coilclaw.sop.inputs import InputSpec
+    from coilclaw.sop.problem import Lines, Place, Problem
     from coilclaw.tools.contract import Tool
     from coilclaw.tools.schema import Validators
 
 _STANDS_FOR_OUTPUT: Final = "x"
+_STAND_INS: Final[Mapping[str, Json]] = {
+    "string": _STANDS_FOR_OUTPUT,
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "list": ["x"],
+}
 
 
 class Checker:
@@ -49,17 +59,19 @@ class Checker:
 
     def _stage(self, sop: Sop, index: int) -> Iterator[Noted]:
         stage = sop.stages[index]
-        earlier = {one.id for one in sop.stages[:index]}
-        every = {one.id for one in sop.stages}
+        names = _Names.of(sop, stage)
         if stage.when is not None:
             for name in conditions.stages(stage.when):
-                if name not in earlier:
-                    yield Noted((*stage.place, "when"), _not_earlier(name, earlier, every))
-        yield from _prompt(stage, earlier, every)
+                yield from names.check_stage((*stage.place, "when"), name)
+            for name in conditions.inputs_named(stage.when):
+                yield from names.check_input((*stage.place, "when"), name)
+        if isinstance(stage.for_each, str):
+            yield from names.check((*stage.place, "for_each"), stage.for_each, item=False)
+        yield from _prompt(stage, names)
         if stage.kind == "tool" and stage.tool:
-            yield from self._tool(stage, earlier, every)
+            yield from self._tool(stage, names)
 
-    def _tool(self, stage: Stage, earlier: set[str], every: set[str]) -> Iterator[Noted]:
+    def _tool(self, stage: Stage, names: _Names) -> Iterator[Noted]:
         tool = self._tools.get(stage.tool)
         if tool is None:
             said = f"there is no tool {stage.tool!r}{closest(stage.tool, self._tools)}"
@@ -70,15 +82,18 @@ class Checker:
         taken = references.filled(stage.args, schema)
         for name, source in taken.items():
             where = (*stage.place, "args", f"{name}{FROM}")
-            if source not in earlier:
-                yield Noted(where, _not_earlier(source, earlier, every))
+            yield from names.check(where, source, item=stage.for_each is not None)
             if name in stage.args:
                 yield Noted(where, f"{name} is given as well")
         if tool is not None:
-            yield from self._arguments(stage, schema, taken)
+            yield from self._arguments(stage, schema, taken, names)
 
     def _arguments(
-        self, stage: Stage, schema: Mapping[str, Json], taken: Mapping[str, str]
+        self,
+        stage: Stage,
+        schema: Mapping[str, Json],
+        taken: Mapping[str, str],
+        names: _Names,
     ) -> Iterator[Noted]:
         """Check against the schema; what an earlier stage puts out is some text."""
         given = {
@@ -86,30 +101,83 @@ class Checker:
             for name, value in stage.args.items()
             if not (name.endswith(FROM) and name.removesuffix(FROM) in taken)
         }
-        stand_ins: dict[str, Json] = dict.fromkeys(taken, _STANDS_FOR_OUTPUT)
+        stand_ins = {name: names.stand_in(source, stage) for name, source in taken.items()}
         for sentence in self._validators.check(schema, {**given, **stand_ins}):
             pointer, _, _ = sentence.partition(":")
             name = pointer.removeprefix("/")
-            if name in taken and _takes_text(schema, name):
+            if name in taken and names.is_text(taken[name]) and _takes_text(schema, name):
                 continue  # which text it will be is not known yet; the guard checks it then
             key = (name,) if pointer.startswith("/") and name in given else ()
             yield Noted((*stage.place, "args", *key), sentence)
 
 
-def _prompt(stage: Stage, earlier: set[str], every: set[str]) -> Iterator[Noted]:
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What a stage may speak of."""
+
+    earlier: frozenset[str]
+    every: frozenset[str]
+    inputs: Mapping[str, InputSpec]
+
+    @classmethod
+    def of(cls, sop: Sop, stage: Stage) -> _Names:
+        return cls(
+            frozenset(one.id for one in sop.before(stage)),
+            frozenset(one.id for one in sop.stages),
+            sop.inputs,
+        )
+
+    def check(self, where: Place, source: str, *, item: bool) -> Iterator[Noted]:
+        """Note what is wrong with a name that is taken from; ``item`` is known in loops only."""
+        found = references.INPUT.fullmatch(source)
+        if source == ITEM and ITEM not in self.every:
+            if not item:
+                yield Noted(where, f"there is an {ITEM!r} only in a stage with for_each")
+        elif found and TABLE not in self.every:
+            yield from self.check_input(where, found[1])
+        else:
+            yield from self.check_stage(where, source)
+
+    def check_stage(self, where: Place, name: str) -> Iterator[Noted]:
+        if name in self.earlier:
+            return
+        if name in self.every:
+            yield Noted(where, f"{name!r} does not come before this stage")
+        else:
+            said = closest(name, self.earlier)
+            yield Noted(where, f"there is no earlier stage {name!r}{said}")
+
+    def check_input(self, where: Place, name: str) -> Iterator[Noted]:
+        if name not in self.inputs:
+            yield Noted(where, f"there is no input {name!r}{closest(name, self.inputs)}")
+
+    def is_text(self, source: str) -> bool:
+        """Whether a name stands for a text that is not known yet."""
+        found = references.INPUT.fullmatch(source)
+        spec = self.inputs.get(found[1]) if found else None
+        return spec is None or spec.type == "string"
+
+    def stand_in(self, source: str, stage: Stage) -> Json:
+        """Return a value of the kind that a name will stand for."""
+        found = references.INPUT.fullmatch(source)
+        spec = self.inputs.get(found[1]) if found else None
+        if spec is not None:
+            return spec.default if spec.default is not None else _STAND_INS[spec.type]
+        if source == ITEM and isinstance(stage.for_each, tuple) and stage.for_each:
+            return stage.for_each[0]
+        return _STANDS_FOR_OUTPUT
+
+
+def _prompt(stage: Stage, names: _Names) -> Iterator[Noted]:
     where = (*stage.place, "prompt")
     for name in references.named(stage.prompt):
         found = references.OUTPUT.fullmatch(name)
-        if found is None:
+        if found:
+            yield from names.check_stage(where, found[1])
+        elif name == ITEM or references.INPUT.fullmatch(name):
+            yield from names.check(where, name, item=stage.for_each is not None)
+        else:
             yield Noted(where, f"{{{{{name}}}}} is not understood; write {{{{STAGE.output}}}}")
-        elif found[1] not in earlier:
-            yield Noted(where, _not_earlier(found[1], earlier, every))
-
-
-def _not_earlier(name: str, earlier: set[str], every: set[str]) -> str:
-    if name in every:
-        return f"{name!r} does not come before this stage"
-    return f"there is no earlier stage {name!r}{closest(name, earlier)}"
 
 
 def _takes_text(schema: Mapping[str, Json], name: str) -> bool:

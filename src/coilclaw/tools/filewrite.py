@@ -54,16 +54,25 @@ class FileWrite(Basis):
         return (Writes(text(args, "path")),)
 
     def prepare(self, args: Arguments, context: ToolContext) -> Prepared:
+        from coilclaw.tools import delivering
+
+        where, content, planned = self._planned(args, context)
+        if "expected_sha256" in args:
+            _compare(where, planned, content, text(args, "expected_sha256"))
+        return delivering.ready(where, planned, context)
+
+    def is_in_place(self, args: Arguments, context: ToolContext) -> bool:
+        """Whether the file holds now what a call would write."""
+        return self._planned(args, context)[2].empty
+
+    def _planned(self, args: Arguments, context: ToolContext) -> tuple[Spot, bytes, Plan]:
         from coilclaw.changes.operations import ChangeSet, WriteFile
         from coilclaw.tools import delivering
 
         where = spot.find(text(args, "path"), context)
         content = _encoded(text(args, "content"))
         change_set = ChangeSet((WriteFile(where.to_write(), content),))
-        planned = delivering.plan(where, change_set, context)
-        if "expected_sha256" in args:
-            _compare(where, planned, content, text(args, "expected_sha256"))
-        return delivering.ready(where, planned, context)
+        return where, content, delivering.plan(where, change_set, context)
 
 
 def _encoded(content: str) -> bytes:

@@ -53,8 +53,8 @@ EXPECTED = Run(
     },
     failures={"say": 1},
     tried={"list": 1, "say": 2, "ask": 1},
-    attempt=Attempt("ask", 1, "4711:99"),
-    approval="approval-0123456789abcdef",
+    attempts={"ask": Attempt("ask", 1, "4711:99")},
+    waits={"ask": "approval-0123456789abcdef"},
 )
 
 
@@ -93,8 +93,8 @@ def test_the_baseline_can_be_continued(tmp_path: Path) -> None:
             **EXPECTED.outcomes,
             "ask": Outcome("ask", "done", 1, approval=EXPECTED.approval),
         },
-        attempt=None,
-        approval="",
+        attempts={},
+        waits={},
         ending="done",
         ended="2025-01-02T03:04:05.000000Z",
     )
