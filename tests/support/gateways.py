@@ -25,6 +25,7 @@ from coilclaw.gateway.clients import Role
 from coilclaw.gateway.completions import Completions
 from coilclaw.gateway.endpoints import Endpoints
 from coilclaw.gateway.runs import RunEndpoints
+from coilclaw.gateway.sop_endpoints import SopEndpoints
 from coilclaw.gateway.table import table
 from coilclaw.gateway.token_store import TokenStore
 from tests.support.agents import AgentHome
@@ -57,7 +58,8 @@ def _published() -> list[tuple[str, re.Pattern[str], dict[str, Any]]]:
     nothing = cast("Any", None)
     runs = RunEndpoints(None)
     ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1, runs)
-    document = cast("Any", openapi.document(table(ours, Completions(nothing), runs)))
+    endpoints = table(ours, Completions(nothing), runs, SopEndpoints(None))
+    document = cast("Any", openapi.document(endpoints))
     return [
         (method.upper(), re.compile(re.sub(r"{\w+}", "[^/]+", path)), operation["responses"])
         for path, item in document["paths"].items()

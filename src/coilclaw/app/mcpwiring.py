@@ -135,11 +135,19 @@ def guarded(
 class DeskPeople:
     """People who are not at this terminal: a question goes to the desk and waits, for a while."""
 
-    def __init__(self, desk: Desk, estop: Estop, timeout_s: float = APPROVAL_S) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        estop: Estop,
+        timeout_s: float = APPROVAL_S,
+        *,
+        who: str = "an MCP client",
+    ) -> None:
         self._desk = desk
         self._estop = estop
         self._stopping: str | None = None
         self._timeout_s = timeout_s
+        self._who = who
         self._calls = threading.local()
 
     @contextmanager
@@ -164,7 +172,7 @@ class DeskPeople:
         question = Question(
             kind="tool",
             origin=conversation,
-            title=f"an MCP client calls {request.tool}",
+            title=f"{self._who} calls {request.tool}",
             digest=request.digest,
             tool=request.tool,
             arguments=request.arguments,

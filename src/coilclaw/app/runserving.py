@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import math
-import threading
-import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.app.next_command import after_listing
 from coilclaw.app.run_failures import read_failures
+from coilclaw.app.run_workers import RunWorkers
 from coilclaw.app.runarchive import archived
 from coilclaw.app.runlisting import RunStore, described, events, listed, patch
 from coilclaw.app.runoptions import WITH_ARGUMENT, options_of
 from coilclaw.app.runwiring import Orchestrator, Terms
-from coilclaw.errors import CoilClawError, DeniedError, Stopped, UsageError
+from coilclaw.errors import CoilClawError, DeniedError, UsageError
 from coilclaw.orchestrator import layout
 from coilclaw.orchestrator.places import checked
 from coilclaw.orchestrator.plan_dialogue import asks_nothing
@@ -30,13 +28,14 @@ from coilclaw.workspace.cancel import Cancellation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from coilclaw.app.run_workers import Working
     from coilclaw.config.values import Config
     from coilclaw.domain.messages import Json
     from coilclaw.domain.redacting import Redacting
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.runkeeper import Archive, Wanted
     from coilclaw.gateway.settings import GatewaySettings
-    from coilclaw.orchestrator.engine import Outcome, Status
+    from coilclaw.orchestrator.engine import Outcome
     from coilclaw.orchestrator.starting import Options
 
     Watch: TypeAlias = Callable[[Mapping[str, object]], None]
@@ -46,21 +45,15 @@ _log = logging.getLogger(__name__)
 
 WAIT_S: Final = 30 * 24 * 3600.0
 """How long a run waits for a person: longer than any question stays on the desk."""
-MAX_REMEMBERED: Final = 1000
-"""Runs that broke off here whose reason is still known."""
 CANCELLED: Final = "POST /runs/{run_id}/cancel"
-_LOOK_EVERY_S: Final = 0.02
 
 
-@dataclass(slots=True)
-class Working:
-    """One run while it is carried out here."""
+@dataclass(frozen=True, slots=True)
+class Carrying:
+    """On what terms a run is carried out here."""
 
     cancel: Cancellation = field(default_factory=Cancellation)
-    begun: Future[str] = field(default_factory=Future)
-    """Its id, as soon as it goes on; or why it does not."""
-    run_id: str = ""
-    wait: bool = True
+    wait: bool = False
     """Whether it waits for the paths that other runs hold."""
     asker: str = ""
     """Who asked for it, or wants it resumed."""
@@ -71,25 +64,22 @@ class ServedRuns:
 
     def __init__(
         self,
-        open_orchestrator: Callable[[Working], Orchestrator],
+        open_orchestrator: Callable[[Carrying], Orchestrator],
         settings: GatewaySettings,
         metrics: Metrics,
     ) -> None:
         self._open = open_orchestrator
-        self._idle = open_orchestrator(Working(wait=False))
+        self._idle = open_orchestrator(Carrying())
         """For everything that only looks."""
         self._store = RunStore(self._idle.places)
         self._programs = settings.allow_run_programs
-        self._most = settings.max_runs
-        self._metrics = metrics
-        self._mutex = threading.Lock()
-        self._working: list[Working] = []
-        self._broken_off: dict[str, str] = {}
-        self._halted: str | None = None
+        self._workers = RunWorkers(
+            settings.max_runs, lambda status: metrics.count_as("runs_total", status)
+        )
 
     @property
     def active(self) -> int:
-        return len(self._working)
+        return self._workers.active
 
     def start(self, wanted: Wanted) -> str:
         request = _request(wanted)
@@ -115,8 +105,7 @@ class ServedRuns:
 
     def cancel(self, run_id: str) -> None:
         directory = self._directory(run_id)
-        with self._mutex:
-            found = [each for each in self._working if each.run_id == run_id]
+        found = self._workers.find(run_id)
         for each in found:
             each.cancel.cancel(CANCELLED)
         if found:
@@ -174,96 +163,31 @@ class ServedRuns:
         return archived(self._directory(run_id))
 
     def halt(self, reason: str) -> None:
-        with self._mutex:
-            self._halted = reason
-            found = tuple(self._working)
-        for each in found:
-            each.cancel.cancel(reason)
+        self._workers.halt(reason)
 
     def drained(self, timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while self._working and time.monotonic() < deadline:
-            time.sleep(_LOOK_EVERY_S)
-        return not self._working
+        return self._workers.drained(timeout_s)
 
     def _carry_out(
         self, carry: Carry, run_id: str = "", *, wait: bool = True, asker: str = ""
     ) -> str:
         """Carry a run out in a thread, and return its id once it is on the disk."""
-        working = Working(run_id=run_id, wait=wait, asker=asker)
-        with self._mutex:
-            if self._halted is not None:
-                raise UsageError("the gateway is being stopped", rule="gateway.stopping")
-            if len(self._working) >= self._most:
-                raise UsageError(
-                    f"{self._most} runs are carried out already, and no more at once",
-                    rule="runs.busy",
-                    hint="wait for one, or cancel one",
-                )
-            self._working.append(working)
-        # A daemon, so that a run that does not stop in time cannot keep the process from ending.
-        threading.Thread(target=self._work, args=(working, carry), name="run", daemon=True).start()
-        return working.begun.result()
 
-    def _work(self, working: Working, carry: Carry) -> None:
-        problem: CoilClawError | None = None
-        status: Status | Literal["fault"] = "fault"
-        try:
-            outcome = carry(self._open(working), self._watch(working))
-            working.run_id, status = outcome.run_id, outcome.status
-        except CoilClawError as caught:
-            problem = caught
-            status = "stopped" if isinstance(caught, Stopped) else "fault"
-        except Exception:  # noqa: BLE001 - whatever nobody thought of must not go unnoticed
-            _log.exception("a run failed", extra={"event": "run_fault"})
-            problem = CoilClawError("this should not happen; the log says more", rule="internal")
-        finally:
-            self._finish(working, status, problem)
+        def work(working: Working) -> str:
+            def watch(event: Mapping[str, object]) -> None:
+                self._workers.begin(working, str(event["run_id"]))
 
-    def _watch(self, working: Working) -> Watch:
-        def watch(event: Mapping[str, object]) -> None:
-            if not working.begun.done():
-                working.run_id = str(event["run_id"])
-                self._broken_off.pop(working.run_id, None)
-                working.begun.set_result(working.run_id)
+            outcome = carry(self._open(Carrying(working.cancel, wait, asker)), watch)
+            working.run_id = outcome.run_id
+            return outcome.status
 
-        return watch
-
-    def _finish(self, working: Working, status: str, problem: CoilClawError | None) -> None:
-        """Tell how it ended; only then is there room for another."""
-        if working.begun.done() or problem is None:
-            self._metrics.count_as("runs_total", status)
-            _log.info(
-                "run %s: %s",
-                working.run_id,
-                status,
-                extra={
-                    "event": "run_left",
-                    "fields": {"run_id": working.run_id, "status": status},
-                },
-            )
-        with self._mutex:
-            if problem is not None and working.begun.done():
-                self._remember(working.run_id, problem.message)
-            self._working.remove(working)
-        if problem is not None and working.begun.done() and status == "fault":
-            _log.error("a run broke off: %s", problem.message, extra={"event": "run_fault"})
-        if not working.begun.done():
-            if problem is None:
-                working.begun.set_result(working.run_id)
-            else:
-                working.begun.set_exception(problem)
-
-    def _remember(self, run_id: str, reason: str) -> None:
-        while len(self._broken_off) >= MAX_REMEMBERED:
-            del self._broken_off[next(iter(self._broken_off))]
-        self._broken_off[run_id] = reason
+        return self._workers.carry_out(work, run_id)
 
     def _told(self, value: dict[str, Json]) -> dict[str, Json]:
         """Say why a run broke off here, which its own events cannot."""
-        run_id = str(value["run_id"])
-        if value["status"] == "interrupted" and run_id in self._broken_off:
-            return {**value, "reason": self._broken_off[run_id]}
+        reason = self._workers.why_broken_off(str(value["run_id"]))
+        if value["status"] == "interrupted" and reason is not None:
+            return {**value, "reason": reason}
         return value
 
     def _directory(self, run_id: str) -> Path:
@@ -297,16 +221,16 @@ def open_runs(
     """Offer the runs of the repository that is named, or of the one around, if there is one."""
     start = Path(".") if settings.repo is None else Path(settings.repo)
 
-    def orchestrator(working: Working) -> Orchestrator:
+    def orchestrator(carrying: Carrying) -> Orchestrator:
         return Orchestrator(
             start,
             home,
             environ,
-            cancel=working.cancel,
+            cancel=carrying.cancel,
             terms=Terms(
                 wait_s=WAIT_S,
-                lock_wait_s=math.inf if working.wait else 0.0,
-                asker=working.asker,
+                lock_wait_s=math.inf if carrying.wait else 0.0,
+                asker=carrying.asker,
             ),
             config=config,
             redactor=redactor,

@@ -15,6 +15,7 @@ from coilclaw.app.agentwiring import People, open_config, open_runtime
 from coilclaw.app.client_calls import ToolCounter, WatchedProvider, recalling
 from coilclaw.app.mcpwiring import MARGIN_S, DeskPeople, guarded, offered
 from coilclaw.app.runserving import open_runs
+from coilclaw.app.sop_serving import ServedSops
 from coilclaw.app.toolbox import more_secrets
 from coilclaw.domain.canonical import digest
 from coilclaw.domain.toolcalls import Answer, Reply
@@ -424,8 +425,9 @@ def open_gateway(
         calls = counter.around(guarded(runtime, people, lambda: client_of(REQUEST.get())))
         ours = app(calls, offered(runtime))
         runs = open_runs(settings, metrics, home, environ, config=chosen, redactor=redactor)
+        sops = ServedSops(runtime, environ, redactor, settings, metrics)
         mounts = {MCP_PATH: OnDemand(ours)}
-        yield Gateway(served, settings, clients, metrics, feed, mounts, runs)
+        yield Gateway(served, settings, clients, metrics, feed, mounts, runs, sops)
 
 
 @contextmanager

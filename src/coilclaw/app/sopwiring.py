@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from coilclaw.app.agentwiring import People, open_runtime
 from coilclaw.app.mcpwiring import guarded
 from coilclaw.config.locate import lines_of
 from coilclaw.domain.canonical import digest
+from coilclaw.domain.toolcalls import Answer, Reply
 from coilclaw.errors import CoilClawError, DeniedError, LockTimeout, UsageError
 from coilclaw.runtime.approvals import Desk
 from coilclaw.runtime.identity import new_id
@@ -25,7 +26,7 @@ from coilclaw.sop.problem import Problem, invalid
 from coilclaw.sop.runfile import Runs, valid
 from coilclaw.sop.validate import Checker
 from coilclaw.tools.filewrite import FileWrite
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.workspace.cancel import Cancellation, linked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
     from coilclaw.config.values import Config
     from coilclaw.domain.messages import Json, ToolCall
     from coilclaw.domain.redacting import Redacting
-    from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Approve, ToolResult
+    from coilclaw.domain.toolcalls import ApprovalRequest, Approve, ToolResult
     from coilclaw.runtime.approvals import Approval, Question
+    from coilclaw.runtime.handle import TurnOutcome
     from coilclaw.sop.document import Sop
     from coilclaw.sop.inputs import InputSpec
     from coilclaw.sop.interruption import Resolution
     from coilclaw.sop.runfile import Run, RunFile
+    from coilclaw.tools.contract import ToolContext
+
+
+Around: TypeAlias = "Callable[[str, Cancellation], AbstractContextManager[None]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,42 +89,6 @@ class _Switch:
             del self._own[conversation_id]
 
 
-class RunningCalls:
-    """The calls of a run that go on now, so that all of them can be ended."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._now: set[Cancellation] = set()
-        self._reason: str | None = None
-
-    @property
-    def stopped(self) -> str | None:
-        """Why the run has to stop, once it has to."""
-        return self._reason
-
-    def halt(self, reason: str) -> None:
-        """End every call, and let none begin."""
-        with self._mutex:
-            self._reason = self._reason or reason
-            running = tuple(self._now)
-        for one in running:
-            one.cancel(reason)
-
-    @contextmanager
-    def one(self) -> Iterator[Cancellation]:
-        """Count a call in while it runs."""
-        cancel = Cancellation()
-        with self._mutex:
-            self._now.add(cancel)
-            if self._reason is not None:
-                cancel.cancel(self._reason)
-        try:
-            yield cancel
-        finally:
-            with self._mutex:
-                self._now.discard(cancel)
-
-
 class _OneByOne:
     """Lets one question at a time reach the person at the terminal."""
 
@@ -143,12 +113,15 @@ class Sops:
         runtime: Runtime,
         switch: _Switch,
         attended: Attended | None,
-        calls: RunningCalls | None = None,
+        *,
+        cancel: Cancellation | None = None,
+        around: Around = lambda _, __: nullcontext(),
     ) -> None:
         self._runtime = runtime
         self._switch = switch
         self._attended = None if attended is None else _OneByOne(attended)
-        self._calls = RunningCalls() if calls is None else calls
+        self._cancel = Cancellation() if cancel is None else cancel
+        self._around = around
         self._workspace = runtime.config.workspace_dir
         self._receipts = runtime.config.receipts.path
         guard = runtime.guard
@@ -261,7 +234,7 @@ class Sops:
         means = Means(
             tools=runtime.guard.tools,
             call=self._call,
-            turn=lambda message, name: runtime.turn(message, conversation_id=name),
+            turn=self._turn,
             said=runtime.memory.conversation,
             in_place=self._is_in_place,
             book=runtime.guard.book,
@@ -269,15 +242,27 @@ class Sops:
             desk=Desk(runtime.home, now),
             approve=None if attended is None else attended.approve,
             confirm=None if attended is None else attended.confirm,
-            halt=self._calls.halt,
-            stopped=lambda: self._calls.stopped,
+            halt=self._cancel.cancel,
+            stopped=lambda: self._cancel.reason,
         )
         return Engine(sop, file, means)
 
     def _call(self, call: ToolCall, conversation_id: str, approve: Approve) -> ToolResult:
         made = guarded(self._runtime)
-        with self._switch.asking(conversation_id, approve), self._calls.one() as cancel:
+        with self._switch.asking(conversation_id, approve), linked(self._cancel) as cancel:
             return made(call, conversation_id, cancel)
+
+    def _turn(self, message: str, conversation_id: str) -> TurnOutcome:
+        runtime = self._runtime
+        with ExitStack() as stack:
+
+            def context(name: str, turn: str) -> ToolContext:
+                cancel = stack.enter_context(linked(self._cancel))
+                return replace(runtime.context(name, turn), cancel=cancel)
+
+            stack.enter_context(self._around(conversation_id, self._cancel))
+            loop = replace(runtime.loop, context=context)
+            return loop.turn(message, conversation_id=conversation_id)
 
     def _is_in_place(self, tool: str, args: Mapping[str, Json]) -> bool | None:
         found = self._runtime.guard.tools[tool]
@@ -298,13 +283,22 @@ def open_sops(
     config: Config | None = None,
     attended: Attended | None = None,
     redactor: Redacting | None = None,
-    calls: RunningCalls | None = None,
+    cancel: Cancellation | None = None,
+    around: Around = lambda _, __: nullcontext(),
 ) -> Iterator[Sops]:
-    """Open the runtime for SOPs; without ``attended`` approvals wait on the desk."""
+    """Open the runtime for SOPs; without ``attended`` approvals wait on the desk.
+
+    ``cancel`` ends what runs, and ``around`` is entered around each turn of an agent.
+    """
     switch = _Switch(people.approve)
     asked = People(switch, people.ask)
     with open_runtime(home, environ, asked, config=config, redactor=redactor) as runtime:
-        yield Sops(runtime, switch, attended, calls)
+        yield Sops(runtime, switch, attended, cancel=cancel, around=around)
+
+
+def list_sops(runtime: Runtime) -> tuple[Examined, ...]:
+    """Check every SOP against the tools of a runtime that is open."""
+    return Sops(runtime, _Switch(lambda _: Answer(Reply.NO, "nobody")), None).examine()
 
 
 def open_runs(home: Path) -> Runs:

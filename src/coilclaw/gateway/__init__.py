@@ -15,6 +15,7 @@ PUBLIC_MODULES: Final = (
     "runkeeper",
     "server",
     "settings",
+    "sop_keeper",
     "token",
     "token_store",
 )

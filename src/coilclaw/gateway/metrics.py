@@ -34,6 +34,7 @@ GAUGES: Final = {
 }
 LABELLED: Final = {
     "runs_total": (("status",), "Runs that ended, paused or were stopped, by how."),
+    "sop_runs_total": (("status",), "Runs of SOPs that ended, wait or were stopped, by how."),
     "tool_calls_total": (
         ("tool", "status", "rule"),
         "Tool calls that were attempted; the rule is that of a denial or failure.",

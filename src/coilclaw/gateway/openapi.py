@@ -19,6 +19,7 @@ from coilclaw.gateway.schemas import (
     TEXT,
     Schema,
 )
+from coilclaw.gateway.sop_schemas import SOP_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,11 @@ PATH: Final = "/openapi.json"
 _ALWAYS: Final = (400, 401, 403, 413, 429, 431, 500, 503)
 _WITH_BODY: Final = (408, 415)
 _OPEN: Final = (400, 403, 413, 431)
-_PATH_SCHEMAS: Final = {"conversation_id": CONVERSATION_ID, "run_id": RUN_ID}
+_PATH_SCHEMAS: Final = {
+    "conversation_id": CONVERSATION_ID,
+    "run_id": RUN_ID,
+    "sop_name": SOP_NAME,
+}
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Json]:

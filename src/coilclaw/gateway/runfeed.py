@@ -7,32 +7,75 @@ one it has. Events are read from the run's log, whoever writes it; a slow client
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import CoilClawError
 from coilclaw.gateway import faults
+from coilclaw.gateway.answers import json_response
 from coilclaw.gateway.runschemas import DEFAULT_EVENTS
 from coilclaw.gateway.sse import COMMENT, HEARTBEAT_S, frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from coilclaw.domain.messages import Json
-    from coilclaw.gateway.runkeeper import RunKeeper
+    from coilclaw.gateway.endpoint import Call
+    from coilclaw.gateway.runkeeper import CarriedRuns
+
+_log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.2
 ASK_EVERY: Final = 5
 """After so many looks that found nothing one asks whether anybody still works on the run."""
-_LASTS: Final = frozenset({"RUN_SEALED", "RUN_PAUSED"})
+_LASTS: Final = frozenset({"RUN_SEALED", "RUN_PAUSED", "ended", "asked"})
+"""Events behind which a run of a repository, or of a SOP, may have been left."""
 _HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+async def answer_events(call: Call, runs: CarriedRuns, closing: asyncio.Event) -> ASGIApp:
+    """One page of events, or all of them as they come; ``Last-Event-ID`` wins."""
+    run_id, since = call.path["run_id"], whole_number(call, "since", 0)
+    if call.streaming:
+        given = call.headers.get("Last-Event-ID", since)
+        assert isinstance(given, int), "the schema says so"
+        # Asked here, where one that is not there is still a 404.
+        await asyncio.to_thread(runs.page, run_id, 0, 1)
+        return RunStream(runs, run_id, given, closing=closing)
+    limit = whole_number(call, "limit", DEFAULT_EVENTS)
+    # Asked before the events are read: a run that ends in between has them all.
+    goes_on = await asyncio.to_thread(runs.goes_on, run_id)
+    page = await asyncio.to_thread(runs.page, run_id, since, limit)
+    return json_response(
+        {"run_id": run_id, "events": page, "next": since + len(page), "goes_on": goes_on}
+    )
+
+
+def whole_number(call: Call, name: str, default: int) -> int:
+    """Return a number of the query."""
+    value = call.query.get(name, default)
+    assert isinstance(value, int), "the schema says so"
+    return value
+
+
+async def wait_until_ended(runs: CarriedRuns, timeout_s: float) -> None:
+    """Give stopped runs time to put things in order; one that takes longer can be resumed."""
+    if not await asyncio.to_thread(runs.drained, timeout_s):
+        _log.warning(
+            "%d runs did not stop in time; they can be resumed",
+            runs.active,
+            extra={"event": "runs_abandoned"},
+        )
 
 
 class RunStream:
     """A response; it ends with the run, with the client, or with the gateway."""
 
-    def __init__(self, runs: RunKeeper, run_id: str, since: int, *, closing: asyncio.Event) -> None:
+    def __init__(
+        self, runs: CarriedRuns, run_id: str, since: int, *, closing: asyncio.Event
+    ) -> None:
         self.status_code = 200
         self._runs = runs
         self._run_id = run_id

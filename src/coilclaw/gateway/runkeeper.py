@@ -37,16 +37,37 @@ class Archive:
     pieces: Iterator[bytes]
 
 
-class RunKeeper(Protocol):
-    """The runs of one repository, safe to be used by many threads.
+class CarriedRuns(Protocol):
+    """Runs that go on here by themselves, and whose events can be followed.
 
-    Everything may take as long as files do, but for ``size`` and what is a property. A run that
-    is not there is ``run.unknown``.
+    Everything may take as long as files do, but for ``size`` and what is a property.
     """
 
     @property
     def active(self) -> int:
         """How many runs are carried out here at this moment."""
+
+    def page(self, run_id: str, since: int, limit: int) -> list[Json]:
+        """At most ``limit`` events behind the first ``since``."""
+
+    def size(self, run_id: str) -> int:
+        """How long the log of events is, so that one can tell whether to read it again."""
+
+    def goes_on(self, run_id: str) -> bool:
+        """Whether some process works on it now."""
+
+    def halt(self, reason: str) -> None:
+        """Stop all runs that are carried out here, and let none begin."""
+
+    def drained(self, timeout_s: float) -> bool:
+        """Wait until none is carried out here, and say whether that is so."""
+
+
+class RunKeeper(CarriedRuns, Protocol):
+    """The runs of one repository, safe to be used by many threads.
+
+    A run that is not there is ``run.unknown``.
+    """
 
     def start(self, wanted: Wanted) -> str:
         """Begin a run and return its id once it is on the disk; it goes on by itself."""
@@ -66,24 +87,9 @@ class RunKeeper(Protocol):
 
     def described(self, run_id: str) -> dict[str, Json]: ...
 
-    def page(self, run_id: str, since: int, limit: int) -> list[Json]:
-        """At most ``limit`` events behind the first ``since``."""
-
-    def size(self, run_id: str) -> int:
-        """How long the log of events is, so that one can tell whether to read it again."""
-
-    def goes_on(self, run_id: str) -> bool:
-        """Whether some process works on it now."""
-
     def patch(self, run_id: str, *, task: str | None, rejected: bool) -> bytes: ...
 
     def verify(self, run_id: str, *, strict: bool, root: str | None) -> dict[str, Json]: ...
 
     def bundle(self, run_id: str) -> Archive:
         """The evidence of a sealed run as a tar."""
-
-    def halt(self, reason: str) -> None:
-        """Stop all runs that are carried out here, and let none begin."""
-
-    def drained(self, timeout_s: float) -> bool:
-        """Wait until none is carried out here, and say whether that is so."""

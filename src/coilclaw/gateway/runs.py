@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from coilclaw.gateway.answers import json_response
 from coilclaw.gateway.faults import refused
-from coilclaw.gateway.runfeed import RunStream
+from coilclaw.gateway.runfeed import answer_events, wait_until_ended, whole_number
 from coilclaw.gateway.runkeeper import Wanted
-from coilclaw.gateway.runschemas import DEFAULT_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 
     from coilclaw.gateway.endpoint import Call
     from coilclaw.gateway.runkeeper import RunKeeper
-
-_log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT: Final = 20
 HEAVY: Final = 2
@@ -63,14 +59,8 @@ class RunEndpoints:
 
     async def ended(self, timeout_s: float) -> None:
         """Give stopped runs time to put things in order; one that takes longer can be resumed."""
-        keeper = self.keeper
-        if keeper is None or await asyncio.to_thread(keeper.drained, timeout_s):
-            return
-        _log.warning(
-            "%d runs did not stop in time; they can be resumed",
-            keeper.active,
-            extra={"event": "runs_abandoned"},
-        )
+        if self.keeper is not None:
+            await wait_until_ended(self.keeper, timeout_s)
 
     async def start(self, call: Call) -> ASGIApp:
         runs, body = self.runs, call.body
@@ -98,29 +88,15 @@ class RunEndpoints:
         return _begun(_id(call))
 
     async def list(self, call: Call) -> ASGIApp:
-        limit = _number(call, "limit", DEFAULT_LIMIT)
+        limit = whole_number(call, "limit", DEFAULT_LIMIT)
         return json_response({"runs": await asyncio.to_thread(self.runs.listed, limit)})
 
     async def show(self, call: Call) -> ASGIApp:
         return json_response(await asyncio.to_thread(self.runs.described, _id(call)))
 
     async def events(self, call: Call) -> ASGIApp:
-        """One page of events, or all of them as they come; ``Last-Event-ID`` wins."""
-        runs, run_id = self.runs, _id(call)
-        since = _number(call, "since", 0)
-        if call.streaming:
-            given = call.headers.get("Last-Event-ID", since)
-            assert isinstance(given, int), "the schema says so"
-            # Asked here, where one that is not there is still a 404.
-            await asyncio.to_thread(runs.page, run_id, 0, 1)
-            return RunStream(runs, run_id, given, closing=self.closing)
-        limit = _number(call, "limit", DEFAULT_EVENTS)
-        # Asked before the events are read: a run that ends in between has them all.
-        goes_on = await asyncio.to_thread(runs.goes_on, run_id)
-        page = await asyncio.to_thread(runs.page, run_id, since, limit)
-        return json_response(
-            {"run_id": run_id, "events": page, "next": since + len(page), "goes_on": goes_on}
-        )
+        """One page of events, or all of them as they come."""
+        return await answer_events(call, self.runs, self.closing)
 
     async def diff(self, call: Call) -> ASGIApp:
         from starlette.responses import Response
@@ -167,9 +143,3 @@ def _id(call: Call) -> str:
 def _text(call: Call, name: str) -> str | None:
     value = call.body.get(name)
     return None if value is None else str(value)
-
-
-def _number(call: Call, name: str, default: int) -> int:
-    value = call.query.get(name, default)
-    assert isinstance(value, int), "the schema says so"
-    return value

@@ -23,6 +23,7 @@ from coilclaw.gateway.httpconfig import http_config
 from coilclaw.gateway.listening import listener
 from coilclaw.gateway.ratelimit import RateLimit
 from coilclaw.gateway.runs import RunEndpoints
+from coilclaw.gateway.sop_endpoints import SopEndpoints
 from coilclaw.gateway.table import table
 from coilclaw.gateway.turns import Turns, resumption
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.runkeeper import RunKeeper
     from coilclaw.gateway.settings import GatewaySettings
+    from coilclaw.gateway.sop_keeper import SopKeeper
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class Gateway:
     """Other applications, by path, behind the same admission."""
     runs: RunKeeper | None = None
     """The runs of a repository, where there is one."""
+    sops: SopKeeper | None = None
 
     def serve(self, ready: Callable[[str], None]) -> None:
         """Serve until a signal; ``ready`` is told the address once it is listened on."""
@@ -76,15 +79,15 @@ class Gateway:
                 max_turns=settings.max_turns,
                 max_waiting=settings.max_waiting,
             )
-            runs = RunEndpoints(self.runs)
-            app = self._application(turns, runs, Hosts.of(settings, address, port))
+            runs, sops = RunEndpoints(self.runs), SopEndpoints(self.sops)
+            app = self._application(turns, runs, sops, Hosts.of(settings, address, port))
             url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
             self._resume_turns(turns)
             lifetime.serve(
                 http_config(app, settings, faults.form),
                 sock,
                 ready=lambda: ready(url),
-                wind_down=lambda: self._wind_down(turns, runs),
+                wind_down=lambda: self._wind_down(turns, runs, sops),
                 halt=lambda: turns.abandon(self.agent.halt(HALTED)),
             )
 
@@ -96,7 +99,9 @@ class Gateway:
         for name in self.agent.open_conversations()[: self.settings.max_waiting]:
             turns.submit(resumption(name, turns.starter(name)))
 
-    def _application(self, turns: Turns, runs: RunEndpoints, hosts: Hosts) -> ASGIApp:
+    def _application(
+        self, turns: Turns, runs: RunEndpoints, sops: SopEndpoints, hosts: Hosts
+    ) -> ASGIApp:
         settings = self.settings
         conversing = Conversing(turns, settings.queue_parts)
         chain = ChainWatch(self.agent)
@@ -114,7 +119,7 @@ class Gateway:
         )
         wait_s = 0.0 if settings.completions_approval == "refuse" else settings.completions_wait_s
         return application(
-            table(ours, Completions(conversing, wait_s), runs),
+            table(ours, Completions(conversing, wait_s), runs, sops),
             settings,
             clients=self.clients,
             hosts=hosts,
@@ -123,7 +128,7 @@ class Gateway:
             mounts=self.mounts,
         )
 
-    async def _wind_down(self, turns: Turns, runs: RunEndpoints) -> None:
+    async def _wind_down(self, turns: Turns, runs: RunEndpoints, sops: SopEndpoints) -> None:
         """Let turns end, then cancel what still runs; runs are stopped at once.
 
         They may take hours, and go on where they were when they are resumed.
@@ -131,12 +136,12 @@ class Gateway:
         turns.close()
         self.feed.end()
         runs.stop(HALTED)
+        sops.stop(HALTED)
         for mounted in self.mounts.values():
             await mounted.aclose()
         settings = self.settings
-        await asyncio.gather(
-            self._end_turns(turns), runs.ended(settings.grace_s + settings.cancel_s)
-        )
+        patience_s = settings.grace_s + settings.cancel_s
+        await asyncio.gather(self._end_turns(turns), runs.ended(patience_s), sops.ended(patience_s))
 
     async def _end_turns(self, turns: Turns) -> None:
         if await asyncio.to_thread(turns.drained, self.settings.grace_s):

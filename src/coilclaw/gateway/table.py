@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.gateway import openaiforms, runtable, schemas
+from coilclaw.gateway import openaiforms, runtable, schemas, sop_table
 from coilclaw.gateway.clients import CHAT, EVERYBODY, READ
 from coilclaw.gateway.endpoint import Endpoint
 
@@ -12,18 +12,22 @@ if TYPE_CHECKING:
     from coilclaw.gateway.completions import Completions
     from coilclaw.gateway.endpoints import Endpoints
     from coilclaw.gateway.runs import RunEndpoints
+    from coilclaw.gateway.sop_endpoints import SopEndpoints
 
 _BOTH: Final = ("application/json", schemas.EVENTS)
 _TURN_ERRORS: Final = (500, 502, 503, 504)
 
 
-def table(ours: Endpoints, door: Completions, runs: RunEndpoints) -> tuple[Endpoint, ...]:
+def table(
+    ours: Endpoints, door: Completions, runs: RunEndpoints, sops: SopEndpoints
+) -> tuple[Endpoint, ...]:
     """Return every endpoint but the one that publishes them."""
     return (
         *_looking(ours),
         *_recorded(ours),
         *_acting(ours),
         *runtable.table(runs),
+        *sop_table.table(sops),
         *_openai(door),
     )
 

@@ -114,7 +114,9 @@ def _read_default(
     if has_default:
         return cast("Json", table["default"])
     if not required and kind not in _NATURAL:
-        reader.note((*place, "required"), f"is false, and there is no default to stand for the {kind}")
+        reader.note(
+            (*place, "required"), f"is false, and there is no default to stand for the {kind}"
+        )
     return None if required else _NATURAL.get(kind)
 
 

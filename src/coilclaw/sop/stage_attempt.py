@@ -78,7 +78,8 @@ class AttemptMaker:
         if begun.stage.kind == "approval":
             return self._approval(begun)
         outcome = self._agent(begun) if begun.stage.kind == "agent" else self._tool(begun)
-        check_halted(self._means, begun.run)
+        if isinstance(outcome, Outcome) and outcome.failure:
+            check_stop(self._means, begun.run)
         return outcome
 
     def _prepared(self, stage: Stage, number: int, run: Run) -> Begun:
@@ -113,8 +114,6 @@ class AttemptMaker:
         result = self._means.call(call, name, approver)
         if approver.waits_for:
             return Waiting(approver.waits_for)
-        if _status(result) == "denied" and result.metadata.get("rule") == estop.RULE:
-            check_stop(self._means, run)
         return _of_call(stage, number, result)
 
     def _agent(self, begun: Begun) -> Outcome:
@@ -152,18 +151,16 @@ class AttemptMaker:
 
 
 def check_stop(means: Means, run: Run) -> None:
-    """Refuse to go on while all tools are stopped, or this run is."""
+    """Refuse to go on while all tools are stopped, or this run is.
+
+    What was cut short is no failure of a stage: the run stays as it is, and can be resumed.
+    """
     if means.estop.set:
         raise DeniedError(
             f"{estop.REASON}; the run {run.id} can be resumed",
             rule=estop.RULE,
             hint=f"{estop.HINT}; then 'coilclaw sop resume {run.id}'",
         )
-    check_halted(means, run)
-
-
-def check_halted(means: Means, run: Run) -> None:
-    """Leave a run as it is when it has to stop: what was cut short is no failure of a stage."""
     reason = means.stopped()
     if reason is not None:
         raise Stopped(

@@ -5,7 +5,17 @@ from __future__ import annotations
 import os
 import select
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Wakes(Protocol):
+    """What is told of a cancellation."""
+
+    def wake(self) -> None: ...
 
 
 class Waker:
@@ -49,7 +59,7 @@ class Cancellation:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._reason: str | None = None
-        self._wakers: set[Waker] = set()
+        self._wakers: set[Wakes] = set()
 
     @property
     def cancelled(self) -> bool:
@@ -68,7 +78,7 @@ class Cancellation:
         for waker in wakers:
             waker.wake()
 
-    def attach(self, waker: Waker) -> None:
+    def attach(self, waker: Wakes) -> None:
         """Wake ``waker`` on cancellation, at once if it has already happened."""
         with self._lock:
             # Added before the look: a signal handler may cancel between the two.
@@ -76,7 +86,7 @@ class Cancellation:
             if self._reason is not None:
                 waker.wake()
 
-    def detach(self, waker: Waker) -> None:
+    def detach(self, waker: Wakes) -> None:
         """Forget ``waker``."""
         with self._lock:
             self._wakers.discard(waker)
@@ -94,3 +104,26 @@ class Cancellation:
             self.detach(waker)
             waker.close()
         return not self.cancelled
+
+
+class _Relay:
+    """Cancels one thing when another is cancelled."""
+
+    def __init__(self, parent: Cancellation, child: Cancellation) -> None:
+        self._parent = parent
+        self._child = child
+
+    def wake(self) -> None:
+        self._child.cancel(self._parent.reason or "")
+
+
+@contextmanager
+def linked(parent: Cancellation) -> Iterator[Cancellation]:
+    """Give one of its own to a part of the whole: it is cancelled with it, and not the reverse."""
+    child = Cancellation()
+    relay = _Relay(parent, child)
+    parent.attach(relay)
+    try:
+        yield child
+    finally:
+        parent.detach(relay)

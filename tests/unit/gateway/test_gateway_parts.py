@@ -25,6 +25,7 @@ from coilclaw.gateway.ratelimit import RateLimit
 from coilclaw.gateway.runs import RunEndpoints
 from coilclaw.gateway.schemas import LIMIT_QUERY, SEARCH_QUERY
 from coilclaw.gateway.settings import GatewaySettings
+from coilclaw.gateway.sop_endpoints import SopEndpoints
 from coilclaw.gateway.sse import EventStream, frame
 from coilclaw.gateway.table import table
 from coilclaw.runtime.handle import TurnOutcome
@@ -307,7 +308,7 @@ def test_the_description_is_of_every_endpoint_and_its_schemas_are_schemas() -> N
     nothing = cast("Any", None)
     runs = RunEndpoints(None)
     ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1, runs)
-    endpoints = table(ours, Completions(nothing), runs)
+    endpoints = table(ours, Completions(nothing), runs, SopEndpoints(None))
     document = cast("dict[str, Any]", openapi.document(endpoints))
     published = {
         (method.upper(), path) for path, item in document["paths"].items() for method in item
