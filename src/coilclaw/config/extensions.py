@@ -63,7 +63,13 @@ def plugins(reading: Reading, entries: Mapping[str, object]) -> dict[str, Plugin
     for name, section in _entries(reading, entries, PLUGINS):
         from coilclaw.plugins.settings import PluginSettings
 
-        found[name] = PluginSettings(risk=_risk(section), network=section.flag("network", False))
+        usual = PluginSettings()
+        found[name] = PluginSettings(
+            risk=_risk(section),
+            network=section.flag("network", False),
+            memory_mb=section.count("memory_mb", usual.memory_mb),
+            processes=section.count("processes", usual.processes),
+        )
     return found
 
 

@@ -143,6 +143,8 @@ _SEARCH: Final = {
 _PLUGIN: Final = {
     "risk": Key("choice", "how far the plugin is trusted", _RISKS),
     "network": Key("flag", "let its tools that declare it use the network"),
+    "memory_mb": Key("count", "MiB of memory that a call may use", least=16, most=2**20),
+    "processes": Key("count", "processes that a call may have at once", least=1, most=4096),
 }
 _SERVER: Final = {
     "command": Key("list", "the program and its arguments"),

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import coilclaw
 from coilclaw.environments import catalogue, covering
-from coilclaw.errors import EnvironmentFault, ProcessFault
+from coilclaw.errors import EnvironmentFault
 from coilclaw.tools.shellenv import search_path
-from coilclaw.workspace import environment, toolchain
+from coilclaw.workspace import toolchain
+from coilclaw.workspace.process_bounds import KernelLimits, limit_command
 from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox, landlock_can_hide
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ _INSTALLED: Final = tuple(
     f"{above}lib*/python3*/{packages}/{coilclaw.__name__}"
     for above in ("", "local/")
     for packages in ("site-packages", "dist-packages")
-)
-_BLOCK: Final = 512
-_SHELL_LIMITS: Final = (
-    'ulimit -c 0; ulimit -t "$1"; ulimit -d "$2"; ulimit -f "$3"; shift 3; exec "$@"'
 )
 
 
@@ -163,23 +160,11 @@ def limited(
     argv: Sequence[str], limits: Limits, timeout_s: float, support: SandboxSupport
 ) -> list[str]:
     """Return the argv that runs a program within its limits."""
-    cpu = math.ceil(timeout_s if limits.cpu_s is None else limits.cpu_s) + 1
-    try:
-        prlimit = environment.find_program("prlimit", {"PATH": environment.DEFAULT_PATH}, "/")
-    except ProcessFault:
-        numbers = (cpu, limits.memory_bytes // 1024, limits.file_bytes // _BLOCK)
-        return ["/bin/sh", "-c", _SHELL_LIMITS, "sh", *map(str, numbers), *argv]
-    counted = [f"--nproc={limits.processes}"] if support.bubblewrap else []
-    return [
-        prlimit,
-        "--core=0",
-        f"--cpu={cpu}",
-        f"--data={limits.memory_bytes}",
-        f"--fsize={limits.file_bytes}",
-        *counted,
-        "--",
-        *argv,
-    ]
+    cpu_s = math.ceil(timeout_s if limits.cpu_s is None else limits.cpu_s) + 1
+    processes = limits.processes if support.bubblewrap else None
+    return limit_command(
+        argv, KernelLimits(limits.memory_bytes, processes, cpu_s, limits.file_bytes)
+    )
 
 
 @cache

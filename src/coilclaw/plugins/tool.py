@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from coilclaw.plugins.store import Store
     from coilclaw.tools.contract import Arguments, Prepared, ToolContext
     from coilclaw.workspace.process import ProcessResult
+    from coilclaw.workspace.process_bounds import ProcessBounds
     from coilclaw.workspace.sandbox import SandboxSupport
 
+_EXCEEDED: Final = frozenset({"too_much_output", "too_much_memory", "too_many_processes"})
+_NO_MEMORY: Final = (b"MemoryError", b"out of memory", b"annot allocate memory", b"bad_alloc")
+"""How programs say that the kernel gave them no more memory."""
 MAX_LINE: Final = 200
 MAX_STDERR: Final = 1000
 """Bytes of what a plugin wrote beside its answer that an error tells."""
@@ -114,7 +118,7 @@ class ExternalTool(Basis):
             f"argv: {json.dumps(self._entry.command, ensure_ascii=False)}",
             f"declares: {self._entry.declared}",
             f"sandbox: {shellbox.described(held, writable=call.writable)}",
-            f"at most: {call.timeout_s:g} s",
+            self._limits_line(call),
         )
         return Ready(detail, lambda: self._run(call, context), lookup="start")
 
@@ -141,9 +145,10 @@ class ExternalTool(Basis):
             with self._store.lock(shared=True):
                 files = self._verified()
                 own, scratch = _copied(stack, self._store.folder, files)
+            bounds = self._bounds()
             context.starting()
             result = process.run(
-                (str(own / self._entry.command[0]), *self._entry.command[1:]),
+                self._argv(own, call, bounds),
                 cwd=own,
                 timeout_s=call.timeout_s,
                 env=box.environment(context, scratch),
@@ -154,8 +159,34 @@ class ExternalTool(Basis):
                 ),
                 support=call.support,
                 cancel=context.cancel,
+                bounds=bounds,
             )
         return self._told(result, call, context)
+
+    def _limits_line(self, call: _Call) -> str:
+        most = self._settings
+        return (
+            f"at most: {call.timeout_s:g} s, {most.memory_mb} MiB, {most.processes} processes, "
+            f"{self._entry.output_bytes} bytes of output"
+        )
+
+    def _bounds(self) -> ProcessBounds:
+        from coilclaw.workspace.process_bounds import ProcessBounds
+
+        settings = self._settings
+        return ProcessBounds(
+            self._entry.output_bytes, settings.memory_mb * 2**20, settings.processes
+        )
+
+    def _argv(self, own: Path, call: _Call, bounds: ProcessBounds) -> list[str]:
+        """Return what is started: the program, behind what sets its limits in the kernel."""
+        from coilclaw.workspace.process_bounds import WARDENS, KernelLimits, limit_command
+
+        # Elsewhere the kernel would count all processes of the user.
+        counted = bounds.processes + WARDENS if call.support.bubblewrap else None
+        limits = KernelLimits(bounds.memory_bytes, counted)
+        program = str(own / self._entry.command[0])
+        return limit_command([program, *self._entry.command[1:]], limits)
 
     def _question(self, args: Arguments, context: ToolContext) -> bytes:
         value = {
@@ -170,8 +201,8 @@ class ExternalTool(Basis):
         from coilclaw.plugins.answer import Answer
         from coilclaw.tools import output, shellbox
 
-        given = _answer(result, self._entry.output_bytes)
-        ended = _trouble(result, call, context)
+        ended = self._exceeded(result) or _trouble(result, call, context)
+        given = "" if result.outcome in _EXCEEDED else _answer(result)
         metadata: dict[str, Json] = {
             "plugin": self._pin.name,
             "version": self._pin.version,
@@ -189,7 +220,24 @@ class ExternalTool(Basis):
         said = given if isinstance(given, str) else given.error
         error = "; ".join(filter(None, (ended, said))) + _beside(result)
         rule = "plugin.failed" if ended else "plugin.answer"
+        rule = "plugin.bounds" if result.outcome in _EXCEEDED else rule
         return ToolResult(False, "", f"{self._pin.name}: {error}", {**metadata, "rule": rule})
+
+    def _exceeded(self, result: ProcessResult) -> str | None:
+        """Say which bound it was ended at."""
+        key, settings = f"plugins.{self._pin.name}", self._settings
+        said = {
+            "too_much_output": f"wrote more than {self._entry.output_bytes} bytes",
+            "too_much_memory": f"used more than {settings.memory_mb} MiB ({key}.memory_mb)",
+            "too_many_processes": f"had more than {settings.processes} processes at once "
+            f"({key}.processes)",
+        }.get(result.outcome)
+        if said is not None:
+            return f"it {said}, and was ended"
+        refused = any(word in result.stderr.data for word in _NO_MEMORY)
+        if refused and result.exit_code != 0:
+            return f"it was refused more than {settings.memory_mb} MiB ({key}.memory_mb)"
+        return None
 
 
 def _copied(stack: ExitStack, folder: Path, files: tuple[PluginFile, ...]) -> tuple[Path, Path]:
@@ -212,11 +260,9 @@ def _copied(stack: ExitStack, folder: Path, files: tuple[PluginFile, ...]) -> tu
     return own, scratch
 
 
-def _answer(result: ProcessResult, limit: int) -> Answer | str:
+def _answer(result: ProcessResult) -> Answer | str:
     from coilclaw.plugins import answer
 
-    if result.stdout.dropped:
-        return f"it wrote {result.stdout.total} bytes, and {limit} are the limit"
     return answer.parse(result.stdout.data)
 
 

@@ -24,6 +24,7 @@ PUBLIC_MODULES: Final = (
     "private_home",
     "privileges",
     "process",
+    "process_bounds",
     "procfs",
     "recovery",
     "removal",

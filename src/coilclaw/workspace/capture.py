@@ -77,6 +77,11 @@ class Capture:
         if len(self._tail) > 2 * self._tail_limit:
             del self._tail[: -self._tail_limit]
 
+    @property
+    def total(self) -> int:
+        """How many bytes have come."""
+        return self._total
+
     def captured(self) -> Captured:
         """What has been kept so far."""
         head = bytes(self._head)

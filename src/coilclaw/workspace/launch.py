@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from coilclaw.workspace.cancel import Cancellation
+    from coilclaw.workspace.process_bounds import ProcessBounds
     from coilclaw.workspace.sandbox import Choice
 
 
@@ -227,6 +228,7 @@ def attend(
     feed: tuple[int, bytes | BinaryIO] | None = None,
     cancel: Cancellation | None = None,
     closing: Waker | None = None,
+    bounds: ProcessBounds | None = None,
 ) -> Ending:
     """See the child through to its end. The file descriptors given are closed with it.
 
@@ -241,6 +243,8 @@ def attend(
             started.family,
             watch,
             wardens=lambda: _wardens(started, status),
+            bounds=bounds,
+            outputs=tuple(outputs.values()),
         )
         for fd, capture in outputs.items():
             watch.collect(fd, capture)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from coilclaw.workspace.process_bounds import ProcessBounds
+
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -61,13 +63,15 @@ def run(
     cancel: Cancellation | None = None,
     observe: Callable[[bytes], None] | None = None,
     observe_errors: Callable[[bytes], None] | None = None,
+    bounds: ProcessBounds | None = None,
 ) -> ProcessResult:
     """Run a program to its end and collect what it writes, ``limit_bytes`` of each stream.
 
     ``env`` replaces the minimal environment. ``stdin`` that is a real file becomes the child's own;
     anything else that can be read is fed to it. ``support`` is what ``sandbox.probe`` gave earlier.
     ``observe`` is shown all output as it comes, in this thread; the error output is shown to
-    ``observe_errors`` instead, where that is given.
+    ``observe_errors`` instead, where that is given. ``bounds`` end it with everything it started:
+    reading stops there, and the outcome says which.
     """
     began = time.monotonic()
     command, choice = _prepare(argv, cwd, timeout_s, env, sandbox, support)
@@ -77,7 +81,7 @@ def run(
     if cancel is not None and cancel.cancelled:
         ending = Ending("cancelled", None, None, (), (), held_open=False)
     else:
-        ending = _run(command, choice, began + timeout_s, stdin, stdout, stderr, cancel)
+        ending = _run(command, choice, began + timeout_s, stdin, stdout, stderr, cancel, bounds)
     return ProcessResult.of(
         command.argv,
         ending,
@@ -134,6 +138,7 @@ def _run(
     stdout: Capture,
     stderr: Capture,
     cancel: Cancellation | None,
+    bounds: ProcessBounds | None,
 ) -> Ending:
     with ExitStack() as ours, ExitStack() as childs:
         with starting(command):
@@ -150,6 +155,7 @@ def _run(
             errors=stderr,
             feed=None if feed_fd is None or stdin is None else (feed_fd, stdin),
             cancel=cancel,
+            bounds=bounds,
         )
 
 

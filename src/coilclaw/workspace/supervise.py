@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.errors import ProcessFault
 from coilclaw.workspace import procfs
+from coilclaw.workspace.process_bounds import Exceeded, ProcessBounds
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
+    from coilclaw.workspace.capture import Capture
     from coilclaw.workspace.procfs import Member
     from coilclaw.workspace.reaper import Family
     from coilclaw.workspace.watch import Watch
 
-Outcome: TypeAlias = Literal["exited", "signalled", "timed_out", "cancelled"]
-Stopped: TypeAlias = Literal["timed_out", "cancelled"]
+Stopped: TypeAlias = Literal["timed_out", "cancelled"] | Exceeded
+Outcome: TypeAlias = Literal["exited", "signalled"] | Stopped
 
 TERMINATE_GRACE_S: Final = 0.5
 """How long a process may take to end after SIGTERM before it gets SIGKILL."""
@@ -35,6 +37,8 @@ KILL_BOUND_S: Final = 5.0
 DRAIN_S: Final = 0.5
 """How long we read on where somebody whom we cannot find holds a pipe open."""
 
+_COUNT_EVERY_S: Final = 0.05
+"""How often the processes of a child with bounds are counted."""
 _FIRST_LOOK_S: Final = 0.001
 _LOOK_EVERY_S: Final = 0.02
 
@@ -63,28 +67,61 @@ class Supervision:
         watch: Watch,
         *,
         wardens: Callable[[], frozenset[int]] = frozenset,
+        bounds: ProcessBounds | None = None,
+        outputs: tuple[Capture, ...] = (),
     ) -> None:
         self._popen = popen
         self._family = family
         self._watch = watch
         # Processes of a sandbox that take all others down with them: these are not asked to end.
         self._wardens = wardens
+        self._bounds = bounds
+        self._outputs = outputs
         self.stop: Stopped | None = None
 
     def see_through(self, deadline: float) -> Ending:
         """Wait for the leader, then leave nothing of its family behind."""
         watch = self._watch
-        if not watch.pump(deadline, lambda: watch.ended or self.stop is not None):
+        if not self._wait(deadline):
             self.stop = "timed_out"
         # A child that ended in the same instant was not stopped.
         stopped = None if watch.ended else self.stop
-        if stopped:
+        if stopped in {"timed_out", "cancelled"}:
+            # Whoever is beyond a bound is not asked, but killed: asking takes time.
             self._terminate()
         leftovers = () if stopped else self._leave_behind()
         unkillable = self._kill() if stopped or leftovers else ()
         self._wait_for_wardens()
         watch.pump(time.monotonic() + DRAIN_S, lambda: not watch.output_open)
+        if self._too_much_output():
+            stopped = "too_much_output"  # also where the last of it came with the end
         return self._ending(stopped, leftovers, unkillable)
+
+    def _wait(self, deadline: float) -> bool:
+        """Wait until the leader ends or has to be stopped; false when the time is up."""
+        watch = self._watch
+        while True:
+            until = deadline
+            if self._bounds is not None:
+                until = min(deadline, time.monotonic() + _COUNT_EVERY_S)
+            if watch.pump(
+                until, lambda: watch.ended or self.stop is not None or self._too_much_output()
+            ):
+                if self._too_much_output():
+                    self.stop = "too_much_output"
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            if self._bounds is not None:
+                wardens = self._wardens()
+                members = [one for one in self._family.members() if one.pid not in wardens]
+                self.stop = self._bounds.exceeded_by(members) or self.stop
+
+    def _too_much_output(self) -> bool:
+        bounds = self._bounds
+        return bounds is not None and any(
+            capture.total > bounds.output_bytes for capture in self._outputs
+        )
 
     def abort(self) -> None:
         """Kill everything, because something else failed."""
