@@ -21,7 +21,7 @@ from coilclaw.cli.parser import COMMANDS
 from coilclaw.domain.messages import Json, ToolCall
 from coilclaw.domain.toolcalls import Reply, ToolResult
 from coilclaw.domain.verdict import Risk
-from coilclaw.errors import CoilClawError, UsageError
+from coilclaw.errors import CoilClawError, DeniedError, UsageError
 from coilclaw.plugins.installing import install
 from coilclaw.plugins.settings import PluginSettings
 from coilclaw.plugins.trial import Trial, trials
@@ -164,10 +164,39 @@ def test_a_changed_plugin_refuses_to_run_until_it_is_approved_again(
     assert told(result) == ("denied", "plugin.changed")
     assert "'echo-plugin' changed" in str(result.error)
     assert "changed" in cli("list")
-    said = cli("approve", "echo-plugin")
-    assert said.startswith("  'echo-plugin' changed\napproved echo-plugin 0.1.0 as it is now\n")
+    with pytest.raises(DeniedError) as denied:
+        cli("approve", "echo-plugin")
+    assert denied.value.rule == "plugin.unattended"
+    assert "+++ now/echo-plugin" in cli.out.getvalue()
+    assert "changed" in cli("list")
+    said = cli("approve", "echo-plugin", "--yes")
+    assert said.startswith("  'echo-plugin' changed\n  --- approved/echo-plugin\n")
+    assert "approved echo-plugin 0.1.0 as it is now\n" in said
     with opened(home, TRUSTED) as runtime:
         assert runtime.call(call("echo", text="x")).output == "X"
+
+
+@pytest.mark.parametrize(("answer", "approved"), [("y\n", True), ("\n", False), ("n\n", False)])
+def test_a_person_is_shown_the_difference_and_asked(
+    home: AgentHome, cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, approved: bool
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    cli("install", str(ECHO))
+    (home.home / "plugins" / "echo-plugin" / "more.txt").write_text("evil\x1b[2J\n")
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    if approved:
+        cli("approve", "echo-plugin")
+    else:
+        with pytest.raises(DeniedError) as denied:
+            cli("approve", "echo-plugin")
+        assert denied.value.rule == "plugin.declined"
+    shown = cli.out.getvalue()
+    assert "  +evil\\x1b[2J" in shown
+    assert "[y/N]" in cli.err.getvalue()
+    assert ("changed" in cli("list")) != approved
 
 
 def test_the_emergency_stop_holds_for_plugins(home: AgentHome) -> None:

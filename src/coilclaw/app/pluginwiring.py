@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 def open_plugins(home: Path) -> Store:
     """The plugins of a home."""
+    from coilclaw.config.locate import lines_of
     from coilclaw.plugins.store import Store
 
-    return Store(home)
+    return Store(home, lines_of)
 
 
 def plugin_tools(

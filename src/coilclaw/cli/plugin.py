@@ -38,6 +38,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
     ):
         action = actions.add_parser(name, help=summary, allow_abbrev=False)
         action.add_argument("name", metavar="NAME", help="the plugin")
+        if name == "approve":
+            action.add_argument("--yes", action="store_true", help="approve without asking")
     testing = actions.add_parser(
         "test",
         help="run the manifest's examples, or one call, as the agent would",
@@ -148,16 +150,39 @@ def _enable(args: argparse.Namespace, store: Store, console: Console) -> None:
 
 def _approve(args: argparse.Namespace, store: Store, console: Console) -> None:
     from coilclaw.app.pluginwiring import builtin_names
-    from coilclaw.plugins.installing import approve
+    from coilclaw.cli.console import visible
+    from coilclaw.plugins.installing import approve, review
 
-    approval = approve(store, args.name, builtin_names())
-    for difference in approval.differences:
-        console.print(f"  {difference}")
+    reviewed = review(store, args.name, builtin_names())
+    for line in reviewed.lines:
+        console.print(f"  {visible(line)}")
+    same = not reviewed.first and not reviewed.differences
+    if not same and not args.yes:
+        _confirm(args.name, console)
+    approval = approve(store, args.name, builtin_names(), seen=reviewed.digest)
     changed = "for the first time" if approval.first else "as it is now"
-    if not approval.first and not approval.differences:
+    if same:
         changed = "again; nothing had changed"
     console.print(f"approved {args.name} {approval.manifest.version} {changed}", "green")
     _tools(approval.manifest, console)
+
+
+def _confirm(name: str, console: Console) -> None:
+    """Ask the person who has seen the differences; without one, or with a no, nothing happens."""
+    import sys
+
+    from coilclaw.cli.question import Questions
+    from coilclaw.errors import DeniedError
+
+    questions = Questions(console, sys.stdin)
+    if not questions.attended:
+        raise DeniedError(
+            f"the plugin {name} is not approved: there is no terminal to ask at",
+            rule="plugin.unattended",
+            hint="look at the differences, then use --yes",
+        )
+    if not questions.agrees(f"Let {name} run as it is now?", flag="--yes", default=False):
+        raise DeniedError(f"the plugin {name} is not approved", rule="plugin.declined")
 
 
 def _test(args: argparse.Namespace, store: Store, console: Console) -> int:

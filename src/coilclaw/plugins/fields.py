@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.domain.treepath import shown
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from coilclaw.domain.messages import Json
+
+Place: TypeAlias = "tuple[str | int, ...]"
+Lines: TypeAlias = "Callable[[str], Mapping[Place, int]]"
+"""Finds the lines on which the keys of a TOML text stand."""
 
 MAX_JSON_DEPTH: Final = 32
 
@@ -23,9 +27,28 @@ class Problem:
 
     key: str
     message: str
+    line: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.message}" if self.key else self.message
+        said = f"{self.key}: {self.message}" if self.key else self.message
+        return said if self.line is None else f"line {self.line}: {said}"
+
+
+def located(problems: Iterable[Problem], lines: Mapping[Place, int]) -> tuple[Problem, ...]:
+    """Give each problem the line of its key, or of the table that lacks it, in their order."""
+    found = []
+    for problem in problems:
+        place = _place(problem.key)
+        while place and place not in lines:
+            place = place[:-1]
+        found.append(replace(problem, line=problem.line or lines.get(place)))
+    return tuple(sorted(found, key=lambda one: one.line or 0))
+
+
+def _place(key: str) -> Place:
+    """Return the parts of a dotted key; an index is a number."""
+    parts = re.findall(r"[^.\[\]]+", key)
+    return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
 class Fields:

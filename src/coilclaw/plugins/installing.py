@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.domain.treepath import shown
 from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
-from coilclaw.plugins import archive, folder, manifest, pins, staging
-from coilclaw.plugins.fields import Problem
+from coilclaw.plugins import archive, folder, kept_files, manifest, pins, staging
+from coilclaw.plugins.content_diff import describe_changes
+from coilclaw.plugins.fields import Problem, located
 from coilclaw.plugins.files import MANIFEST
 from coilclaw.plugins.pins import Pin, pinned
 from coilclaw.plugins.store import differences, missing
@@ -32,32 +33,35 @@ _REINSTALL: Final = "remove it first to install another version"
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What was approved: what the plugin is now, and how that differs from before."""
+    """A plugin as it is now, and how that differs from what was approved."""
 
     manifest: Manifest
     differences: tuple[Difference, ...]
     first: bool
-    """Whether nothing of it had been approved before."""
+    """Whether nothing of it was ever approved."""
+    lines: tuple[str, ...]
+    """The differences of contents; the text is the plugin's own, and hostile."""
+    digest: str
+    """Names exactly these files."""
 
 
 def install(store: Store, source: Path, reserved: Iterable[str]) -> Manifest:
     """Install a directory or an archive; ``reserved`` are names of tools that are taken."""
     files = folder.read(source) if source.is_dir() else archive.read(source)
-    found, text = _examined(files)
     _make_folder(store)
     with store.lock():
         staging.sweep(store.folder)
         known = _present(store)
+        found, text = _examined(store, files, known, reserved)
         if found.name in store.names():
             raise DeniedError(
                 f"the plugin {shown(found.name)} is installed already",
                 rule="plugin.exists",
                 hint=_REINSTALL,
             )
-        _refuse_taken(found, known, reserved)
         staged = staging.stage(store.folder, files)
         pin = Pin(found.name, found.version, True, text, pinned(files))
-        pins.save(store.home, {**known, found.name: pin})
+        _save(store, {**known, found.name: pin}, files)
         _move(staged, store.place(found.name))
     return found
 
@@ -69,7 +73,9 @@ def remove(store: Store, name: str) -> None:
         _known(store, name)
         trash = staging.fresh(store.folder, staging.REMOVED)
         _move(store.place(name), trash)
-        pins.save(store.home, _present(store))
+        left = _present(store)
+        pins.save(store.home, left)
+        kept_files.prune(store.home, left)
         staging.sweep(store.folder)
 
 
@@ -82,61 +88,106 @@ def enable(store: Store, name: str, *, enabled: bool) -> None:
         pins.save(store.home, {**known, name: replace(pin, enabled=enabled)})
 
 
-def approve(store: Store, name: str, reserved: Iterable[str]) -> Approval:
-    """Take a plugin as it is now for approved, if it could be installed like that."""
+def review(store: Store, name: str, reserved: Iterable[str]) -> Approval:
+    """Say how a plugin differs from what was approved, if it could be installed like that."""
+    _known(store, name)
+    with store.lock(shared=True):
+        return _reviewed(store, name, reserved)[0]
+
+
+def approve(
+    store: Store, name: str, reserved: Iterable[str], *, seen: str | None = None
+) -> Approval:
+    """Take a plugin as it is now for approved, if it could be installed like that.
+
+    ``seen`` is the digest that a person agreed to: other files are refused.
+    """
     _known(store, name)
     with store.lock():
-        known = _present(store)
-        seen = folder.look(store.place(name))
-        before = known.get(name)
-        pin = Pin(name, "", True, "", {}) if before is None else before
-        found = differences(pin, seen)
-        # What is read here is what is pinned, with the same rules as for an installation.
-        files = folder.checked(seen)
-        described, text = _examined(files)
-        if described.name != name:
-            problem = Problem(
-                "name", f"is {shown(described.name)}, and the directory {shown(name)}"
+        approval, now, files = _reviewed(store, name, reserved)
+        if seen is not None and approval.digest != seen:
+            raise DeniedError(
+                f"the files of the plugin {shown(name)} changed while they were looked at",
+                rule="plugin.changed",
+                hint=f"'coilclaw plugin approve {name}' shows them again",
             )
-            raise manifest.invalid((problem,))
-        _refuse_taken(described, {n: p for n, p in known.items() if n != name}, reserved)
-        now = replace(pin, version=described.version, manifest=text, files=pinned(files))
-        pins.save(store.home, {**known, name: now})
-    return Approval(described, found, before is None)
+        _save(store, {**_present(store), name: now}, files)
+    return approval
 
 
-def _examined(files: tuple[PluginFile, ...]) -> tuple[Manifest, str]:
+def _reviewed(
+    store: Store, name: str, reserved: Iterable[str]
+) -> tuple[Approval, Pin, tuple[PluginFile, ...]]:
+    known = _present(store)
+    seen = folder.look(store.place(name))
+    before = known.get(name)
+    pin = Pin(name, "", True, "", {}) if before is None else before
+    found = differences(pin, seen)
+    # What is read here is what is pinned, with the same rules as for an installation.
+    files = folder.checked(seen)
+    described, text = _examined(store, files, known, reserved, directory=name)
+    now = replace(pin, version=described.version, manifest=text, files=pinned(files))
+    lines = describe_changes(store.home, pin, seen, found)
+    return Approval(described, found, before is None, lines, now.digest), now, files
+
+
+def _save(store: Store, known: Mapping[str, Pin], files: tuple[PluginFile, ...]) -> None:
+    """Write the pins, and keep the contents that they are about."""
+    kept_files.keep(store.home, files)
+    pins.save(store.home, known)
+    kept_files.prune(store.home, known)
+
+
+def _examined(
+    store: Store,
+    files: tuple[PluginFile, ...],
+    known: Mapping[str, Pin],
+    reserved: Iterable[str],
+    directory: str | None = None,
+) -> tuple[Manifest, str]:
     """Return the manifest among some files, if everything about it is right."""
     by_path = {file.path: file for file in files}
     if MANIFEST not in by_path:
         raise UsageError(f"there is no {MANIFEST}", rule="plugin.manifest")
+    content = by_path[MANIFEST].content
     try:
-        text = by_path[MANIFEST].content.decode("utf-8")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise UsageError(f"{MANIFEST} is not UTF-8", rule="plugin.manifest") from problem
-    found = manifest.examine(text)
-    if not isinstance(found, manifest.Manifest):
-        raise manifest.invalid(found)
-    absent = manifest.missing_files(found, by_path)
-    if absent:
-        raise manifest.invalid(absent)
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise UsageError(
+            f"{MANIFEST} is not UTF-8 in line {line}", rule="plugin.manifest"
+        ) from problem
+    found, problems = manifest.inspect(text)
+    problems = (
+        *problems,
+        *manifest.missing_files(found, by_path),
+        *_taken(found, known, reserved),
+    )
+    if directory is not None and found.name and found.name != directory:
+        said = f"is {shown(found.name)}, and the directory {shown(directory)}"
+        problems = (*problems, Problem("name", said))
+    if problems:
+        raise manifest.invalid(located(problems, store.lines(text)))
     return found, text
 
 
-def _refuse_taken(found: Manifest, known: Mapping[str, Pin], reserved: Iterable[str]) -> None:
+def _taken(
+    found: Manifest, known: Mapping[str, Pin], reserved: Iterable[str]
+) -> tuple[Problem, ...]:
+    """Say which tools are called like one of another plugin, or of ours."""
     owners = dict.fromkeys(reserved, "a tool of CoilClaw")
     for pin in known.values():
+        if pin.name == found.name:
+            continue
         other = manifest.examine(pin.manifest)
         # One that cannot be read any more is offered to nobody, and takes no name.
         for tool in other.tools if isinstance(other, manifest.Manifest) else ():
             owners[tool.name] = f"a tool of the plugin {shown(pin.name)}"
-    problems = tuple(
+    return tuple(
         Problem(f"tools[{index}].name", f"'{tool.name}' is {owners[tool.name]}")
         for index, tool in enumerate(found.tools)
         if tool.name in owners
     )
-    if problems:
-        raise manifest.invalid(problems)
 
 
 def _present(store: Store) -> dict[str, Pin]:

@@ -93,14 +93,21 @@ def examine(text: str, *, approved: bool = False) -> Manifest | tuple[Problem, .
 
     Of one that was ``approved`` the schemas are not compiled again: an agent starts with this.
     """
+    found, problems = inspect(text, approved=approved)
+    return problems or found
+
+
+def inspect(text: str, *, approved: bool = False) -> tuple[Manifest, tuple[Problem, ...]]:
+    """Return what can be read of a manifest, and everything that is wrong with it."""
     import tomllib
 
+    nothing = Manifest("", "", ())
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        return (Problem("", f"it is larger than {MAX_BYTES:,} bytes"),)
+        return nothing, (Problem("", f"it is larger than {MAX_BYTES:,} bytes"),)
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        return (Problem("", f"it is not TOML: {problem}"),)
+        return nothing, (Problem("", f"it is not TOML: {problem}"),)
     problems: list[Problem] = []
     top = Fields(table, "", problems)
     name = plugin_name(top)
@@ -114,7 +121,7 @@ def examine(text: str, *, approved: bool = False) -> Manifest | tuple[Problem, .
     for index, tool in enumerate(tools):
         if tool.name and tool.name in {other.name for other in tools[:index]}:
             problems.append(Problem(f"tools[{index}].name", f"'{tool.name}' is there twice"))
-    return tuple(problems) or Manifest(name, version, tools, description)
+    return Manifest(name, version, tools, description), tuple(problems)
 
 
 def plugin_name(top: Fields) -> str:
@@ -134,6 +141,8 @@ def missing_files(manifest: Manifest, files: Mapping[str, PluginFile]) -> tuple[
     problems = []
     for index, tool in enumerate(manifest.tools):
         key, program = f"tools[{index}].command", tool.command[0]
+        if not program:
+            continue  # what stands there is wrong already
         if program not in files:
             problems.append(Problem(key, f"there is no file {shown(program)} in the plugin"))
         elif not files[program].executable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.domain.treepath import shown
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from coilclaw.plugins.fields import Lines
     from coilclaw.plugins.files import PluginFile
     from coilclaw.plugins.folder import Look
     from coilclaw.plugins.manifest import Manifest
@@ -58,6 +59,8 @@ class Store:
     """The plugins of one home."""
 
     home: Path
+    lines: Lines = field(default=lambda _: {}, compare=False)
+    """Finds the lines of a manifest's keys, for what is wrong with them."""
 
     @property
     def folder(self) -> Path:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from coilclaw.config.locate import lines_of
 from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
 from coilclaw.plugins import installing, pins, staging
-from coilclaw.plugins.installing import approve, enable, install, remove
+from coilclaw.plugins.installing import approve, enable, install, remove, review
 from coilclaw.plugins.manifest import parse
 from coilclaw.plugins.pins import Pin, PinnedFile
 from coilclaw.plugins.store import Difference, Installed, Store
@@ -393,3 +394,68 @@ def test_a_kill_leaves_a_plugin_whole_or_not_there(store: Store, tmp_path: Path)
         remove(store, "sample")
     installing.install(store, source, ())
     assert os.listdir(store.folder) == ["sample"]
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_its_line(
+    store: Store, tmp_path: Path
+) -> None:
+    text = (
+        'name = "sample"\nversion = "x"\ncapabilities = ["tool"]\n'
+        '[[tools]]\nname = "shell"\ndescription = ""\ncommand = "./gone"\nschema = { type = 3 }\n'
+        "[[tools]]\nnme = 'x'\n"
+    )
+    located = Store(store.home, lines_of)
+    with pytest.raises(UsageError) as caught:
+        install(located, make(tmp_path / "bad", text=text), ("shell",))
+    said = caught.value.message.partition(": ")[2].split("; line ")
+    found = [(int(part.removeprefix("line ").split(":")[0]), part.split(": ")[1]) for part in said]
+    assert found == [
+        (2, "version"),
+        (5, "tools[0].name"),
+        (6, "tools[0].description"),
+        (7, "tools[0].command"),
+        (8, "tools[0].schema"),
+        (9, "tools[1].name"),
+        (9, "tools[1].description"),
+        (9, "tools[1].command"),
+        (9, "tools[1].schema"),
+        (10, "tools[1].nme"),
+    ]
+    assert store.names() == ()
+
+
+def test_a_review_shows_what_changed_and_only_that_is_approved(store: Store, source: Path) -> None:
+    install(store, source, ())
+    place = store.place("sample")
+    (place / "run").write_text(SAYS_OK.replace("ok", "no"))
+    (place / "data" / "words.txt").write_bytes(b"\0\1\2")
+    (place / "manifest.toml").chmod(0o755)
+    found = review(store, "sample", ())
+    assert '-echo \'{"success": true, "output": "ok"}\'' in found.lines
+    assert '+echo \'{"success": true, "output": "no"}\'' in found.lines
+    assert "  permissions 0644 -> 0755" in found.lines
+    (binary,) = [line for line in found.lines if "-> 3 bytes, sha256 " in line]
+    assert " bytes, sha256 " in binary.split(" -> ")[0]
+    # What is there when a person says yes may be something else by then.
+    (place / "run").write_text("#!/bin/sh\nevil\n")
+    with pytest.raises(DeniedError) as denied:
+        approve(store, "sample", (), seen=found.digest)
+    assert denied.value.rule == "plugin.changed"
+    approve(store, "sample", (), seen=review(store, "sample", ()).digest)
+    assert review(store, "sample", ()).lines == ()
+    # Nothing is kept that no approved plugin has.
+    kept = {path.name for path in (store.home / "plugin_files").iterdir()}
+    assert kept == {one.sha256 for one in pins.load(store.home)["sample"].files.values()}
+    remove(store, "sample")
+    assert list((store.home / "plugin_files").iterdir()) == []
+
+
+def test_contents_that_were_not_kept_are_told_by_size_and_hash(store: Store, source: Path) -> None:
+    install(store, source, ())
+    for path in (store.home / "plugin_files").iterdir():
+        path.write_bytes(b"tampered")
+    (store.place("sample") / "run").write_text("new\n" * 3000)
+    lines = review(store, "sample", ()).lines
+    assert lines[0] == "'run' changed"
+    assert "content not kept, sha256 " in lines[1]
+    assert len(lines) == 2
