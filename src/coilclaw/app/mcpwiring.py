@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.app.client_calls import recalling
-from coilclaw.domain.messages import ToolSpec
 from coilclaw.domain.secret import Secret
 from coilclaw.errors import CoilClawError, UsageError
 from coilclaw.runtime.identity import new_id, stamp
@@ -95,11 +94,11 @@ def secrets(servers: Mapping[str, McpServer], environ: Mapping[str, str]) -> tup
 
 def offered(runtime: Runtime) -> Offered:
     """The active tools, as others are told of them."""
+    from coilclaw.app.tool_hints import offered_tool
+
     guard = runtime.guard
     return lambda: [
-        ToolSpec(tool.name, tool.description, tool.parameters_schema)
-        for tool in guard.tools.values()
-        if tool.name in guard.allowed
+        offered_tool(tool) for tool in guard.tools.values() if tool.name in guard.allowed
     ]
 
 

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+
+from coilclaw.mcp.session_table import RETRY_AFTER_S, SessionTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -21,18 +25,24 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
     Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_log = logging.getLogger(__name__)
+_BAD: Final = 400
+
 MAX_BODY_BYTES: Final = 4 * 2**20
-MAX_SESSIONS: Final = 64
-IDLE_S: Final = 30 * 60.0
+SESSION_HEADER: Final = b"mcp-session-id"
+VERSION_HEADER: Final = b"mcp-protocol-version"
+CLIENT: Final = "coilclaw.client"
+"""Where the scope of a request names the client, as far as the gateway knows it."""
 
 
 class McpApp:
     """An ASGI application for one path; it answers while its ``lifespan`` is open."""
 
-    def __init__(self, call: Call, tools: Offered) -> None:
+    def __init__(self, call: Call, tools: Offered, table: SessionTable | None = None) -> None:
         self._call = call
         self._tools = tools
         self._sessions: StreamableHTTPSessionManager | None = None
+        self._table = SessionTable() if table is None else table
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -44,8 +54,8 @@ class McpApp:
         sessions = StreamableHTTPSessionManager(
             server(self._call, self._tools),
             max_request_body_size=MAX_BODY_BYTES,
-            max_sessions=MAX_SESSIONS,
-            session_idle_timeout=IDLE_S,
+            max_sessions=None,  # the table says who has to go
+            session_idle_timeout=self._table.idle_s,
         )
         async with sessions.run():
             self._sessions = sessions
@@ -57,7 +67,108 @@ class McpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._sessions is None:
             raise RuntimeError("the MCP application serves HTTP only, within its lifespan")
-        await self._sessions.handle_request(scope, receive, send)
+        self._table.expire()
+        headers = dict(scope["headers"])
+        session = headers.get(SESSION_HEADER, b"").decode("latin-1")
+        if session:
+            await self._in_session(session, self._sessions, scope, receive, send)
+        elif _opens(scope, headers):
+            await self._opening(self._sessions, scope, receive, send)
+        else:
+            await self._sessions.handle_request(scope, receive, send)
+
+    async def _in_session(
+        self,
+        session: str,
+        sessions: StreamableHTTPSessionManager,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        answered = _Answered(send)
+        self._table.begin(session)
+        try:
+            await sessions.handle_request(scope, receive, answered)
+        finally:
+            ended = scope["method"] == "DELETE" and answered.status < _BAD
+            self._table.end(session, closed=ended)
+
+    async def _opening(
+        self, sessions: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        client = str(scope.get(CLIENT, ""))
+        room, gone = self._table.admit(client)
+        for name in gone:
+            await _end_session(sessions, scope, name)
+        if not room:
+            await _refuse(send)
+            return
+        answered = _Answered(send)
+        try:
+            await sessions.handle_request(scope, receive, answered)
+        finally:
+            good = answered.session if 0 < answered.status < _BAD else None
+            self._table.opened(client, good)
+
+
+class _Answered:
+    """Passes an answer on, and remembers its status and the session that it opens."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        self.session: str | None = None
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            found = dict(message.get("headers", ())).get(SESSION_HEADER)
+            self.session = None if found is None else found.decode("latin-1")
+        await self._send(message)
+
+
+def _opens(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a request without a session may open one, which newer clients never do."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    version = headers.get(VERSION_HEADER)
+    known = version is None or version.decode("latin-1") in HANDSHAKE_PROTOCOL_VERSIONS
+    return scope["method"] == "POST" and known
+
+
+async def _end_session(sessions: StreamableHTTPSessionManager, scope: Scope, session: str) -> None:
+    """End a session as its own client would, so that its id is unknown from now on."""
+    kept = [(name, value) for name, value in scope["headers"] if name in {b"host", b"origin"}]
+    asked = {
+        **scope,
+        "method": "DELETE",
+        "headers": [*kept, (SESSION_HEADER, session.encode("latin-1"))],
+    }
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(_: MutableMapping[str, Any]) -> None:
+        """Nobody waits for this answer."""
+
+    await sessions.handle_request(asked, receive, send)
+    _log.info("an idle MCP session was ended", extra={"event": "mcp_session_evicted"})
+
+
+async def _refuse(send: Send) -> None:
+    body = json.dumps(
+        {
+            "jsonrpc": "2.0",
+            "id": None,
+            "error": {"code": -32000, "message": "too many sessions are open and busy"},
+        }
+    ).encode("ascii")
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"retry-after", str(RETRY_AFTER_S).encode("ascii")),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 class OnDemand:
@@ -95,6 +206,6 @@ class OnDemand:
             await asyncio.Event().wait()
 
 
-def app(call: Call, tools: Offered) -> McpApp:
+def app(call: Call, tools: Offered, table: SessionTable | None = None) -> McpApp:
     """Make the application; enter its ``lifespan`` in that of the application around it."""
-    return McpApp(call, tools)
+    return McpApp(call, tools, table)

@@ -11,6 +11,7 @@ from coilclaw.domain.canonical import digest
 from coilclaw.domain.treepath import shown
 from coilclaw.errors import UsageError
 from coilclaw.mcp import foreigntext
+from coilclaw.mcp.json_depth import levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ MAX_TOOLS: Final = 256
 MAX_BYTES: Final = 64 * 2**10
 """Of one definition."""
 MAX_TOOL_NAME: Final = 256
+MAX_LEVELS: Final = 64
+"""Of one definition: a schema within a schema is two."""
 
 _TOLD: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
@@ -64,12 +67,15 @@ def parse(text: str) -> Definition:
     return Definition(name, description, schema, text)
 
 
-def collect(tools: Iterable[Mapping[str, Json]]) -> Listing:
+def collect(tools: Iterable[Json]) -> Listing:
     """Read what a server lists; what cannot be used is named, and the rest is kept."""
     found: dict[str, Definition] = {}
     refused: dict[str, str] = {}
-    for tool in tools:
-        name = str(tool.get("name"))
+    for number, tool in enumerate(tools, start=1):
+        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+            refused[f"tool {number}"] = "the definition of a tool has no name"
+            continue
+        name = str(tool["name"])
         try:
             definition = checked(tool)
         except UsageError as problem:
@@ -87,6 +93,8 @@ def checked(tool: Mapping[str, Json]) -> Definition:
     """Read one definition as the server sent it, and see that it can be used."""
     from coilclaw.tools import schema
 
+    if levels(dict(tool)) > MAX_LEVELS:
+        raise _malformed(f"is nested more than {MAX_LEVELS} levels deep")
     text = freeform.text({key: tool[key] for key in _TOLD if tool.get(key) is not None})
     if len(text.encode("utf-8")) > MAX_BYTES:
         raise _malformed(f"is larger than {MAX_BYTES} bytes")

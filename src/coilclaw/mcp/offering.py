@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from coilclaw.domain.canonical import digest
@@ -12,7 +13,7 @@ from coilclaw.errors import CoilClawError
 from coilclaw.workspace.process import Cancellation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     import anyio
     from mcp.server.context import ServerRequestContext
@@ -29,9 +30,22 @@ if TYPE_CHECKING:
 
 Call: TypeAlias = "Callable[[ToolCall, str, Cancellation], ToolResult]"
 """Takes one call of a conversation through the guard; cancelling it ends what it runs."""
-Offered: TypeAlias = "Callable[[], Sequence[ToolSpec]]"
+Progress: TypeAlias = "Callable[[float, float | None, str | None], Awaitable[None]]"
+Offered: TypeAlias = "Callable[[], Sequence[OfferedTool]]"
 """The tools that are active."""
 
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as clients are told of it, with what its calls may do."""
+
+    spec: ToolSpec
+    read_only: bool = False
+    destructive: bool = True
+    open_world: bool = True
+
+
+PROGRESS_EVERY_S: Final = 1.0
 CALLS_AT_ONCE: Final = 16
 RECEIPT_KEY: Final = "coilclaw/receipt"
 SESSION_HEADER: Final = "mcp-session-id"
@@ -52,7 +66,7 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
     """Make the server; without a ``conversation`` each HTTP session, or call, has its own."""
     import anyio
     from mcp.server.lowlevel import Server
-    from mcp.types import ListToolsResult, Tool
+    from mcp.types import ListToolsResult, Tool, ToolAnnotations
 
     from coilclaw import __version__
 
@@ -64,9 +78,14 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
         return ListToolsResult(
             tools=[
                 Tool(
-                    name=tool.name,
-                    description=tool.description,
-                    input_schema=dict(tool.parameters_schema),
+                    name=tool.spec.name,
+                    description=tool.spec.description,
+                    input_schema=dict(tool.spec.parameters_schema),
+                    annotations=ToolAnnotations(
+                        read_only_hint=tool.read_only,
+                        destructive_hint=tool.destructive,
+                        open_world_hint=tool.open_world,
+                    ),
                 )
                 for tool in tools()
             ]
@@ -78,7 +97,8 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
         where = conversation or _conversation(context)
         REQUEST.set(getattr(context.request, "scope", {}))
         wanted = ToolCall(str(context.request_id), params.name, params.arguments or {})
-        return _told(await _performed(call, wanted, where, places))
+        tell = None if _progress_token(context) is None else context.session.report_progress
+        return _told(await _performed(call, wanted, where, places, tell))
 
     return Server(
         "coilclaw",
@@ -90,11 +110,15 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
 
 
 async def _performed(
-    call: Call, wanted: ToolCall, conversation: str, places: anyio.CapacityLimiter
+    call: Call,
+    wanted: ToolCall,
+    conversation: str,
+    places: anyio.CapacityLimiter,
+    tell: Progress | None = None,
 ) -> ToolResult:
     """Perform a call in a thread; when nobody wants it any more, it is ended and waited for.
 
-    Its receipt is written in any case.
+    Its receipt is written in any case. ``tell`` hears how long it takes, where a client asked.
     """
     import anyio
     from anyio import to_thread
@@ -109,10 +133,27 @@ async def _performed(
 
     async with places, anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
+        if tell is not None:
+            tasks.start_soon(_tell_progress, tell)
         with anyio.CancelScope(shield=True):
             result = await to_thread.run_sync(_answered, call, wanted, conversation, cancel)
         tasks.cancel_scope.cancel()
     return result
+
+
+async def _tell_progress(tell: Progress) -> None:
+    """Say every second that a call goes on: what it will take, nobody knows."""
+    import anyio
+
+    seconds = 0.0
+    while True:
+        await tell(seconds, None, "the call is judged, waits or runs")
+        await anyio.sleep(PROGRESS_EVERY_S)
+        seconds += PROGRESS_EVERY_S
+
+
+def _progress_token(context: ServerRequestContext[Any]) -> object | None:
+    return None if context.meta is None else context.meta.get("progress_token")
 
 
 def _answered(call: Call, wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:

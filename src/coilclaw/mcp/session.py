@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from coilclaw.mcp import wire
 from coilclaw.mcp.answers import Answer, answer
 from coilclaw.mcp.definitions import MAX_TOOLS, Listing, collect
+from coilclaw.mcp.foreigntext import plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
     from coilclaw.mcp.launching import Launched
     from coilclaw.mcp.settings import McpServer
 
+_log = logging.getLogger(__name__)
+
 MAX_PAGES: Final = 64
+MAX_NAME: Final = 100
+MAX_REASON: Final = 300
 GRACE_S: Final = 0.5
 """How long a program may take to end by itself."""
 LONGEST_S: Final = 2 * 3600.0
@@ -57,6 +62,7 @@ class Session:
     _scope: anyio.CancelScope | None = None
     _client: Client | None = None
     _thread: threading.Thread | None = None
+    _warned: list[tuple[str, str]] = field(default_factory=list)
 
     def start(self) -> None:
         """Begin to connect; ``ready`` tells when that is done."""
@@ -163,24 +169,42 @@ class Session:
         self._cancel()
 
     async def listing(self) -> Listing:
-        """Ask for all tools."""
-        from mcp.types import PaginatedRequestParams
+        """Ask for all tools, without the SDK's look at the definitions.
+
+        To it one wrong definition is a wrong answer, and the server were lost with all its tools.
+        """
+        from mcp.types import ListToolsRequest, PaginatedRequestParams
+        from pydantic import RootModel
 
         assert self._client is not None, "it is ready"
-        found: list[Mapping[str, Json]] = []
+        kind = RootModel[dict[str, Any]]
+        found: list[Json] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await self._client.session.list_tools(
-                params=PaginatedRequestParams(cursor=cursor) if cursor else None
-            )
-            found += [
-                tool.model_dump(by_alias=True, mode="json", exclude_none=True)
-                for tool in page.tools
-            ]
-            cursor = page.next_cursor
+            params = PaginatedRequestParams(cursor=cursor) if cursor else None
+            told = await self._client.session.send_request(ListToolsRequest(params=params), kind)
+            tools, cursor = told.root.get("tools"), told.root.get("nextCursor")
+            if not isinstance(tools, list) or not isinstance(cursor, str | None):
+                raise ConnectionError("its list of tools is no list")
+            found += tools
             if not cursor or len(found) > MAX_TOOLS:
                 break
-        return collect(found[:MAX_TOOLS])
+        listing = collect(found[:MAX_TOOLS])
+        self._warn(listing)
+        return listing
+
+    def _warn(self, listing: Listing) -> None:
+        """Say once which tools are left out."""
+        new = [one for one in listing.refused if one not in self._warned]
+        self._warned += new
+        for name, reason in new:
+            _log.warning(
+                "the tool %s of the MCP server %s is left out: %s",
+                plain(name, MAX_NAME),
+                self.server.name,
+                plain(reason, MAX_REASON),
+                extra={"event": "mcp_tool_refused", "fields": {"server": self.server.name}},
+            )
 
     async def call(self, tool: str, args: Mapping[str, Json]) -> Answer:
         """Call a tool, without the SDK's look at the result.

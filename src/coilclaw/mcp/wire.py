@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.mcp.json_depth import cut_levels
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -109,8 +111,10 @@ def _message(line: bytes) -> SessionMessage | Exception:
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError:
-        # What it holds is not repeated: it may be anything, and ends up in a log.
-        return ValueError("a line is no message of the protocol")
+    for text in (line, cut_levels(line)):
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
+        except ValueError:
+            continue  # what is too deep for the library may be readable without its depths
+    # What it holds is not repeated: it may be anything, and ends up in a log.
+    return ValueError("a line is no message of the protocol")

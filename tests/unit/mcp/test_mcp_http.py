@@ -28,7 +28,8 @@ from coilclaw.domain.toolcalls import ToolResult
 from coilclaw.errors import EnvironmentFault, UsageError
 from coilclaw.mcp.asgi import app as mcp_app
 from coilclaw.mcp.connection import McpConnection, Terms
-from coilclaw.mcp.offering import RECEIPT_KEY
+from coilclaw.mcp.offering import RECEIPT_KEY, OfferedTool
+from coilclaw.mcp.session_table import SessionTable
 from coilclaw.mcp.settings import McpServer
 from coilclaw.workspace.process import Cancellation
 from tests.support.children import PATIENCE_S
@@ -249,9 +250,17 @@ class Calls:
         self.waiting = threading.Event()
         self.cancelled = threading.Event()
 
-    def tools(self) -> list[ToolSpec]:
+    def tools(self) -> list[OfferedTool]:
         schema: Any = {"type": "object", "properties": {"n": {"type": "integer"}}}
-        return [ToolSpec("echo", "Echoes.", schema), ToolSpec("wait", "Waits.", schema)]
+        return [
+            OfferedTool(
+                ToolSpec("echo", "Echoes.", schema),
+                read_only=True,
+                destructive=False,
+                open_world=False,
+            ),
+            OfferedTool(ToolSpec("wait", "Waits.", schema)),
+        ]
 
     def call(self, wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:
         self.made.append((wanted.name, conversation, dict(wanted.arguments)))
@@ -269,9 +278,9 @@ class Calls:
         return ToolResult(False, "some output", "denied by a.rule: because", {"rule": "a.rule"})
 
 
-def gateway(calls: Calls) -> Starlette:
+def gateway(calls: Calls, table: SessionTable | None = None) -> Starlette:
     """Mount the application as the gateway does."""
-    mounted = mcp_app(calls.call, calls.tools)
+    mounted = mcp_app(calls.call, calls.tools, table)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -289,8 +298,12 @@ def test_our_tools_are_offered_as_they_are_and_a_denial_is_an_error_of_the_tool(
         async with Client(f"{address}/mcp", mode=mode) as session:
             listed = (await session.list_tools()).tools
             assert [(t.name, t.description, t.input_schema) for t in listed] == [
-                (t.name, t.description, t.parameters_schema) for t in calls.tools()
+                (t.spec.name, t.spec.description, t.spec.parameters_schema) for t in calls.tools()
             ]
+            hints = [t.annotations for t in listed]
+            assert [
+                h and (h.read_only_hint, h.destructive_hint, h.open_world_hint) for h in hints
+            ] == [(True, False, False), (False, True, True)]
             done = await session.call_tool("echo", {"n": 7})
             assert (done.is_error, done.content[0].text) == (False, "7")  # type: ignore[union-attr]  # it is text
             assert done.meta is not None
@@ -382,3 +395,96 @@ def test_it_answers_within_its_lifespan_only() -> None:
 
     with pytest.raises(RuntimeError):
         asyncio.run(ask())
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+def _abandoned(client: httpx2.Client) -> str:
+    """Open a session, and never come back to it."""
+    answer = client.post("/mcp", json=INITIALIZE, headers=ACCEPT)
+    assert answer.status_code == 200, answer.text
+    return str(answer.headers["mcp-session-id"])
+
+
+def _asked(client: httpx2.Client, session: str) -> int:
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    headers = {**ACCEPT, "mcp-session-id": session}
+    return client.post("/mcp", json=ping, headers=headers).status_code
+
+
+def test_abandoned_sessions_lock_nobody_out() -> None:
+    with (
+        served(gateway(Calls(), SessionTable(most=3))) as address,
+        httpx2.Client(base_url=address, trust_env=False, timeout=PATIENCE_S) as client,
+    ):
+        first, *others = [_abandoned(client) for _ in range(3)]
+        assert _asked(client, first) == 200
+        newest = _abandoned(client)
+        # The one that was idle longest is gone; what was used since is not.
+        assert [_asked(client, one) for one in (others[0], first, others[1], newest)] == [
+            404,
+            200,
+            200,
+            200,
+        ]
+
+
+def test_where_all_sessions_are_busy_a_client_hears_when_to_come_again() -> None:
+    calls = Calls()
+    with (
+        served(gateway(calls, SessionTable(most=1))) as address,
+        httpx2.Client(base_url=address, trust_env=False, timeout=PATIENCE_S) as client,
+    ):
+        session = _abandoned(client)
+        headers = {**ACCEPT, "mcp-session-id": session}
+        wanted = {
+            "jsonrpc": "2.0",
+            "id": 3,
+            "method": "tools/call",
+            "params": {"name": "wait", "arguments": {}},
+        }
+        with client.stream("POST", "/mcp", json=wanted, headers=headers):
+            assert calls.waiting.wait(PATIENCE_S)
+            refused = client.post("/mcp", json=INITIALIZE, headers=ACCEPT)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            cancelled = {
+                "jsonrpc": "2.0",
+                "method": "notifications/cancelled",
+                "params": {"requestId": 3},
+            }
+            assert client.post("/mcp", json=cancelled, headers=headers).status_code == 202
+            assert calls.cancelled.wait(PATIENCE_S)
+        assert client.delete("/mcp", headers=headers).status_code == 200
+        _abandoned(client)
+
+
+def test_a_client_that_asks_for_it_hears_of_progress() -> None:
+    calls = Calls()
+    heard: list[float] = []
+
+    async def client(address: str) -> None:
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            assert (total, bool(message)) == (None, True)
+            heard.append(progress)
+
+        async with Client(f"{address}/mcp", mode="legacy") as session:
+            asked = asyncio.create_task(session.call_tool("wait", {}, progress_callback=told))
+            while len(heard) < 2:
+                await asyncio.sleep(0.02)
+            asked.cancel()
+
+    with served(gateway(calls)) as address:
+        asyncio.run(client(address))
+        assert calls.cancelled.wait(PATIENCE_S)
+    assert heard[:2] == [0.0, 1.0]
