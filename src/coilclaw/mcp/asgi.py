@@ -90,7 +90,7 @@ class McpApp:
         try:
             await sessions.handle_request(scope, receive, answered)
         finally:
-            ended = scope["method"] == "DELETE" and answered.status < _BAD
+            ended = scope["method"] == "DELETE" and 0 < answered.status < _BAD
             self._table.end(session, closed=ended)
 
     async def _opening(
@@ -103,27 +103,39 @@ class McpApp:
         if not room:
             await _refuse(send)
             return
-        answered = _Answered(send)
+        opened: list[str] = []
+
+        def note(status: int, session: str | None) -> None:
+            # Before the client hears of it, and may come with the next request.
+            if session is not None and status < _BAD:
+                self._table.opened(client, session)
+                self._table.begin(session)
+                opened.append(session)
+
         try:
-            await sessions.handle_request(scope, receive, answered)
+            await sessions.handle_request(scope, receive, _Answered(send, note))
         finally:
-            good = answered.session if 0 < answered.status < _BAD else None
-            self._table.opened(client, good)
+            if opened:
+                self._table.end(opened[0])
+            else:
+                self._table.opened(client, None)
 
 
 class _Answered:
-    """Passes an answer on, and remembers its status and the session that it opens."""
+    """Passes an answer on, and tells its status and the session that it names."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(
+        self, send: Send, note: Callable[[int, str | None], None] = lambda _, __: None
+    ) -> None:
         self._send = send
+        self._note = note
         self.status = 0
-        self.session: str | None = None
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             found = dict(message.get("headers", ())).get(SESSION_HEADER)
-            self.session = None if found is None else found.decode("latin-1")
+            self._note(self.status, None if found is None else found.decode("latin-1"))
         await self._send(message)
 
 

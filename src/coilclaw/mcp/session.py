@@ -169,24 +169,18 @@ class Session:
         self._cancel()
 
     async def listing(self) -> Listing:
-        """Ask for all tools, without the SDK's look at the definitions.
-
-        To it one wrong definition is a wrong answer, and the server were lost with all its tools.
-        """
-        from mcp.types import ListToolsRequest, PaginatedRequestParams
-        from pydantic import RootModel
+        """Ask for all tools; those that are wrong are left out, and named."""
+        from mcp.types import PaginatedRequestParams
 
         assert self._client is not None, "it is ready"
-        kind = RootModel[dict[str, Any]]
         found: list[Json] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            params = PaginatedRequestParams(cursor=cursor) if cursor else None
-            told = await self._client.session.send_request(ListToolsRequest(params=params), kind)
-            tools, cursor = told.root.get("tools"), told.root.get("nextCursor")
-            if not isinstance(tools, list) or not isinstance(cursor, str | None):
-                raise ConnectionError("its list of tools is no list")
-            found += tools
+            page = await self._client.session.list_tools(
+                params=PaginatedRequestParams(cursor=cursor) if cursor else None
+            )
+            found += (page.meta or {}).get(wire.RAW_TOOLS, [])
+            cursor = page.next_cursor
             if not cursor or len(found) > MAX_TOOLS:
                 break
         listing = collect(found[:MAX_TOOLS])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.errors import UsageError
 from coilclaw.mcp.launching import value_of
-from coilclaw.mcp.wire import MAX_MESSAGE_BYTES
+from coilclaw.mcp.wire import MAX_MESSAGE_BYTES, set_tools_aside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -53,8 +53,33 @@ async def streams(server: McpServer, sent: Mapping[str, str]) -> AsyncIterator[T
         streamable_http_client(
             str(server.url), http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as pair,
+        _relayed(pair) as relayed,
     ):
-        yield pair
+        yield relayed
+
+
+@asynccontextmanager
+async def _relayed(pair: TransportStreams) -> AsyncIterator[TransportStreams]:
+    """Pass messages on, with the tools of a listing as the server sent them."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+
+    async def relay() -> None:
+        async with received:
+            async for message in pair[0]:
+                if isinstance(message, SessionMessage):
+                    message.message = set_tools_aside(message.message)
+                await received.send(message)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(relay)
+        try:
+            yield incoming, pair[1]
+        finally:
+            incoming.close()
+            tasks.cancel_scope.cancel()
 
 
 def _bounded(inner: httpx2.AsyncBaseTransport) -> httpx2.AsyncBaseTransport:

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
+    from mcp.types import JSONRPCMessage
 
 MAX_MESSAGE_BYTES: Final = 8 * 2**20
 MAX_UNASKED: Final = 10_000
 """Messages that may come in a row without one of ours in between."""
 CHUNK: Final = 64 * 2**10
+RAW_TOOLS: Final = "coilclaw/tools"
+"""Where the tools of a listing stand as the server sent them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +110,29 @@ async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
             tasks.cancel_scope.cancel()
 
 
+def set_tools_aside(message: JSONRPCMessage) -> JSONRPCMessage:
+    """Move the tools of a listing to where the SDK does not look at them.
+
+    To it one wrong definition is a wrong answer, and the server were lost with all its tools.
+    """
+    from mcp.types import JSONRPCResponse
+
+    if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("tools"), list):
+        meta = message.result.get("_meta")
+        kept = meta if isinstance(meta, dict) else {}
+        raw = {**kept, RAW_TOOLS: message.result["tools"]}
+        message.result = {**message.result, "tools": [], "_meta": raw}
+    return message
+
+
 def _message(line: bytes) -> SessionMessage | Exception:
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
     for text in (line, cut_levels(line)):
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
+            message = jsonrpc_message_adapter.validate_json(text, by_name=False)
+            return SessionMessage(set_tools_aside(message))
         except ValueError:
             continue  # what is too deep for the library may be readable without its depths
     # What it holds is not repeated: it may be anything, and ends up in a log.

@@ -24,6 +24,7 @@ from coilclaw.domain.verdict import Risk
 from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
 from coilclaw.mcp.connection import McpConnection, Terms
 from coilclaw.mcp.foreigntool import ForeignTool
+from coilclaw.mcp.json_depth import cut_levels
 from coilclaw.mcp.launching import launch
 from coilclaw.mcp.pins import Pins
 from coilclaw.mcp.settings import McpServer, identity
@@ -471,3 +472,46 @@ def test_a_hostile_description_reaches_the_model_plain_bounded_and_marked(stub: 
         "properties": {"text": {"type": "string", "description": "t"}},
     }
     assert stub.call("echo", text="x").output == "x"
+
+
+def test_a_wrong_definition_is_left_out_by_name_and_the_rest_works(
+    stub: Stub, caplog: pytest.LogCaptureFixture
+) -> None:
+    deep: Json = {"type": "string"}
+    for _ in range(200):
+        deep = {"type": "object", "properties": {"a": deep}}
+    wrong: list[Json] = [
+        {"name": "deep", "inputSchema": deep},
+        {"name": "no_schema"},
+        {"name": "listed", "inputSchema": [1]},
+        {"name": 7, "inputSchema": ANYTHING},
+        "no tool at all",
+        {"name": "odd", "description": 7, "inputSchema": ANYTHING},
+        *definitions("twin", "twin"),
+    ]
+    stub.listed.write_text(json.dumps([*definitions("echo"), *wrong]))
+    server = stub.connection.server
+    terms = Terms(lambda: launch(server, stub.world.context), {}, 20, Cancellation())
+    with caplog.at_level(logging.WARNING, "coilclaw"):
+        listing = stub.connection.listing(terms)
+        assert stub.call("echo", text="x").output == "x"
+    assert list(listing.tools) == ["echo"]
+    reasons = dict(listing.refused)
+    assert set(reasons) == {
+        *("'deep'", "'no_schema'", "'listed'", "'odd'", "'twin'"),
+        *("tool 5", "tool 6"),
+    }
+    assert "nested more than 64 levels deep" in reasons["'deep'"]
+    said = [record.getMessage() for record in caplog.records]
+    # Once, though the server is asked again before each call.
+    assert sum("'deep' of the MCP server stub is left out" in line for line in said) == 1
+
+
+def test_a_message_of_any_depth_is_read_without_its_depths() -> None:
+    text = b'{"a":"[{\\"","b":' + b"[" * 100_000 + b"]" * 100_000 + b',"c":[[1]]}'
+    assert json.loads(cut_levels(text, 3)) == {
+        "a": '[{"',
+        "b": [["(nested too deeply)"]],
+        "c": [[1]],
+    }
+    assert cut_levels(b'{"a":[1,{"b":2}]}') == b'{"a":[1,{"b":2}]}'
