@@ -36,6 +36,7 @@ PUBLIC_MODULES: Final = (
     "serving",
     "setup",
     "signingkeys",
+    "sop_records",
     "sopwiring",
     "toolbox",
     "tracestore",

@@ -7,6 +7,7 @@ PUBLIC_MODULES: Final = (
     "builtin",
     "contract",
     "file_search",
+    "filewrite",
     "output",
     "schema",
     "searchsettings",
