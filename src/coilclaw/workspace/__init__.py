@@ -27,6 +27,7 @@ PUBLIC_MODULES: Final = (
     "process_bounds",
     "procfs",
     "recovery",
+    "ref_history",
     "removal",
     "repository",
     "resolve",
