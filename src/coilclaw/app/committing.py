@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from coilclaw.app.tree import Tree
+
 
 MAX_SHOWN_SKIPPED: Final = 20
 
@@ -93,10 +95,8 @@ def commit(
         stack.enter_context(
             take_turn(tree.state.directory, interrupts, shown.line, wait=wishes.wait)
         )
-        made = None
         if wishes.rollup:
-            made = rollup.roll_up(tree.root, tree.state, key_files)
-            rollup.write(directory / project.CODEBASE, made)
+            _roll_up(tree, key_files, shown)
         loaded = project.load(directory)
         targets = _targets(wishes, environ)
         held = {
@@ -117,8 +117,6 @@ def commit(
         ignore_root = Path(stack.enter_context(TemporaryDirectory(prefix="coilclaw-ignore-")))
         _copy_ignore_files(directory, ignore_root)
         told.append(lambda text: _report(shown, log, text))
-        for path, reason in made.skipped[:MAX_SHOWN_SKIPPED] if made else ():
-            shown.line(f"left out of the roll-up: {path}: {reason}", "yellow")
         run = Run(
             project=loaded,
             root=tree.root,
@@ -137,6 +135,14 @@ def commit(
         )
         outcome = run.go()
     return Committed(outcome, log.folder, wishes.model, redactor.redact)
+
+
+def _roll_up(tree: Tree, key_files: tuple[str, ...], shown: Display) -> None:
+    """Make the codebase anew, and say what is left out of it."""
+    made = rollup.roll_up(tree.root, tree.state, key_files)
+    rollup.write(tree.root.path / project.CODEBASE, made)
+    for path, reason in made.skipped[:MAX_SHOWN_SKIPPED]:
+        shown.line(f"left out of the roll-up: {path}: {reason}", "yellow")
 
 
 @dataclass(frozen=True, slots=True)
