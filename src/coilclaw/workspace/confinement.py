@@ -217,23 +217,7 @@ def resolve(
     readable = [path for path in sandbox.readable if path not in SYSTEM_PATHS or path.exists()]
     if sandbox.network:
         readable += _resolver()
-    confinement = Confinement(
-        writable=tuple(_existing(path) for path in sandbox.writable),
-        readable=_outermost(map(_existing, readable), sandbox),
-        network=sandbox.network,
-        private_tmp=sandbox.private_tmp,
-        processes=not sandbox.narrow,
-        nested=sandbox.nested,
-        covered=_covered(sandbox),
-        replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
-        mounted=_mounted(sandbox) if mounting else (),
-        layers=tuple(
-            (tuple(map(_existing, layer.sources)), _existing(layer.target))
-            for layer in sandbox.layers
-        ),
-    )
-    for hidden in map(os.path.realpath, sandbox.hidden):
-        confinement = _hide(hidden, confinement)
+    confinement = _look_up(sandbox, readable, mounting=mounting)
     given = tuple(map(_existing, sandbox.shown))
     shown = {place for place in given if _view(place, confinement) == "covered"}
     if not mounting:
@@ -263,6 +247,28 @@ def resolve(
                 confinement = _hide(path, confinement)
     confinement = _without_idle(replace(confinement, shown=tuple(sorted(shown))))
     return replace(confinement, links=_links(filter(None, ways), confinement))
+
+
+def _look_up(sandbox: Sandbox, readable: list[Path], *, mounting: bool) -> Confinement:
+    """Return what the sandbox itself names, without what programs need."""
+    confinement = Confinement(
+        writable=tuple(_existing(path) for path in sandbox.writable),
+        readable=_outermost(map(_existing, readable), sandbox),
+        network=sandbox.network,
+        private_tmp=sandbox.private_tmp,
+        processes=not sandbox.narrow,
+        nested=sandbox.nested,
+        covered=_covered(sandbox),
+        replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
+        mounted=_mounted(sandbox) if mounting else (),
+        layers=tuple(
+            (tuple(map(_existing, layer.sources)), _existing(layer.target))
+            for layer in sandbox.layers
+        ),
+    )
+    for hidden in map(os.path.realpath, sandbox.hidden):
+        confinement = _hide(hidden, confinement)
+    return confinement
 
 
 def _without_idle(confinement: Confinement) -> Confinement:
