@@ -38,6 +38,7 @@ def refuse_reachable(reading: Reading, config: Config) -> None:
         return
     writable = (
         ("the workspace", config.workspace_dir),
+        *(("sandbox.write", path) for path in config.sandbox.write),
         *(
             (f"what the server {server.name} may write", path)
             for server in config.mcp_servers.values()

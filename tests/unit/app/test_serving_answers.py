@@ -17,14 +17,16 @@ from coilclaw.app.mcpwiring import DeskPeople, guarded
 from coilclaw.app.serving import open_gateway
 from coilclaw.domain.messages import ToolCall
 from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.gateway.agent import Finished
+from coilclaw.gateway.agent import TurnTerms
+from coilclaw.gateway.clients import Client
 from coilclaw.gateway.settings import GatewaySettings
-from coilclaw.runtime.approvals import Desk
+from coilclaw.runtime.approvals import ApprovalSuspended, Desk
 from coilclaw.runtime.estop import Estop
 from coilclaw.workspace.process import Cancellation
 from tests.support.agents import AgentHome, calls, says
 from tests.support.children import PATIENCE_S
 
+TERMS = TurnTerms(Client("operator", "admin"))
 WRITE = {"path": "note.txt", "content": "hello\n"}
 CASES = [
     ("yes", "person ann yes", ""),
@@ -70,7 +72,7 @@ def answer(home: AgentHome, happens: str, halt: Callable[[], None]) -> None:
             halt()
 
 
-@pytest.mark.parametrize(("happens", "by", "error"), CASES)
+@pytest.mark.parametrize(("happens", "by", "error"), [one for one in CASES if one[0] != "halt"])
 def test_a_turn_behind_the_gateway_records_who_answered(
     tmp_path: Path, happens: str, by: str, error: str
 ) -> None:
@@ -79,22 +81,30 @@ def test_a_turn_behind_the_gateway_records_who_answered(
     settings = GatewaySettings(approval_expiry_s=expiry_s)
     with open_gateway(home.home, os.environ, settings) as gateway:
         agent = gateway.agent
-
-        def halt() -> None:
-            agent.halt("the gateway is being stopped")
-
-        finished: list[Finished] = []
-        with beside(lambda: answer(home, happens, halt)):
-            if happens == "halt":
-                with pytest.raises(Exception, match="being stopped"):
-                    agent.turn("write", "c", new=True)
-            else:
-                finished.append(agent.turn("write", "c", new=True))
+        with beside(lambda: answer(home, happens, lambda: None)):
+            agent.turn("write", "c", terms=TERMS, new=True)
         said = [one for record in agent.memory.conversation("c") for one in record.tool_results]
     (receipt,) = home.records()
     assert receipt["approval"] == f"{by} path.workspace.write"
     assert (home.workspace / "note.txt").exists() is (happens == "yes")
     assert [one.error or "" for one in said] == [error]
+
+
+def test_a_gateway_that_stops_decides_nothing_and_the_approval_stays(tmp_path: Path) -> None:
+    home = AgentHome.make(tmp_path, answers=[calls(("file_write", WRITE)), says("finished")])
+    with open_gateway(home.home, os.environ, GatewaySettings()) as gateway:
+        agent = gateway.agent
+
+        def halt() -> None:
+            agent.halt("the gateway is being stopped")
+
+        with (
+            beside(lambda: answer(home, "halt", halt)),
+            pytest.raises(ApprovalSuspended),
+        ):
+            agent.turn("write", "c", terms=TERMS, new=True)
+    assert home.records() == []
+    assert [one.state for one in desk_of(home).list()] == ["pending"]
 
 
 @pytest.mark.parametrize(

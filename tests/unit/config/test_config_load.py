@@ -316,6 +316,11 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
             "receipts.checkpoint",
             "is inside the workspace, where the agent can change it",
         ),
+        (
+            "receipts.checkpoint = '/var/tmp/c'\nsandbox.write = ['/var/tmp']",
+            "receipts.checkpoint",
+            "is inside sandbox.write, where the agent can change it",
+        ),
         ("receipts.checkpoint = '~/.coilclaw/memory.sqlite'", "receipts.checkpoint", "is the same"),
         ("receipts.checkpoint_every = 0", "receipts.checkpoint_every", "is out of bounds"),
         ("receipts.checkpoint_token_env = '1'", "receipts.checkpoint_token_env", "is not the name"),
