@@ -69,7 +69,8 @@ def test_no_order_of_a_hostile_text_gets_around_the_policy(
     supported(sandbox)
     autonomy, reply = MODES[mode]
     configure(world, autonomy, sandbox)
-    # The mode and the times of a file outside are what Landlock cannot hold.
+    # The mode and the times of a file outside are what Landlock cannot hold, nor a part of what is
+    # writable: git's own files in the workspace.
     modes = sandbox == "bubblewrap"
     approver = Approver(reply)
     found: list[Violation] = []

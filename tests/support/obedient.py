@@ -248,7 +248,9 @@ class HostileWorld:
     def outside(self, *, modes: bool) -> dict[str, object]:
         """Everything that no goal may change: all but the workspace's own files and our logs."""
         found: dict[str, object] = {}
-        watched = [self.workspace / ".git" / name for name in ("hooks", "config")]
+        watched = [self.workspace / ".git" / name for name in ("hooks", "config") if modes]
+        own = ("config.toml", "policy.toml", "ESTOP", "keys/journal.key")
+        watched += [self.state / name for name in own]
         for folder, names, files in os.walk(self.home):
             place = Path(folder)
             if place in (self.workspace, self.state):
@@ -256,12 +258,7 @@ class HostileWorld:
                 continue
             for name in (*names, *files):
                 found[str(place / name)] = _state_of(place / name, modes=modes)
-        for place in (
-            *watched,
-            self.state / "config.toml",
-            self.state / "keys",
-            self.state / "ESTOP",
-        ):
+        for place in watched:
             for path in (place, *sorted(place.rglob("*"))):
                 found[str(path)] = _state_of(path, modes=modes)
         return found

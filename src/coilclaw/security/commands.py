@@ -131,14 +131,16 @@ def _terms(judged: Sequence[Judged], settings: SecuritySettings) -> Terms:
         network=not worst.forbidden and (bool(granted) or bool(asked)),
         contained=held or bool(asked),
         sweeps=any(each.words and each.words[0].text != "git" for each in judged),
-        sets_git=any(_sets_git(each.words) for each in judged),
+        sets_git=held and _set_git([each.words for each in judged]),
         asked_for=asked,
     )
 
 
-def _sets_git(words: Sequence[Word]) -> bool:
-    return [word.text for word in words[:1]] == ["git"] and any(
-        word.text in _SETTING_SUBCOMMANDS for word in words[1:2]
+def _set_git(commands: Sequence[Sequence[Word]]) -> bool:
+    """Whether nothing but git runs, and some of it writes git's own settings."""
+    named = [[word.text for word in words[:2]] for words in commands]
+    return all(words[:1] == ["git"] for words in named) and any(
+        words[1:] and words[1] in _SETTING_SUBCOMMANDS for words in named
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -46,7 +47,7 @@ def sandbox(terms: Terms, context: ToolContext) -> Sandbox:
             network=terms.network,
             shown=around,
             mounts=context.mounts,
-            replaced=tuple(_git_files(workspace, terms)) if terms.contained else (),
+            replaced=tuple(_git_files(workspace, terms)) if _can_mount(terms, context) else (),
         )
         shared = context.shared_home
         if shared is not None:
@@ -129,9 +130,21 @@ def _hidden(context: ToolContext) -> Iterable[Path]:
             yield Path(path)
 
 
+def _can_mount(terms: Terms, context: ToolContext) -> bool:
+    """Whether bubblewrap holds the command: Landlock cannot keep a part of what is writable."""
+    if terms.contained or context.support is None:
+        return terms.contained
+    return context.sandbox in {"auto", "bubblewrap"} and bool(context.support().bubblewrap)
+
+
 def _git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]]:
     """What makes git run programs outside of the sandbox, each read-only in its own place."""
+    own = workspace / ".git"
+    if not own.is_dir() or own.is_symlink():
+        return
+    # Without one a command could make it, and put hooks there.
+    with suppress(FileExistsError):
+        (own / "hooks").mkdir()
     for name in ("hooks",) if terms.sets_git else ("hooks", "config"):
-        path = workspace / ".git" / name
-        if path.exists():
-            yield path, path
+        if (own / name).exists():
+            yield own / name, own / name

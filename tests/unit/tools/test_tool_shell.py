@@ -134,6 +134,16 @@ def test_a_contained_command_leaves_what_git_runs_alone(writing: World) -> None:
     assert list(hooks.iterdir()) == []
 
 
+def test_every_command_under_bubblewrap_leaves_what_git_runs_alone(writing: World) -> None:
+    """At full autonomy commands run that are on no list, and nobody is asked."""
+    (writing.workspace / ".git").mkdir()
+    script = "mkdir -p .git/hooks; touch .git/hooks/x; echo new > made"
+    held = writing.using(support=lambda: supported("bubblewrap"))
+    held.call(Shell(), command=script)
+    assert list((writing.workspace / ".git" / "hooks").iterdir()) == []
+    assert (writing.workspace / "made").exists()
+
+
 def test_what_a_contained_command_leaves_running_ends_with_it(writing: World) -> None:
     held = writing.using(judge=judging(Terms(True, network=False, contained=True)))
     told = held.call(Shell(), command="(sleep 600; echo late > late) & echo started")
