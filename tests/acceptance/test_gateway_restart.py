@@ -94,14 +94,20 @@ def check(home: AgentHome, records: list[dict[str, Any]], status: str, approval:
 @pytest.mark.parametrize("decision", ["approve", "reject"])
 def test_an_approval_is_answered_after_a_restart(tmp_path: Path, decision: str, kill: bool) -> None:
     home, name = left_pending(tmp_path, {"grace_s": 0.1}, kill=kill)
-    with serving(home) as served, served.client() as client:
+    with (
+        serving(home) as served,
+        served.client() as client,
+        served.client("approve") as approver,
+    ):
         assert pending(client)["id"] == name
-        answer = client.post("/approvals", json={"id": name, "decision": decision})
+        own = client.post("/approvals", json={"id": name, "decision": "approve"})
+        assert own.json()["error"]["rule"] == "approval.self", "it is still the one who asked"
+        answer = approver.post("/approvals", json={"id": name, "decision": decision})
         assert answer.status_code == 200, answer.text
         records = ended(client)
         assert client.get("/approvals").json() == {"approvals": []}
     status, word = ("allowed", "yes") if decision == "approve" else ("denied", "no")
-    check(home, records, status, f"client gateway {word} path.workspace.write")
+    check(home, records, status, f"client approve-0 {word} path.workspace.write")
 
 
 def test_an_approval_that_ran_out_meanwhile_denies_the_call(tmp_path: Path) -> None:
@@ -110,7 +116,8 @@ def test_an_approval_that_ran_out_meanwhile_denies_the_call(tmp_path: Path) -> N
     until(lambda: desk.find(name).state == "expired")
     with serving(home) as served, served.client() as client:
         records = ended(client)
-        late = client.post("/approvals", json={"id": name, "decision": "approve"})
+        with served.client("approve") as approver:
+            late = approver.post("/approvals", json={"id": name, "decision": "approve"})
         assert (late.status_code, late.json()["error"]["rule"]) == (409, "approval.closed")
     check(home, records, "denied", "timeout no path.workspace.write")
 
@@ -130,7 +137,8 @@ def test_a_message_waits_until_the_turn_before_it_is_finished(tmp_path: Path) ->
         thread = threading.Thread(target=send)
         thread.start()
         until(lambda: client.get("/status").json()["turns_waiting"] == 1)
-        client.post("/approvals", json={"id": name, "decision": "approve"})
+        with served.client("approve") as approver:
+            approver.post("/approvals", json={"id": name, "decision": "approve"})
         thread.join()
         records = client.get("/conversations/w").json()["records"]
     assert told == ["hello"]

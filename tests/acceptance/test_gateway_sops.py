@@ -138,5 +138,5 @@ def test_a_run_outlives_a_killed_and_a_stopped_gateway(tmp_path: Path) -> None:
         told = client.get(path).json()
         assert told["status"] == "done", json.dumps(told)
         assert [one["how"] for one in told["settlements"]] == ["redo", "accept"]
-        assert {one["by"] for one in told["settlements"]} == {"client gateway"}
+        assert {one["by"] for one in told["settlements"]} == {"client operator"}
     assert log.read_text() == "x\nx\n"

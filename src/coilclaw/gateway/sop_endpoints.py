@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from coilclaw.gateway.sop_keeper import SopKeeper
 
 DEFAULT_LIMIT: Final = 20
-SETTLED_BY: Final = "client gateway"
-"""Who decides about an interrupted stage over HTTP, for the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class SopEndpoints:
     async def resume(self, call: Call) -> ASGIApp:
         wanted = SopResume(
             call.path["run_id"],
-            SETTLED_BY,
+            call.client.label,
             *(str(call.body.get(name, "")) for name in ("interrupted", "stage", "note")),
         )
         await asyncio.to_thread(self.sops.resume, wanted)

@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 KEY_FILES: Final = ("gemini-key.txt", "openai-key.txt", "anthropic-key.txt")
 """Where a project keeps the key of each supported provider."""
 
-SECRET_FILES: Final = (
-    *KEY_FILES,
-    ".env*",
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "id_*",
-    "*credentials*",
-    ".npmrc",
-    ".netrc",
-    ".pypirc",
-)
-"""Files whose contents no message quotes."""
-
 STAGING_PREFIX: Final = ".coilclaw-"
 """Names of ours that stand in a tree while a change is being applied, and only then."""
 

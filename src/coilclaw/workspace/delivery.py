@@ -15,10 +15,11 @@ from coilclaw.errors import PathRefused, PlanRefused, combine
 from coilclaw.security.globs import literal
 from coilclaw.security.protected import (
     DEFAULT_POLICY,
-    SECRET_FILES,
+    KEY_FILES,
     ProtectedPolicy,
     ProtectedRule,
 )
+from coilclaw.security.secret_files import USUAL
 from coilclaw.workspace import recovery
 from coilclaw.workspace.writer import Purpose, Writer
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace.resolve import Root
     from coilclaw.workspace.state import TreeState
 
-_SECRET: Final = ProtectedRule.of("secret", "may hold secrets", *SECRET_FILES)
+_KEYS: Final = ProtectedRule.of("key", "holds a key", *KEY_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +158,16 @@ def _examine(
     secret = {
         str(place)
         for path, sighting in seen.items()
-        if any(map(_SECRET.covers, (path, sighting.own, sighting.real)))
+        if any(map(_holds_secret, (path, sighting.own, sighting.real)))
         for place in (path, sighting.own, sighting.real)
     }
     for part in failed:
         _clean(part, secret, terms.redact)
     return plan, (*named, *reached), failed
+
+
+def _holds_secret(path: TreePath) -> bool:
+    return _KEYS.covers(path) or USUAL.holds(path.parts[-1])
 
 
 def _clean(problem: CoilClawError, secret: Container[str], redact: Callable[[str], str]) -> None:
