@@ -107,6 +107,7 @@ class ProjectStore:
 
     def _prepare(self, project: Project, root: Path) -> None:
         root.mkdir()
+        self.place.mkdir(parents=True, exist_ok=True)
         repo = root / "repo"
         _unpack(self._fetch(project, root), repo, project.folder)
         for made in repo.rglob("*.egg-info"):
@@ -166,6 +167,28 @@ class ProjectStore:
             self._pip(project, "download", "--no-deps", "--no-binary=:all:", "-d", root, wanted)
         (archive,) = (*root.glob("*.tgz"), *root.glob("*.tar.gz"))
         return archive
+
+    def fetch_release(self, name: str, version: str, target: Path) -> None:
+        """Unpack a release as its authors packed it."""
+        wanted = f"{name}=={version}"
+        root = target.parent / f"{target.name}-archive"
+        root.mkdir()
+        self.place.mkdir(parents=True, exist_ok=True)
+        program = self._seed() / "bin" / "pip"
+        _do(
+            program,
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary=:all:",
+            "--no-build-isolation",
+            "-d",
+            root,
+            wanted,
+            cwd=self.place,
+        )
+        (archive,) = root.glob("*.tar.gz")
+        _unpack(archive, target, "")
 
     def _pip(self, project: Project, *arguments: str | Path) -> None:
         """Let pip work; builds take what they need from the environment, and no history."""

@@ -4,7 +4,7 @@ A header starts with ``diff --git`` and may carry any of git's extended lines; a
 has ``---`` and ``+++`` only. Names in a ``diff --git`` section carry the prefixes ``a/`` and
 ``b/``, or two others that differ; in a plain diff the prefixes are taken off where both names have
 them, and so are two first folders that alone make the names differ (``old/x`` and ``new/x``). There
-a time stamp of the epoch says, as for git, that the file is not there on that side, and a name with
+a time stamp of the epoch on a side without lines says that the file is not there, and a name with
 ``.orig`` or the like at its end is the backup of the other.
 """
 
@@ -108,11 +108,16 @@ def parse(cursor: Cursor) -> FileHeader:
 
 def _plain(cursor: Cursor) -> FileHeader:
     line = cursor.number
-    at_epoch = [_is_epoch(cursor.peek(ahead) or "") for ahead in (0, 1)]
+    hunk = cursor.peek(2) or ""
+    # Some archives date every file so: only a side without lines is a side without the file.
+    absent = [
+        _is_epoch(cursor.peek(ahead) or "") and empty in hunk
+        for ahead, empty in enumerate(("@@ -0,0 ", " +0,0 @@"))
+    ]
     old, new = _sides(cursor)
-    if old == DEV_NULL == new or all(at_epoch):
+    if old == DEV_NULL == new:
         raise cursor.failure("names", "the file is on neither side", line=line)
-    created, deleted = old == DEV_NULL or at_epoch[0], new == DEV_NULL or at_epoch[1]
+    created, deleted = old == DEV_NULL or absent[0], new == DEV_NULL or absent[1]
     if (old == DEV_NULL or old.startswith("a/")) and (new == DEV_NULL or new.startswith("b/")):
         old, new = old[2:], new[2:]
     elif DEV_NULL not in {old, new} and old != new and _below(old) == _below(new) != "":

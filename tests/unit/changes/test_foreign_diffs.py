@@ -79,6 +79,15 @@ def test_the_epoch_says_that_a_file_is_not_there(stamp: str) -> None:
     assert made == (WriteFile(path("x"), b"one\n", new=True),)
 
 
+def test_an_archive_may_date_every_file_at_the_epoch() -> None:
+    changed = read(f"--- old/x\t{EPOCH}\n+++ new/x\t{EPOCH}\n@@ -1 +1 @@\n-one\n+two\n")
+    assert isinstance(changed[0], PatchFile)
+    made = read(f"--- old/x\t{EPOCH}\n+++ new/x\t{EPOCH}\n@@ -0,0 +1 @@\n+one\n")
+    assert made == (WriteFile(path("x"), b"one\n", new=True),)
+    gone = read(f"--- old/x\t{EPOCH}\n+++ new/x\t{EPOCH}\n@@ -1 +0,0 @@\n-one\n")
+    assert gone == (DeleteFile(path("x"), b"one\n"),)
+
+
 @pytest.mark.parametrize("stamp", [NOW, "1970-01-01 00:00:01 +0000", "1970-01-01 00:00:00 +0100"])
 def test_another_time_does_not(stamp: str) -> None:
     (operation,) = read(f"--- old/x\t{NOW}\n+++ new/x\t{stamp}\n@@ -1 +0,0 @@\n-one\n")
