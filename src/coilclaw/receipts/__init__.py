@@ -3,5 +3,10 @@
 from typing import Final
 
 PUBLIC_MODULES: Final = (
-    *("book", "export", "log_checkpoint", "records", "settlement", "verification"),
+    "book",
+    "export",
+    "log_checkpoint",
+    "records",
+    "settlement",
+    "verification",
 )

@@ -254,16 +254,7 @@ def restricted(
 
     def begin() -> None:
         try:
-            control_process(_PR_SET_NO_NEW_PRIVS, 1)
-            _syscall(_RESTRICT_SELF, ruleset_fd, 0)
-            if not capable:
-                drop_capabilities()
-            if filtered:
-                refuse_calls(sockets=not sockets)
-        except OSError as error:
-            failure.append(_refused(error))
-            return
-        try:
+            _restrict_thread(ruleset_fd, filtered=filtered, sockets=sockets, capable=capable)
             outcome.append(start())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             failure.append(error)
@@ -287,6 +278,18 @@ def restricted(
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def _restrict_thread(ruleset_fd: int, *, filtered: bool, sockets: bool, capable: bool) -> None:
+    try:
+        control_process(_PR_SET_NO_NEW_PRIVS, 1)
+        _syscall(_RESTRICT_SELF, ruleset_fd, 0)
+        if not capable:
+            drop_capabilities()
+        if filtered:
+            refuse_calls(sockets=not sockets)
+    except OSError as error:
+        raise _refused(error) from error
 
 
 def _refused(error: OSError) -> EnvironmentFault:

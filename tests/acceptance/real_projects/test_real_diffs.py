@@ -62,5 +62,5 @@ def _written(place: Path) -> Iterator[tuple[str, bytes]]:
     shutil.copytree(place / "new", repo)
     (place / "git").rename(repo / ".git")
     subprocess.run(["git", "add", "-fA"], cwd=repo, check=True)
-    argv = ["git", "diff", "--cached", "--binary", "HEAD"]
-    yield "git", subprocess.run(argv, cwd=repo, capture_output=True, check=True).stdout
+    command = ["git", "diff", "--cached", "--binary", "HEAD"]
+    yield "git", subprocess.run(command, cwd=repo, capture_output=True, check=True).stdout

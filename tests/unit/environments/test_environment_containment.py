@@ -32,7 +32,7 @@ def test_what_leads_on_to_other_programs_is_no_tool(home: Path) -> None:
 
 def test_a_tool_brings_what_is_beside_its_programs(home: Path) -> None:
     assert tool_places(f"{home}/go/bin:/usr/bin") == (home / "go",)
-    assert tool_places(f"{home}/.cargo/bin") == (home / ".cargo", home / ".rustup")
+    assert tool_places(f"{home}/.cargo/bin") == (home / ".cargo" / "bin", home / ".rustup")
 
 
 def test_a_virtual_environment_brings_its_python(home: Path) -> None:

@@ -93,7 +93,7 @@ def test_what_would_come_out_the_same_is_not_asked_again(kind: type[ProviderErro
 
 
 @pytest.mark.parametrize(
-    "kind", [ProviderNetwork, ProviderAuth, ProviderTimeout, ProviderRateLimit]
+    "kind", [ProviderNetwork, ProviderAuth, ProviderTimeout, ProviderRateLimit, ProviderServer]
 )
 def test_an_unreachable_model_falls_back_to_the_next(kind: type[ProviderError]) -> None:
     first, second = Played([problem(kind)], "one"), Played([], "two")
@@ -104,9 +104,7 @@ def test_an_unreachable_model_falls_back_to_the_next(kind: type[ProviderError]) 
     assert said == ["fallback from one to two: said"]
 
 
-@pytest.mark.parametrize(
-    "kind", [ProviderRejected, ProviderMalformed, ProviderTruncated, ProviderServer]
-)
+@pytest.mark.parametrize("kind", [ProviderRejected, ProviderMalformed, ProviderTruncated])
 def test_other_errors_do_not_fall_back(kind: type[ProviderError]) -> None:
     first, second = Played([problem(kind)]), Played([])
     with pytest.raises(kind):
