@@ -83,7 +83,7 @@ def follow(client: httpx2.Client, run_id: str, since: int = 0) -> list[str]:
 
 def test_a_sop_is_listed_started_followed_approved_and_resumed(tmp_path: Path) -> None:
     home = home_with(tmp_path, greet=GREET, broken='name = "broken"\n')
-    with serving(home) as served, served.client() as client:
+    with serving(home) as served, served.client() as client, served.client("approve") as other:
         listed = {one["name"]: one for one in client.get("/sops").json()["sops"]}
         assert (listed["greet"]["ok"], listed["broken"]["ok"]) == (True, False)
         assert [one["name"] for one in listed["greet"]["inputs"]] == ["file", "n"]
@@ -97,7 +97,10 @@ def test_a_sop_is_listed_started_followed_approved_and_resumed(tmp_path: Path) -
         assert follow(client, run_id) == ["begun", "started", "finished", "started", "asked"]
         (asked,) = client.get("/approvals").json()["approvals"]
         decision = {"id": asked["id"], "decision": "approve"}
-        assert client.post("/approvals", json=decision).status_code == 200
+        # Whoever began the run says no yes to it, as with any other request.
+        own = client.post("/approvals", json=decision)
+        assert (own.status_code, own.json()["error"]["rule"]) == (403, "approval.self")
+        assert other.post("/approvals", json=decision).json()["asker"] == "client operator"
         assert client.post(f"/sops/runs/{run_id}/resume").status_code == 202
         assert follow(client, run_id, 5) == ["finished", "started", "finished", "ended"]
         page = client.get(f"/sops/runs/{run_id}/events?limit=1").json()

@@ -62,7 +62,8 @@ class ServedSops:
 
     def start(self, wanted: SopStart) -> str:
         return self._carry_out(
-            lambda sops, begun: sops.run(wanted.name, begun, inputs=wanted.inputs)
+            lambda sops, begun: sops.run(wanted.name, begun, inputs=wanted.inputs),
+            asker=wanted.asker,
         )
 
     def resume(self, wanted: SopResume) -> None:
@@ -71,7 +72,9 @@ class ServedSops:
         if wanted.interrupted:
             how = cast("Decision", wanted.interrupted)
             said = Resolution(how, wanted.by, wanted.note, wanted.stage)
-        self._carry_out(lambda sops, begun: sops.resume(run.id, said, begun), run.id)
+        # Whoever began it stays the one who asks, whoever resumes it.
+        asker = run.asker or wanted.by
+        self._carry_out(lambda sops, begun: sops.resume(run.id, said, begun), run.id, asker=asker)
 
     def listed(self, limit: int) -> list[Json]:
         newest = self._runs.list()[: -limit - 1 : -1]
@@ -105,12 +108,16 @@ class ServedSops:
         return self._workers.drained(timeout_s)
 
     def _carry_out(
-        self, carry: Callable[[Sops, Callable[[str], None]], Run], run_id: str = ""
+        self,
+        carry: Callable[[Sops, Callable[[str], None]], Run],
+        run_id: str = "",
+        *,
+        asker: str,
     ) -> str:
         home = self._runtime.home
 
         def work(working: Working) -> str:
-            people = DeskPeople(open_desk(home), Estop.of(home), who="a SOP")
+            people = DeskPeople(open_desk(home, asker), Estop.of(home), who="a SOP")
             with open_sops(
                 home,
                 self._environ,
@@ -119,6 +126,7 @@ class ServedSops:
                 redactor=self._redactor,
                 cancel=working.cancel,
                 around=people.during,
+                asker=asker,
             ) as sops:
                 return carry(sops, lambda name: self._workers.begin(working, name)).status
 

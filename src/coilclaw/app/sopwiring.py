@@ -116,7 +116,9 @@ class Sops:
         *,
         cancel: Cancellation | None = None,
         around: Around = lambda _, __: nullcontext(),
+        asker: str = "",
     ) -> None:
+        self._asker = asker
         self._runtime = runtime
         self._switch = switch
         self._attended = None if attended is None else _OneByOne(attended)
@@ -152,7 +154,9 @@ class Sops:
             given = check_inputs(sop.inputs, inputs)
         else:
             given = parse_inputs(sop.inputs, [valid(text) for text in inputs])
-        file = self._runs.begin(sop, str(self._workspace), str(self._receipts), given)
+        file = self._runs.begin(
+            sop, str(self._workspace), str(self._receipts), given, asker=self._asker
+        )
         try:
             begun(file.id)
             return self._engine(sop, file).go()
@@ -239,7 +243,7 @@ class Sops:
             in_place=self._is_in_place,
             book=runtime.guard.book,
             estop=runtime.guard.estop,
-            desk=Desk(runtime.home, now),
+            desk=open_desk(runtime.home, file.run.asker or self._asker),
             approve=None if attended is None else attended.approve,
             confirm=None if attended is None else attended.confirm,
             halt=self._cancel.cancel,
@@ -285,15 +289,17 @@ def open_sops(
     redactor: Redacting | None = None,
     cancel: Cancellation | None = None,
     around: Around = lambda _, __: nullcontext(),
+    asker: str = "",
 ) -> Iterator[Sops]:
     """Open the runtime for SOPs; without ``attended`` approvals wait on the desk.
 
-    ``cancel`` ends what runs, and ``around`` is entered around each turn of an agent.
+    ``cancel`` ends what runs, and ``around`` is entered around each turn of an agent. ``asker`` is
+    the client that wants it, which may not approve what the run asks for.
     """
     switch = _Switch(people.approve)
     asked = People(switch, people.ask)
     with open_runtime(home, environ, asked, config=config, redactor=redactor) as runtime:
-        yield Sops(runtime, switch, attended, cancel=cancel, around=around)
+        yield Sops(runtime, switch, attended, cancel=cancel, around=around, asker=asker)
 
 
 def list_sops(runtime: Runtime) -> tuple[Examined, ...]:
@@ -306,9 +312,9 @@ def open_runs(home: Path) -> Runs:
     return Runs(home, now)
 
 
-def open_desk(home: Path) -> Desk:
-    """The desk where approvals wait."""
-    return Desk(home, now)
+def open_desk(home: Path, asker: str = "") -> Desk:
+    """The desk where approvals wait; ``asker`` is for whom one asks there."""
+    return Desk(home, now, asker=asker)
 
 
 def rejected(home: Path, approval: Approval) -> bool:

@@ -50,7 +50,7 @@ class SopEndpoints:
     async def start(self, call: Call) -> ASGIApp:
         inputs = call.body.get("inputs", {})
         assert isinstance(inputs, dict), "the schema says so"
-        wanted = SopStart(call.path["sop_name"], inputs)
+        wanted = SopStart(call.path["sop_name"], inputs, call.client.label)
         return _begun(await asyncio.to_thread(self.sops.start, wanted))
 
     async def runs(self, call: Call) -> ASGIApp:

@@ -31,6 +31,8 @@ class SopStart:
 
     name: str
     inputs: Mapping[str, Json] = field(default_factory=dict)
+    asker: str = ""
+    """Who asks for it, as approvals name a client."""
 
 
 class SopKeeper(CarriedRuns, Protocol):

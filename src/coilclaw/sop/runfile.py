@@ -87,6 +87,8 @@ class Run:
     waits: Mapping[str, str] = field(default_factory=dict)
     """The approvals that it waits for, by stage."""
     inputs: Mapping[str, Json] = field(default_factory=dict)
+    asker: str = ""
+    """Which client began it; empty where it was a person at a terminal."""
     settlements: tuple[Settlement, ...] = ()
     ending: Ending | None = None
     reason: str = ""
@@ -125,6 +127,8 @@ class Runs:
         workspace: str,
         receipts: str,
         inputs: Mapping[str, Json] | None = None,
+        *,
+        asker: str = "",
     ) -> RunFile:
         """Make a run; nobody else can have it."""
         try:
@@ -146,6 +150,7 @@ class Runs:
             workspace=workspace,
             receipts=receipts,
             **({"inputs": dict(inputs)} if inputs else {}),
+            **({"asker": asker} if asker else {}),
         )
         return file
 
@@ -365,6 +370,7 @@ def _begun(record: Mapping[str, object]) -> Run:
         begun=str(record["time"]),
         process=str(record["process"]),
         inputs=cast("Mapping[str, Json]", record.get("inputs", {})),
+        asker=str(record.get("asker", "")),
     )
 
 
