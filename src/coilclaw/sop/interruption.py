@@ -86,11 +86,8 @@ class Interruptions:
             del found[name]
             attempt = self._file.run.attempts[name]
             self._file.settle(attempt, said.how, said.by, said.note)
-            if said.how == "accept":
-                done = Outcome(name, "done", attempt.number, output_known=False)
-                self._file.finished(done)
-            elif said.how == "skip":
-                self._file.finished(Outcome(name, "skipped", attempt.number))
+            for outcome in self._file.run.settlements[-1].outcomes:
+                self._file.finished(outcome)
 
     def _stage(self, name: str) -> Stage:
         """The stage, or the round of a loop, of that name."""

@@ -61,6 +61,13 @@ class Settlement:
     note: str
     time: str
 
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What the attempt came to by that; nothing where it is to be redone."""
+        if self.how == "accept":
+            return (Outcome(self.stage, "done", self.attempt, output_known=False),)
+        return (Outcome(self.stage, "skipped", self.attempt),) if self.how == "skip" else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -379,7 +386,10 @@ def _without(found: Mapping[str, Kept], stage: str) -> dict[str, Kept]:
 
 
 def _settled(run: Run, record: Mapping[str, object]) -> Run:
-    """An attempt that was settled is no longer under way; what follows says what it came to."""
+    """An attempt that was settled is no longer under way.
+
+    What it came to counts from here: the process may be killed before it says that it is finished.
+    """
     number = record["attempt"]
     assert isinstance(number, int), "it was written as a number"
     said = Settlement(
@@ -393,6 +403,7 @@ def _settled(run: Run, record: Mapping[str, object]) -> Run:
     return replace(
         run,
         settlements=(*run.settlements, said),
+        outcomes={**run.outcomes, **{one.stage: one for one in said.outcomes}},
         attempts=_without(run.attempts, said.stage),
         waits=_without(run.waits, said.stage),
     )

@@ -17,7 +17,7 @@ from coilclaw.domain.messages import ToolCall
 from coilclaw.domain.turns import TurnRecord
 from coilclaw.errors import DeniedError, UsageError
 from coilclaw.sop import evidence
-from coilclaw.sop.runfile import HASH_FIELD, Decision, Run
+from coilclaw.sop.runfile import HASH_FIELD, Decision, Run, RunFile
 from coilclaw.storage.verify import verify
 from coilclaw.workspace.writer import Writer
 from tests.support.agents import calls, says
@@ -287,6 +287,19 @@ def test_an_interrupted_stage_is_redone_accepted_or_skipped(
     journal = home.agent.home / "sops" / "runs" / f"{run.id}.jsonl"
     key = home.agent.home / "keys" / "journal.key"
     assert verify(journal, hash_field=HASH_FIELD, key_path=key).ok
+
+
+@pytest.mark.parametrize(("how", "status"), [("accept", "done"), ("skip", "skipped")])
+def test_what_a_person_decided_counts_though_the_process_was_killed_right_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Decision, status: str
+) -> None:
+    home = killed_in_its_stage(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFile, "finished", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        assert forked(lambda: home.resume(home.last().id, how=how))
+    run = home.resume(home.last().id)
+    assert (run.status, run.outcomes["w"].status) == ("done", status)
+    assert (home.workspace / "log").read_text() == "x\n"
 
 
 def test_what_was_not_interrupted_cannot_be_decided_about(tmp_path: Path) -> None:
