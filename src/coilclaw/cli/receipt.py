@@ -184,14 +184,14 @@ def _verify(args: argparse.Namespace, console: Console) -> int:
         console.note(f"and {found.more_open} more without a receipt")
     if found.unanchored:
         console.error(
-            f"{found.unanchored} of the {found.receipts} receipts stand after the anchor: a crash "
-            "left them there, or somebody added them without the key",
+            f"{found.unanchored} of the receipts and intents stand after the anchor: a crash left "
+            "them there, or somebody added them without the key",
             rule="receipts.unanchored",
         )
     if found.torn_bytes:
         console.note(
-            f"{found.torn_bytes} bytes at the end are not a receipt: a crash left them there, or "
-            "they were added; the next receipt moves them aside"
+            f"{found.torn_bytes} bytes at the end are no record: a crash left them there, or they "
+            "were added; the next call moves them aside"
         )
     if found.nothing:
         console.print("nothing to verify: no tool was called yet")

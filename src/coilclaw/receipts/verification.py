@@ -61,6 +61,7 @@ class Verification:
     more_open: int = 0
     anchor: str = "valid"
     unanchored: int = 0
+    """Records of either log that stand after its anchor."""
     torn_bytes: int = 0
     missing: bool = False
     """Whether a log has no record, though the home once had some."""
@@ -100,7 +101,8 @@ def verify(
     intents = _checked(intents_path(book.path), INTENT_HASH, book.key_path, None)
     lost, missing = _find_lost(book, (report, intents), remembered)
     problems = [*lost, *_chain("receipt", report), *_chain("intent", intents), *matching.problems]
-    problems += _garbage(book.path, report)
+    problems += _garbage("receipts", book.path, report)
+    problems += _garbage("intents", intents_path(book.path), intents)
     waiting = matching.rest()
     found, more, unsettled = _open(book, waiting, alive) if waiting else ((), 0, 0)
     problems += [
@@ -117,8 +119,8 @@ def verify(
         open_intents=found,
         more_open=more,
         anchor=report.anchor if report else "missing",
-        unanchored=report.unanchored if report else 0,
-        torn_bytes=report.torn_bytes if report else 0,
+        unanchored=sum(one.unanchored for one in (report, intents) if one),
+        torn_bytes=sum(one.torn_bytes for one in (report, intents) if one),
         missing=missing,
         settlements=matching.settlements,
         unsettled=unsettled,
@@ -171,12 +173,12 @@ def _chain(what: str, report: JournalReport | None) -> Iterator[str]:
         yield f"invalid chain{where}{name}: {broken.sentence}"
 
 
-def _garbage(path: Path, report: JournalReport | None) -> Iterator[str]:
+def _garbage(what: str, path: Path, report: JournalReport | None) -> Iterator[str]:
     """An interrupted write leaves the beginning of a line; whole lines come from elsewhere."""
     if report is not None and report.torn_bytes:
         *_, last = journals.raw_lines(path)
         if last.endswith(b"\n"):
-            yield f"{report.torn_bytes} bytes at the end are not receipts, and not a torn line"
+            yield f"{report.torn_bytes} bytes at the end are not {what}, and not a torn line"
 
 
 class _Matching:

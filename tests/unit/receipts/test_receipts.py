@@ -280,6 +280,32 @@ def test_receipts_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
     assert (found.ok, found.problems, found.unanchored) == (False, (), 1)
 
 
+def test_intents_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
+    fill(book, 2)
+    book.close()
+    path = intents_path(book.path)
+    forged = {**json.loads(path.read_bytes().splitlines()[-1]), "id": "intent-forged"}
+    forged["previous_hash"] = forged.pop("intent_hash")
+    with path.open("ab") as file:
+        file.write(encode({**forged, "intent_hash": digest(encode(forged))}) + b"\n")
+    found = verify(book, gone)
+    assert (found.ok, found.unanchored, found.unsettled) == (False, 1, 1)
+
+
+@pytest.mark.parametrize(("tail", "ok"), [(b'{"approval":"po', True), (b"nonsense\n", False)])
+def test_what_stands_at_the_end_of_the_intents_is_said(
+    book: ReceiptBook, tail: bytes, ok: bool
+) -> None:
+    fill(book, 2)
+    book.close()
+    with intents_path(book.path).open("ab") as file:
+        file.write(tail)
+    found = verify(book, gone)
+    assert (found.ok, found.settled, found.torn_bytes) == (ok, False, len(tail))
+    fill(book, 1)
+    assert verify(book, gone).settled
+
+
 def test_a_torn_line_at_the_end_is_said_and_not_broken(book: ReceiptBook) -> None:
     fill(book, 2)
     book.close()
