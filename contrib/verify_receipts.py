@@ -77,6 +77,8 @@ def read_receipts(path, broken, unsettled):
             count += not settles
             status = receipt.get("happened" if settles else "status")
             intent = receipt.get("settles" if settles else "intent_hash")
+            if not isinstance(status, str) or not isinstance(intent, str | None):
+                raise ValueError(f"{number}: a status or an intent that is no text")
             if status not in (HAPPENED if settles else STATUSES):
                 broken.append(f"receipt {number}: no such status: {status!r}")
             if not intent and (settles or status == "allowed"):
@@ -211,7 +213,10 @@ def existing(path, mark):
 
 def begins_as_marked(path, hashes, what):
     """Return a problem where a log does not begin with the record that a mark names."""
-    first = json.loads(read(path)).get("first_hash")
+    try:
+        first = json.loads(read(path))["first_hash"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return [f"{path} is not a mark"]
     if not hashes:
         return [f"the {what}s are missing: {path} says there were some"]
     return [] if hashes[0] == first else [f"the log of {what}s was begun anew, by {path}"]

@@ -50,10 +50,10 @@ def gone(_: str) -> bool:
     return False
 
 
-def contrib(book: ReceiptBook) -> subprocess.CompletedProcess[str]:
+def contrib(book: ReceiptBook, *options: str) -> subprocess.CompletedProcess[str]:
     """The verdict of the program that knows nothing of us."""
     return subprocess.run(
-        [sys.executable, "-I", str(CONTRIB), str(book.path), str(intents_path(book.path))],
+        [sys.executable, "-I", CONTRIB, *options, book.path, intents_path(book.path)],
         capture_output=True,
         text=True,
         check=False,
@@ -278,6 +278,30 @@ def test_receipts_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
         file.write(encode({**forged, "receipt_hash": own}) + b"\n")
     found = verify(book, gone)
     assert (found.ok, found.problems, found.unanchored) == (False, (), 1)
+
+
+@pytest.mark.parametrize("field", ["status", "intent_hash"])
+def test_a_field_that_is_no_text_is_broken_without_us(book: ReceiptBook, field: str) -> None:
+    fill(book, 2)
+    first, last = map(json.loads, book.path.read_bytes().splitlines())
+    forged = {**last, field: ["x"]}
+    del forged["receipt_hash"]
+    own = {**forged, "receipt_hash": digest(encode(forged))}
+    book.path.write_bytes(encode(first) + b"\n" + encode(own) + b"\n")
+    told = contrib(book)
+    assert (told.returncode, "broken: invalid chain at receipt 2" in told.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("mark", [b"[]", b"{}", b"\xff", b"[" * 100_000])
+def test_what_is_no_mark_is_broken_without_us(book: ReceiptBook, mark: bytes) -> None:
+    fill(book, 1)
+    path = book.path.with_name("some.mark")
+    path.write_bytes(mark)
+    told = contrib(book, "--mark", str(path))
+    assert (told.returncode, told.stderr) == (1, f"broken: {path} is not a mark\n")
+    first = json.loads(book.path.read_bytes())["receipt_hash"]
+    path.write_text(json.dumps({"first_hash": first}))
+    assert contrib(book, "--mark", str(path)).returncode == 0
 
 
 def test_intents_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
