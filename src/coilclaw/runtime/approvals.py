@@ -225,6 +225,13 @@ class Desk:
         # Two may try at once: the journal puts them in an order, and the first has it.
         return self._is_first(approval_id, "used", ours)
 
+    def take_over(self, approval_id: str) -> bool:
+        """Wait for an approval in place of a process that is gone; say whether it is ours."""
+        before, ours = self.find(approval_id).process, this_process()
+        if before != ours and not alive(before):
+            self._append(approval_id, "taken_over", by=ours, instead_of=before)
+        return self.find(approval_id).process == ours
+
     def withdraw(self, approval_id: str) -> None:
         """Take back a question that nobody waits for any more."""
         if self.find(approval_id).state == "pending":
@@ -433,6 +440,8 @@ def _after(approval: Approval, record: dict[str, object]) -> Approval:
         )
     if event == "used" and approval.state == "approved":
         return replace(approval, state="used")
+    if event == "taken_over" and record["instead_of"] == approval.process:
+        return replace(approval, process=str(record["by"]))
     if event == "withdrawn" and approval.state == "pending":
         return replace(approval, state="withdrawn")
     return approval

@@ -158,6 +158,7 @@ class Loop:
             answers = tuple(_untold(call, known.get(call.id, NOT_BEGUN)) for call in left.calls)
             self._add(records, self._results(turn, answers))
             return None
+        open_turns.take_over(left)
         _log.warning(
             "resuming the turn %s, which was left open in %s",
             turn.id,

@@ -62,6 +62,14 @@ class OpenTurns:
             )
         return True
 
+    def take_over(self, turn: OpenTurn) -> None:
+        """Make sure that no other program resumes a turn, too."""
+        found = self.kept(turn)
+        if found is None or not self.desk().take_over(found.id):
+            raise UsageError(
+                f"another program resumes the turn of {turn.conversation_id}", rule="approval.open"
+            )
+
     def release(self, turn: OpenTurn, call_id: str) -> None:
         """Withdraw an approval that its call did not need any more."""
         found = self.desk().find_for_call(turn.conversation_id, turn.id, call_id)

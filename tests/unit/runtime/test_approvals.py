@@ -127,6 +127,21 @@ def test_of_many_answers_at_once_one_counts_and_the_others_hear_of_it(
     assert sorted(heard) == [(False, "approval.closed")] * 7 + [(True, name)]
 
 
+def test_of_many_who_take_an_approval_over_the_first_has_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = desk.ask(SOP)
+    assert desk.take_over(name), "it is ours already"
+    asked = desk.find(name).process
+    monkeypatch.setattr("coilclaw.runtime.approvals.this_process", lambda: "2:1")
+    assert not desk.take_over(name), "whoever waits for it is alive"
+    monkeypatch.setattr("coilclaw.runtime.approvals.alive", lambda one: one != asked)
+    assert desk.take_over(name)
+    # Another had looked before that was written.
+    desk._append(name, "taken_over", by="3:1", instead_of=asked)
+    assert desk.find(name).process == "2:1"
+
+
 def test_of_many_users_at_once_one_has_it(desk: Desk, tmp_path: Path) -> None:
     name = desk.ask(SOP)
     desk.answer(name, approved=True, by="me")

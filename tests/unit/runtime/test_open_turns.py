@@ -15,7 +15,7 @@ from coilclaw.domain.turns import TurnRecord
 from coilclaw.errors import UsageError
 from coilclaw.runtime import history
 from coilclaw.runtime.approvals import Desk, Question
-from coilclaw.runtime.open_turns import NOT_BEGUN
+from coilclaw.runtime.open_turns import NOT_BEGUN, is_abandoned
 from tests.support.agents import AgentHome, Person, calls, says
 
 WRITE = ("file_write", {"path": "note.txt", "content": "hello\n"})
@@ -245,6 +245,31 @@ def test_a_turn_that_another_process_runs_is_left_alone(
         else:
             assert runtime.loop.resume("c") is None
     assert len(_records(home)) == 2
+
+
+def test_a_turn_that_another_program_resumes_is_left_alone(home: AgentHome) -> None:
+    die(home, Dying(home))
+    (waiting,) = desk_of(home).list()
+    desk_of(home).answer(waiting.id, approved=True, by=ANN)
+    before = _records(home)
+    ready, done = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # Another gateway has it, and has not come to its end yet.
+        assert desk_of(home).take_over(waiting.id)
+        os.write(ready[1], b"x")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    assert not is_abandoned(desk_of(home).find(waiting.id))
+    with home.runtime() as runtime, pytest.raises(UsageError) as caught:
+        runtime.loop.resume("c")
+    assert (caught.value.rule, _records(home), home.records()) == ("approval.open", before, [])
+    os.write(done[1], b"x")
+    os.waitpid(pid, 0)
+    # It is gone, so that the turn can be resumed here.
+    assert go_on(home)[2][1].startswith("created note.txt")
+    assert desk_of(home).find(waiting.id).state == "used"
 
 
 def test_an_approval_that_a_denied_call_does_not_need_is_withdrawn(home: AgentHome) -> None:
