@@ -32,6 +32,7 @@ STATUSES = {"allowed", "denied", "failed"}
 ORIGIN = "coilclaw/receipts/"
 DASH = "\u2014 "
 HAPPENED = {"yes", "no", "unknown"}
+SIZE, HASH = "(0|[1-9][0-9]{0,15})", "([A-Za-z0-9+/]{43}=)"
 
 
 class Torn(ValueError):
@@ -158,7 +159,7 @@ def checkpoints(text):
             ended = bool(body)
         else:
             if ended:
-                if len(body) < 3 or not re.fullmatch(r"0|[1-9]\d{0,15}", body[1]):
+                if not re.match(f".*\n{SIZE}\n{HASH}\n", "\n".join([*body, ""])):
                     raise ValueError(f"this is no checkpoint: {body[0]!r}")
                 root = base64.b64decode(body[2], validate=True).hex()
                 data = "".join(f"{one}\n" for one in body).encode()
@@ -183,9 +184,12 @@ def compare(text, key, receipts, intents):
             continue
         stated = [("receipt", receipts, size, root)]
         for line in more:
-            if line.startswith("intents ") and intents is not None:
-                _, number, encoded = line.split(" ")
-                stated.append(("intent", intents, int(number), base64.b64decode(encoded).hex()))
+            said = re.fullmatch(f"intents {SIZE} {HASH}", line)
+            if said and intents is not None:
+                there = base64.b64decode(said[2]).hex()
+                stated.append(("intent", intents, int(said[1]), there))
+            elif line.startswith("intents ") and not said:
+                problems.append(f"{what} says nothing readable about intents")
         for kind, there, number, expected in stated:
             if len(there) < number:
                 problems.append(f"{what}: there are only {len(there)} {kind}s: rolled back")

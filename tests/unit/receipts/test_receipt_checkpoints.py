@@ -167,6 +167,25 @@ def test_without_us_what_is_no_checkpoint_is_wrong_usage(place: Place) -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
+@pytest.mark.parametrize("size", ["x", "\u0661", "-1"])
+def test_without_us_as_with_us_unreadable_intents_do_not_hold(place: Place, size: str) -> None:
+    add(place, 1)
+    place.keep(sign=False)
+    kept = place.file.read_text(encoding="utf-8")
+    assert place.without_us().returncode == 0
+    place.file.write_text(kept.replace("\nintents 1 ", f"\nintents {size} "), encoding="utf-8")
+    assert "says nothing readable about intents" in "".join(place.departures())
+    done = place.without_us()
+    assert (done.returncode, "nothing readable about intents" in done.stderr) == (1, True)
+
+
+def test_without_us_a_hash_has_its_whole_length(place: Place) -> None:
+    add(place, 1)
+    origin = place.keep(sign=False).origin
+    place.file.write_text(f"{origin}\n1\nAAAA\n\n", encoding="utf-8")
+    assert place.without_us().returncode == 2
+
+
 def test_without_us_a_mark_shows_that_receipts_are_missing(tmp_path: Path) -> None:
     keys = tmp_path / "keys" / "k"
     with ReceiptBook(tmp_path / "log" / "receipts.log", key_path=keys, marked=True) as book:
