@@ -122,6 +122,33 @@ def test_an_approval_that_ran_out_meanwhile_denies_the_call(tmp_path: Path) -> N
     check(home, records, "denied", "timeout no path.workspace.write")
 
 
+def test_whoever_said_the_message_is_still_the_one_who_asks(tmp_path: Path) -> None:
+    home = home_at(tmp_path, says("hello"), WRITE)
+    with serving(home) as served:
+        with served.client("chat") as client:
+            client.post("/chat", json={"message": "hi", "conversation_id": "w"})
+        thread = ask(served)
+        with served.client() as client:
+            name = str(pending(client)["id"])
+        served.kill()
+        thread.join()
+    home.answer(calls(("file_write", {"path": "other.txt", "content": "x"})), says("finished"))
+    with (
+        serving(home) as served,
+        served.client() as client,
+        served.client("approve") as approver,
+    ):
+        approver.post("/approvals", json={"id": name, "decision": "approve"})
+        until((home.workspace / "note.txt").exists)
+        # The conversation is of another client, and the turn is not.
+        following = pending(client)
+        assert (following["asker"], following["id"] != name) == ("client operator", True)
+        own = client.post("/approvals", json={"id": following["id"], "decision": "approve"})
+        assert own.json()["error"]["rule"] == "approval.self"
+        approver.post("/approvals", json={"id": following["id"], "decision": "approve"})
+        assert ended(client)[-1]["content"] == "finished"
+
+
 def test_a_message_waits_until_the_turn_before_it_is_finished(tmp_path: Path) -> None:
     home, name = left_pending(tmp_path, {}, kill=True)
     home.answer(says("finished"), says("hello"))

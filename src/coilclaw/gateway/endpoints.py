@@ -183,8 +183,8 @@ class Endpoints:
         name, turns = answered.question.conversation_id, self.conversing.turns
         # A turn that a program left open when it ended waits here, unless too many others did.
         if is_abandoned(answered) and not turns.busy(name):
-            starter = await _in_thread(lambda: turns.starter(name))
-            turns.submit(resumption(name, starter))
+            asker = await _in_thread(lambda: turns.asker(name))
+            turns.submit(resumption(name, asker))
         return json_response(_approval_fields(answered))
 
     def _decided(self, call: Call) -> Approval:

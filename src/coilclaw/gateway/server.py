@@ -97,7 +97,7 @@ class Gateway:
         Each waits again, in its place before new messages of its conversation.
         """
         for name in self.agent.open_conversations()[: self.settings.max_waiting]:
-            turns.submit(resumption(name, turns.starter(name)))
+            turns.submit(resumption(name, turns.asker(name)))
 
     def _application(
         self, turns: Turns, runs: RunEndpoints, sops: SopEndpoints, hosts: Hosts

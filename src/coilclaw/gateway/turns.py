@@ -50,7 +50,7 @@ class Job:
     terms: TurnTerms
 
 
-def resumption(conversation_id: str, starter: Client) -> Job:
+def resumption(conversation_id: str, asker: Client) -> Job:
     """Make the job that finishes the turn which was left open in a conversation."""
 
     def done(ended: Finished | CoilClawError) -> None:
@@ -62,7 +62,7 @@ def resumption(conversation_id: str, starter: Client) -> Job:
                 extra={"event": "resume_failed"},
             )
 
-    terms = TurnTerms(starter)
+    terms = TurnTerms(asker)
     return Job(conversation_id, None, new=False, listen=None, done=done, terms=terms)
 
 
@@ -102,9 +102,9 @@ class Turns:
         job = self._current.get(conversation_id)
         return None if job is None else job.terms.client
 
-    def starter(self, conversation_id: str) -> Client:
-        """Return the client that began a conversation."""
-        return client_behind(self._agent.memory.owner(conversation_id))
+    def asker(self, conversation_id: str) -> Client:
+        """Return the client whose turn is the last one of a conversation."""
+        return client_behind(self._agent.memory.last_asker(conversation_id))
 
     def check_owner(self, conversation_id: str, client: Client) -> None:
         """Refuse a conversation that is there and belongs to another client."""

@@ -57,6 +57,10 @@ _OWNER: Final = """
 SELECT coalesce(json_extract(metadata, '$.asker'), '') FROM turns
 WHERE conversation_id = ? ORDER BY id LIMIT 1
 """
+_LAST_ASKER: Final = """
+SELECT coalesce(json_extract(metadata, '$.asker'), '') FROM turns
+WHERE conversation_id = ? AND role = 'user' ORDER BY id DESC LIMIT 1
+"""
 _EXPORT: Final = f"SELECT id, {_COLUMNS} FROM turns WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - no input in it
 # A quotation mark in what a tool put out is escaped, so that no output passes for a receipt.
 _WITH_RECEIPT: Final = (
@@ -139,8 +143,15 @@ class Memory:
 
     def owner(self, conversation_id: str) -> str | None:
         """Return who began a conversation: empty for the operator, ``None`` if there is none."""
+        return self._asker(_OWNER, conversation_id)
+
+    def last_asker(self, conversation_id: str) -> str | None:
+        """Return who said the last message in a conversation, as ``owner`` does."""
+        return self._asker(_LAST_ASKER, conversation_id)
+
+    def _asker(self, query: str, conversation_id: str) -> str | None:
         with self._database.read() as connection:
-            row = connection.execute(_OWNER, (clean(conversation_id),)).fetchone()
+            row = connection.execute(query, (clean(conversation_id),)).fetchone()
         return None if row is None else str(row[0])
 
     def conversations(

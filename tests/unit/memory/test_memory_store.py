@@ -324,6 +324,10 @@ def test_a_conversation_belongs_to_whoever_began_it(tmp_path: Path) -> None:
         memory.append([replace(said("zebra four", "of-the-operator"), metadata=ann)])
         owners = [memory.owner(name) for name in ("of-ann", "of-the-operator", "nowhere")]
         assert owners == ["client ann", "", None]
+        # The answer to a message belongs to whoever said it last, not to the model.
+        memory.append([replace(said("zebra", "of-the-operator"), role="assistant", content="x")])
+        asked = [memory.last_asker(name) for name in ("of-ann", "of-the-operator", "nowhere")]
+        assert asked == ["", "client ann", None]
         for owner, name, number in (
             ("client ann", "of-ann", 2),
             ("", "of-the-operator", 2),
