@@ -13,6 +13,7 @@ from coilclaw.errors import UsageError
 from coilclaw.runtime.estop import Estop
 from coilclaw.runtime.identity import this_process
 from coilclaw.sop.interruption import Resolution
+from coilclaw.sop.runfile import stored_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -157,6 +158,8 @@ def _event(record: Mapping[str, object]) -> Json:
     """An event as it is told: without the SOP itself, and with bounded texts."""
     told: dict[str, object] = {"event_type": record["event"]}
     for name, value in record.items():
-        if name not in _OWN:
+        if name == "inputs":
+            told[name] = stored_inputs(record)
+        elif name not in _OWN:
             told[name] = value[:MAX_EVENT_CHARS] if isinstance(value, str) else value
     return cast("Json", told)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
+from coilclaw.domain.canonical import MAX_INTEGER
 from coilclaw.errors import UsageError
 from coilclaw.sop.problem import closest
 
@@ -31,7 +32,8 @@ RESERVED: Final = frozenset({"output", "success", "failure", "skipped"})
 
 _KEYS: Final = ("type", "default", "required", "choices", "description")
 _NATURAL: Final[dict[str, Json]] = {"string": "", "boolean": False, "list": []}
-_INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?")
 _RULE: Final = "sop.inputs"
 
 
@@ -151,11 +153,8 @@ def _parsed(kind: InputType, text: str) -> Json:
         return text == "true"
     if kind == "integer" and _INTEGER.fullmatch(text):
         return int(text)
-    if kind == "number":
-        try:
-            return float(text) if math.isfinite(float(text)) else text
-        except ValueError:
-            return text
+    if kind == "number" and _NUMBER.fullmatch(text):
+        return float(text) if math.isfinite(float(text)) else text
     return text
 
 
@@ -197,13 +196,14 @@ def _misfit(kind: InputType, value: object) -> str:
         return _list_misfit(value)
     if isinstance(value, str) and len(value) > MAX_CHARS:
         return f"is longer than {MAX_CHARS} characters"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if whole and kind in {"integer", "number"} and abs(cast("int", value)) > MAX_INTEGER:
+        return f"is beyond {MAX_INTEGER}"
     fits = {
         "string": isinstance(value, str),
         "boolean": isinstance(value, bool),
-        "integer": isinstance(value, int) and not isinstance(value, bool),
-        "number": isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value),
+        "integer": whole,
+        "number": whole or (isinstance(value, float) and math.isfinite(value)),
     }[kind]
     return "" if fits else f"is {_short(str(value))!r}, which is no {kind}"
 

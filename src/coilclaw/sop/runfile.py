@@ -5,10 +5,12 @@ The journal is the only memory of a run. Whoever continues one replays it first.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, cast
 
+from coilclaw.domain import freeform
 from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
 from coilclaw.runtime.identity import alive, new_id, stamp, this_process
 from coilclaw.sop.outcome import Outcome
@@ -156,7 +158,7 @@ class Runs:
             sop_hash=sop.hash,
             workspace=workspace,
             receipts=receipts,
-            **({"inputs": dict(inputs)} if inputs else {}),
+            **({"inputs": freeform.text(dict(inputs))} if inputs else {}),
             **({"asker": asker} if asker else {}),
         )
         return file
@@ -376,9 +378,14 @@ def _begun(record: Mapping[str, object]) -> Run:
         receipts=str(record["receipts"]),
         begun=str(record["time"]),
         process=str(record["process"]),
-        inputs=cast("Mapping[str, Json]", record.get("inputs", {})),
+        inputs=stored_inputs(record),
         asker=str(record.get("asker", "")),
     )
+
+
+def stored_inputs(record: Mapping[str, object]) -> dict[str, Json]:
+    """Return the inputs that a run began with; a record holds no fractions, and so their text."""
+    return cast("dict[str, Json]", json.loads(str(record.get("inputs", "{}"))))
 
 
 def _without(found: Mapping[str, Kept], stage: str) -> dict[str, Kept]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from coilclaw.domain.messages import Json
 from coilclaw.errors import UsageError
 from tests.support.agents import says
 from tests.support.sops import SopHome, statuses
@@ -235,6 +237,33 @@ def test_inputs_are_typed_kept_and_reach_the_stages(home: SopHome) -> None:
     assert home.last().inputs == run.inputs
     again = home.run("probe", inputs={"name": "a", "deep": True})
     assert (again.inputs["count"], again.outcomes["d"].status) == (3, "done")
+
+
+def test_a_number_may_have_a_fraction_and_has_a_bound(home: SopHome) -> None:
+    home.write(
+        "probe",
+        '[inputs.n]\ntype = "number"\ndefault = 0.5\n[inputs.i]\ntype = "integer"\ndefault = 1\n'
+        + stage(id='"ask"', kind='"approval"', prompt='"{{inputs.n}}?"'),
+    )
+    good: list[tuple[Mapping[str, Json] | Sequence[str], float]] = [
+        ((), 0.5),
+        (("n=-1.25e2",), -125.0),
+        ({"n": 1e308}, 1e308),
+        ({"n": 2}, 2),
+    ]
+    for given, n in good:
+        run = home.run("probe", inputs=given)
+        assert (run.status, run.inputs, home.last().inputs) == (
+            "waiting",
+            {"n": n, "i": 1},
+            run.inputs,
+        )
+    wrong = ("n=nan", "n=1_0", "n= 1", "n=1e999", "n=\u0661", "i=\u0661", f"i={2**53}")
+    bad: list[Mapping[str, Json] | Sequence[str]] = [(one,) for one in wrong]
+    for each in [*bad, {"n": 10**400}, {"i": -(2**53)}, {"i": 1.0}]:
+        with pytest.raises(UsageError) as caught:
+            home.run("probe", inputs=each)
+        assert caught.value.rule == "sop.inputs"
 
 
 def test_an_input_reaches_an_agent_as_data_and_a_number_as_it_is(tmp_path: Path) -> None:
