@@ -27,12 +27,16 @@ MAX_LINE_CHARS: Final = 300
 def describe_changes(
     home: Path, pin: Pin, seen: Look, differences: tuple[Difference, ...]
 ) -> tuple[str, ...]:
-    """Return the differences as lines; their text is the plugin's own, and hostile."""
+    """Return the differences as lines; their text is the plugin's own, and hostile.
+
+    All files are named first: a long one must not keep the others out of sight.
+    """
     lines = [line for one in differences for line in _of_file(home, pin, seen, one)]
+    names = tuple(map(str, differences)) if len(differences) > 1 else ()
     cut = [line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}…" for line in lines]
     if len(cut) <= MAX_SHOWN:
-        return tuple(cut)
-    return (*cut[:MAX_SHOWN], f"… {len(cut) - MAX_SHOWN} more lines are not shown")
+        return (*names, *cut)
+    return (*names, *cut[:MAX_SHOWN], f"… {len(cut) - MAX_SHOWN} more lines are not shown")
 
 
 def _of_file(home: Path, pin: Pin, seen: Look, one: Difference) -> Iterator[str]:

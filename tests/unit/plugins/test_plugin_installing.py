@@ -450,6 +450,15 @@ def test_a_review_shows_what_changed_and_only_that_is_approved(store: Store, sou
     assert list((store.home / "plugin_files").iterdir()) == []
 
 
+def test_a_long_file_does_not_keep_another_out_of_sight(store: Store, source: Path) -> None:
+    install(store, source, ())
+    (store.place("sample") / "aaa").write_text("x\n" * 1500)
+    (store.place("sample") / "run").write_text("#!/bin/sh\nevil\n")
+    lines = review(store, "sample", ()).lines
+    assert lines[:4] == ("'aaa' added", "'run' changed", "'aaa' added", "--- approved/aaa")
+    assert (lines[-2], lines[-1].endswith("more lines are not shown")) == ("+x", True)
+
+
 def test_contents_that_were_not_kept_are_told_by_size_and_hash(store: Store, source: Path) -> None:
     install(store, source, ())
     for path in (store.home / "plugin_files").iterdir():
