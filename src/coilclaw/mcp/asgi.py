@@ -85,6 +85,9 @@ class McpApp:
         receive: Receive,
         send: Send,
     ) -> None:
+        if self._table.is_foreign(session, _client(scope)):
+            await _refuse(send, 404, -32600, "Session not found")  # as of one that is not there
+            return
         answered = _Answered(send)
         self._table.begin(session)
         try:
@@ -96,12 +99,13 @@ class McpApp:
     async def _opening(
         self, sessions: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        client = str(scope.get(CLIENT, ""))
+        client = _client(scope)
         room, gone = self._table.admit(client)
         for name in gone:
             await _end_session(sessions, scope, name)
         if not room:
-            await _refuse(send)
+            retry = (b"retry-after", str(RETRY_AFTER_S).encode("ascii"))
+            await _refuse(send, 503, -32000, "too many sessions are open and busy", retry)
             return
         opened: list[str] = []
 
@@ -167,19 +171,17 @@ async def _end_session(sessions: StreamableHTTPSessionManager, scope: Scope, ses
     _log.info("an idle MCP session was ended", extra={"event": "mcp_session_evicted"})
 
 
-async def _refuse(send: Send) -> None:
-    body = json.dumps(
-        {
-            "jsonrpc": "2.0",
-            "id": None,
-            "error": {"code": -32000, "message": "too many sessions are open and busy"},
-        }
-    ).encode("ascii")
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"retry-after", str(RETRY_AFTER_S).encode("ascii")),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
+def _client(scope: Scope) -> str:
+    return str(scope.get(CLIENT, ""))
+
+
+async def _refuse(
+    send: Send, status: int, code: int, message: str, *more: tuple[bytes, bytes]
+) -> None:
+    error = {"code": code, "message": message}
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode("ascii")
+    headers = [(b"content-type", b"application/json"), *more]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 

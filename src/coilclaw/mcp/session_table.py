@@ -78,6 +78,10 @@ class SessionTable:
         if name is not None:
             self._open[name] = OpenSession(client, 0, self.now())
 
+    def is_foreign(self, name: str, client: str) -> bool:
+        """Tell whether a session was opened by another client."""
+        return name in self._open and self._open[name].client != client
+
     def begin(self, name: str) -> None:
         """Note that a request of a session is under way."""
         if name in self._open:

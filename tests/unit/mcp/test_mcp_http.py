@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from coilclaw.domain.messages import ToolCall, ToolSpec
 from coilclaw.domain.toolcalls import ToolResult
@@ -438,6 +439,30 @@ def test_abandoned_sessions_lock_nobody_out() -> None:
             200,
             200,
         ]
+
+
+def test_a_session_belongs_to_the_client_that_opened_it() -> None:
+    inner = gateway(Calls())
+
+    async def naming(scope: Scope, receive: Receive, send: Send) -> None:
+        """Name the client like the admission of the gateway."""
+        name = dict(scope.get("headers", ())).get(b"x-client", b"").decode()
+        await inner({**scope, "coilclaw.client": name}, receive, send)
+
+    with served(naming) as address:
+        ann, bob = (
+            httpx2.Client(
+                base_url=address, trust_env=False, timeout=PATIENCE_S, headers={"x-client": name}
+            )
+            for name in ("ann", "bob")
+        )
+        with ann, bob:
+            session = _abandoned(ann)
+            headers = {**ACCEPT, "mcp-session-id": session}
+            assert _asked(bob, session) == 404
+            assert bob.delete("/mcp", headers=headers).status_code == 404
+            assert _asked(ann, session) == 200
+            assert ann.delete("/mcp", headers=headers).status_code == 200
 
 
 def test_where_all_sessions_are_busy_a_client_hears_when_to_come_again() -> None:
