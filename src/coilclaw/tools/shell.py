@@ -185,6 +185,7 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
             home = stack.enter_context(private_home.open_home(context.environ))
             env = shellbox.at_home(env, home, kind, context)
             box = shellbox.with_home(box, home, context, call.support, kind)
+        stack.enter_context(shellbox.keep_git_settings(call.terms, context))
         context.starting()
         result = process.run(
             call.argv,

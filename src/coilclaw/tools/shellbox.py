@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ from coilclaw.workspace.sandbox import SYSTEM_PATHS, Sandbox
 from coilclaw.workspace.sandbox_view import find_git_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from coilclaw.security.judgement import Terms
     from coilclaw.tools.contract import ToolContext
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CACHES: Final = "caches"
 """Below our home: the package caches of each workspace, which can be removed at any time."""
+MAX_GIT_FOLDERS: Final = 256
 _NEEDED: Final = ("/etc", "/sys", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/")
 """Without these no program runs; who may name them is for the gate to say."""
 
@@ -40,14 +41,15 @@ def sandbox(terms: Terms, context: ToolContext) -> Sandbox:
     hidden = tuple(_hidden(context))
     around = find_git_places(workspace)
     if terms.writable:
+        mounting = _can_mount(terms, context)
         held = Sandbox(
             "bubblewrap" if terms.contained else context.sandbox,
-            writable=(workspace,),
+            writable=(workspace, *(_find_git_folders(workspace) if mounting else ())),
             hidden=hidden,
             network=terms.network,
             shown=around,
             mounts=context.mounts,
-            replaced=tuple(_git_files(workspace, terms)) if _can_mount(terms, context) else (),
+            replaced=tuple(_find_git_files(workspace, terms)) if mounting else (),
         )
         shared = context.shared_home
         if shared is not None:
@@ -137,14 +139,58 @@ def _can_mount(terms: Terms, context: ToolContext) -> bool:
     return context.sandbox in {"auto", "bubblewrap"} and bool(context.support().bubblewrap)
 
 
-def _git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]]:
-    """What makes git run programs outside of the sandbox, each read-only in its own place."""
+def _find_git_folders(workspace: Path) -> tuple[Path, ...]:
+    """Return the repository's own folder and those of its submodules.
+
+    Each is mounted by itself: nothing renames a mount, so that no other folder takes its place.
+    """
     own = workspace / ".git"
     if not own.is_dir() or own.is_symlink():
-        return
-    # Without one a command could make it, and put hooks there.
-    with suppress(FileExistsError):
-        (own / "hooks").mkdir()
-    for name in ("hooks",) if terms.sets_git else ("hooks", "config"):
-        if (own / name).exists():
-            yield own / name, own / name
+        return ()
+    found = [own]
+    modules = own / "modules"
+    for folder, below, files in () if modules.is_symlink() else os.walk(modules):
+        if "HEAD" in files:
+            found.append(Path(folder))
+            below[:] = [name for name in below if name == "modules"]
+        if len(found) >= MAX_GIT_FOLDERS:
+            break
+    return tuple(found)
+
+
+def _find_git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]]:
+    """What makes git run programs outside of the sandbox, each read-only in its own place.
+
+    A link is left out: a command may have made it, and what it leads to would be shown.
+    """
+    found = [workspace / ".git"] if (workspace / ".git").is_file() else []
+    for folder in _find_git_folders(workspace):
+        # Without one a command could make it, and put hooks there.
+        with suppress(FileExistsError):
+            (folder / "hooks").mkdir()
+        names = ("hooks", *(() if terms.sets_git else ("config", "config.worktree")))
+        found += [folder / name for name in names if (folder / name).exists()]
+    return ((path, path) for path in found if not path.is_symlink())
+
+
+@contextmanager
+def keep_git_settings(terms: Terms, context: ToolContext) -> Iterator[None]:
+    """Remove what a command made in git's folders that leads git to other settings and hooks.
+
+    What is not there cannot be mounted read-only.
+    """
+    held = terms.writable and _can_mount(terms, context)
+    names = ("commondir", *(() if terms.sets_git else ("config.worktree",)))
+    missing = [
+        folder / name
+        for folder in (_find_git_folders(context.root.path) if held else ())
+        for name in names
+        if not os.path.lexists(folder / name)
+    ]
+    try:
+        yield
+    finally:
+        for path in missing:
+            # Git reads no folder as its settings.
+            if path.is_symlink() or not path.is_dir():
+                path.unlink(missing_ok=True)

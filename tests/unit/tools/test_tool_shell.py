@@ -144,6 +144,52 @@ def test_every_command_under_bubblewrap_leaves_what_git_runs_alone(writing: Worl
     assert (writing.workspace / "made").exists()
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "mv .git old; cp -r old .git; echo evil > .git/config",
+        "cp -r .git other; echo ../other > .git/commondir",
+        "echo evil > .git/config.worktree",
+        "echo evil > .git/modules/sub/config",
+        "mv .git/modules/sub x; cp -r x .git/modules/sub; echo evil > .git/modules/sub/config",
+    ],
+)
+def test_no_command_leads_git_to_other_settings(writing: World, script: str) -> None:
+    own = writing.workspace / ".git"
+    for folder in (own, own / "modules" / "sub"):
+        (folder / "hooks").mkdir(parents=True)
+        (folder / "HEAD").write_text("ref: refs/heads/main\n")
+        (folder / "config").write_text("[core]\n")
+    held = writing.using(support=lambda: supported("bubblewrap"))
+    held.call(Shell(), command=f"{script}; echo new > .git/index; echo new > made")
+    assert (own / "config").read_text() == "[core]\n"
+    assert (own / "modules" / "sub" / "config").read_text() == "[core]\n"
+    assert not (own / "commondir").exists()
+    assert not (own / "config.worktree").exists()
+    assert (own / "index").read_text() == "new\n"
+    assert (writing.workspace / "made").exists()
+
+
+def test_a_link_in_place_of_git_settings_shows_nothing_outside(
+    writing: World, tmp_path: Path
+) -> None:
+    """A command may have made the repository itself, before the one that reads."""
+    outside = tmp_path / "elsewhere"
+    (outside / "repo").mkdir(parents=True)
+    for name in ("secret", "repo/HEAD"):
+        (outside / name).write_text("not for commands")
+    own = writing.workspace / ".git"
+    own.mkdir()
+    for name, target in (("hooks", outside), ("config", outside / "secret"), ("modules", outside)):
+        (own / name).symlink_to(target)
+    held = writing.using(support=lambda: supported("bubblewrap"))
+    script = f"cat {outside}/secret {own}/config; echo evil > {outside}/repo/HEAD; echo told"
+    told = held.call(Shell(), command=script)
+    assert "not for commands" not in told.output
+    assert "told" in told.output
+    assert (outside / "repo" / "HEAD").read_text() == "not for commands"
+
+
 def test_what_a_contained_command_leaves_running_ends_with_it(writing: World) -> None:
     held = writing.using(judge=judging(Terms(True, network=False, contained=True)))
     told = held.call(Shell(), command="(sleep 600; echo late > late) & echo started")
