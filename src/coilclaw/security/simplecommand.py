@@ -20,6 +20,7 @@ from coilclaw.security.commandclass import (
 )
 from coilclaw.security.destructive import denial, destructive_command, destructive_text, is_device
 from coilclaw.security.gitcommands import GitCommand
+from coilclaw.security.pathrules import under
 from coilclaw.security.peeled import Input, Peeled, family, is_bare, program_name
 from coilclaw.security.rulelookup import judge_by_rules
 from coilclaw.security.shells import peel_interpreter, peel_shell
@@ -163,11 +164,21 @@ class SimpleJudge:
         ]
         if not is_bare(text):
             found.append(other("command.path", f"{text!r} is a program outside the system's own"))
-            binding = (
-                _ALWAYS_PATHS if text.startswith(_SYSTEM) else _ALWAYS_PATHS | {"path.outside"}
-            )
+            installed = text.startswith(_SYSTEM) or self._links_to_namesake(text)
+            binding = _ALWAYS_PATHS if installed else _ALWAYS_PATHS | {"path.outside"}
             found += [each for each in check_read(text, self._scene) if each.rule in binding]
         return found
+
+    def _links_to_namesake(self, text: str) -> bool:
+        """Whether a link in the workspace leads to the program it is named after, as in a venv."""
+        workspace = self._scene.settings.workspace
+        own = family(program_name(text))
+        return all(
+            under(place.lexical, workspace)
+            and place.kind == "file"
+            and family(program_name(place.real or "")) == own
+            for place in self._scene.places(text)
+        )
 
     def _itself(
         self, words: tuple[Word, ...], raw: str, around: list[Classed], depth: int

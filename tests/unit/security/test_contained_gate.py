@@ -39,6 +39,31 @@ def decided(
     return str(found.decision), found.rule
 
 
+@pytest.mark.parametrize(
+    ("line", "real", "expected"),
+    [
+        (".venv/bin/python -m pytest", "/usr/bin/python3.11", ("ask", "allow.contained")),
+        (".venv/bin/python3 a.py", "/home/me/.pyenv/bin/python3", ("ask", "allow.contained")),
+        (".venv/bin/python a.py", "/usr/bin/tool", ("deny", "path.outside")),
+        ("./build a", "/usr/bin/rm", ("deny", "path.outside")),
+        ("./rm a", "/usr/bin/rm", ("deny", "command.forbidden")),
+        ("./python a.py", "/etc/python", ("deny", "path.forbidden")),
+        ("../python a.py", "/usr/bin/python3", ("deny", "path.outside")),
+        ("cat .venv/bin/python", "/usr/bin/python3", ("deny", "path.outside")),
+    ],
+)
+def test_the_interpreter_of_a_virtual_environment_is_a_link(
+    line: str, real: str, expected: tuple[str, str]
+) -> None:
+    def linked(path: str) -> Place:
+        place = locate(path)
+        link = path.rpartition("/")[2] in {"python", "python3", "rm", "build"}
+        return replace(place, real=real, kind="file") if link else place
+
+    found = judge((Runs(command=line),), settings(contained=True), linked).verdict
+    assert (str(found.decision), found.rule) == expected
+
+
 def test_a_contained_command_at_every_level() -> None:
     assert decided("./build.sh") == ("ask", "allow.contained")
     assert decided("./build.sh", FULL) == ("allow", "allow.contained")
