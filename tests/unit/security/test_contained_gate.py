@@ -64,6 +64,13 @@ def test_the_interpreter_of_a_virtual_environment_is_a_link(
     assert (str(found.decision), found.rule) == expected
 
 
+def test_a_search_sweeps_and_a_comparison_of_git_does_not() -> None:
+    """A comparison would tell a file that is hidden from it as a removed one."""
+    sweeping = ("grep -rn x .", "git grep x", "git -C src grep x", "git status; ls")
+    assert [judged(line).terms.sweeps for line in sweeping] == [True] * 4
+    assert not any(judged(line).terms.sweeps for line in ("git diff", "git log -p", "git status"))
+
+
 def test_a_contained_command_at_every_level() -> None:
     assert decided("./build.sh") == ("ask", "allow.contained")
     assert decided("./build.sh", FULL) == ("allow", "allow.contained")

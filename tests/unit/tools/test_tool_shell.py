@@ -212,6 +212,15 @@ def test_harmless_commands_do_not_see_files_with_secrets(here: World) -> None:
     assert len(told.output.splitlines()) == 3
 
 
+def test_git_searches_no_files_with_secrets_either(here: World) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=here.workspace, check=True)
+    for name in (".env", "plain"):
+        (here.workspace / name).write_text("KEY=word\n")
+    told = here.call(Shell(), command="git grep --untracked KEY")
+    assert told.output.startswith("plain:KEY=word\n")
+    assert ".env:KEY" not in told.output
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_harmless_command_can_write_nothing(here: World, kind: str) -> None:
     held = sandboxed(here, kind)
