@@ -22,9 +22,16 @@ if TYPE_CHECKING:
     Files = Mapping[str, bytes | None]
 
 _MODULE: Final = re.compile(r"([A-Za-z_]\w*)(?:\.[\w-]+)*\.(?:pyc?|pyd|so)")
-_TOOLS: Final = frozenset({"pytest", "_pytest", "unittest", "pluggy", "doctest", "nose2"})
+_TOOLS: Final = frozenset(
+    {"pytest", "_pytest", "unittest", "pluggy", "doctest", "nose2", "iniconfig", "packaging"}
+    | {"pygments", "ast", "inspect", "traceback", "linecache", "importlib", "warnings", "site"}
+)
+"""What runs the tests, and what that imports."""
 _IMPORT_ROOTS: Final = frozenset({"", "src", "lib", "test", "tests"})
 _UNASKED: Final = frozenset({"sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini"})
+_STRICT: Final = frozenset({"pytest.toml", ".pytest.toml"})
+"""Read before all other settings of pytest, since its version 9."""
+_METADATA: Final = (".dist-info", ".egg-info")
 _SECTIONED: Final = frozenset({"pyproject.toml", "tox.ini", "setup.cfg"})
 _CONFTEST: Final = "conftest.py"
 
@@ -43,8 +50,7 @@ def find_intrusions(old: Files, new: Files, tree: Collection[str]) -> Iterator[V
 
 def is_read_unasked(path: str) -> bool:
     """Whether Python or the test tool reads a file by its name alone, for all tests there are."""
-    name = path.rpartition("/")[2]
-    return name in _UNASKED or _is_startup(name) or _is_loose_conftest(path)
+    return path.rpartition("/")[2] in _UNASKED or _is_never_changed(path)
 
 
 def module_of(path: str) -> tuple[str, str] | None:
@@ -89,9 +95,8 @@ def _tools(added: set[str]) -> Iterator[Violation]:
 
 def _changed_settings(old: Files, new: Files) -> Iterator[Violation]:
     for path in sorted(old):
-        name = path.rpartition("/")[2]
         changed = old[path] is not None and old[path] != new.get(path)
-        if changed and (_is_startup(name) or _is_loose_conftest(path)):
+        if changed and _is_never_changed(path):
             yield _violation("tests.configuration", path, "is read unasked by tests, and changed")
 
 
@@ -105,6 +110,18 @@ def _new_settings(added: set[str], old: Files, new: Files) -> Iterator[Violation
             if has_pytest_settings(path, data) and not has_pytest_settings(path, was):
                 what = "has settings of pytest, which had none there"
                 yield _violation("tests.configuration", path, what)
+
+
+def _is_never_changed(path: str) -> bool:
+    """Whether a file that is read unasked stays as it was, whatever a change makes of it."""
+    name = path.rpartition("/")[2]
+    return name in _STRICT or _is_startup(name) or _is_loose_conftest(path) or _names_plugins(path)
+
+
+def _names_plugins(path: str) -> bool:
+    """Whether a file says, as if a package were installed, which plugins pytest loads."""
+    folder, _, name = path.rpartition("/")
+    return name == "entry_points.txt" and folder.endswith(_METADATA)
 
 
 def _is_startup(name: str) -> bool:

@@ -18,6 +18,8 @@ _NAMED: Final = frozenset(
         ".pre-commit-config.yaml",
         "pytest.ini",
         ".pytest.ini",
+        "pytest.toml",
+        ".pytest.toml",
         "tox.ini",
         "noxfile.py",
         "conftest.py",

@@ -38,6 +38,8 @@ def found(
         "src/unittest/__init__.py",
         "tests/pytest.py",
         "_pytest/__init__.py",
+        "iniconfig.py",
+        "src/traceback.py",
     ],
 )
 def test_a_module_in_the_place_of_a_test_is_a_changed_test(path: str) -> None:
@@ -76,6 +78,10 @@ def test_a_test_that_becomes_a_package_shadows_nothing() -> None:
         ("src/evil.pth", "import os\n"),
         ("pytest.ini", "[pytest]\n"),
         (".pytest.ini", ""),
+        ("pytest.toml", "[pytest]\naddopts = ['-p', 'evil']\n"),
+        (".pytest.toml", ""),
+        ("evil-1.dist-info/entry_points.txt", "[pytest11]\nevil = evil\n"),
+        ("src/evil.egg-info/entry_points.txt", ""),
         ("conftest.py", ""),
         ("src/app/conftest.py", ""),
         ("tox.ini", "[pytest]\nxfail_strict = true\n"),
@@ -93,6 +99,9 @@ def test_settings_of_the_test_tool_come_from_the_baseline(path: str, text: str) 
     ("path", "text"),
     [
         ("src/customize.py", ""),
+        ("src/app/traceback.py", ""),
+        ("docs/entry_points.txt", ""),
+        ("src/app.egg-info/PKG-INFO", ""),
         ("src/app/conf.py", ""),
         ("tests/unit/conftest.py", "import pytest\n"),
         ("tox.ini", "[flake8]\nmax = 1\n"),
@@ -104,7 +113,17 @@ def test_other_settings_may_come(path: str, text: str) -> None:
     assert found({path: text}) == []
 
 
-@pytest.mark.parametrize("path", ["sitecustomize.py", "x.pth", "conftest.py", "pkg/conftest.py"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "sitecustomize.py",
+        "x.pth",
+        "conftest.py",
+        "pkg/conftest.py",
+        "pytest.toml",
+        "x.egg-info/entry_points.txt",
+    ],
+)
 def test_what_is_read_unasked_stays_as_it_was(path: str) -> None:
     assert found({path: "import b\n"}, {path: "import a\n"}) == ["tests.configuration"]
     assert found({}, {path: "import a\n"}) == ["tests.configuration"]

@@ -355,6 +355,7 @@ def test_what_an_action_forbids_to_edit_is_protected() -> None:
         "src/.gitignore",
         "src/.gitattributes",
         "src/pytest.ini",
+        "src/pytest.toml",
         "src/tox.ini",
         "src/conftest.py",
         "src/Conftest.py",
