@@ -9,15 +9,26 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.orchestrator.tool_patches import RUNNERS, find_patched, is_tool, read_dotted
+from coilclaw.orchestrator.tool_patches import (
+    RUNNERS,
+    find_bindings,
+    find_patched,
+    is_tool,
+    read_dotted,
+    read_getattr,
+    read_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_ALWAYS: Final = frozenset({"os._exit", "os.abort", "atexit.register"})
+_ALWAYS: Final = frozenset(
+    {"os._exit", "posix._exit", "os.abort", "atexit.register", "pytest.exit"}
+)
 _AT_IMPORT: Final = frozenset({"sys.exit", "exit", "quit", "builtins.exit", "builtins.quit"})
 _VARIABLES: Final = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
-_MODULES: Final = frozenset({"os", "sys", "atexit", "builtins"})
+_MODULES: Final = frozenset({"os", "posix", "sys", "atexit", "builtins"})
+_RUNS_TEXT: Final = frozenset({"exec", "eval", "builtins.exec", "builtins.eval"})
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -60,13 +71,12 @@ def _imported(tree: ast.Module) -> Mapping[str, str]:
                 if each.name in _MODULES or is_tool(each.name):
                     top = each.name.partition(".")[0]
                     names[each.asname or top] = each.name if each.asname else top
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
-            if node.module in _MODULES or is_tool(node.module):
-                for each in node.names:
-                    names[each.asname or each.name] = f"{node.module}.{each.name}"
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, held = node.targets[0], read_dotted(node.value, names)
-            if isinstance(target, ast.Name) and is_tool(held):
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for each in node.names if node.module in _MODULES or is_tool(node.module or "") else ():
+                names[each.asname or each.name] = f"{node.module}.{each.name}"
+        for target, value in find_bindings(node):
+            held = read_dotted(value, names)
+            if is_tool(held) or held == "sys.modules":
                 names[target.id] = held
     return names
 
@@ -77,20 +87,34 @@ def _name(node: ast.AST, names: Mapping[str, str]) -> str:
         return names.get(node.id, node.id)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{names.get(node.value.id, node.value.id)}.{node.attr}"
+    if isinstance(node, ast.Call) and (asked := read_getattr(node)) is not None:
+        return _name(asked, names)
     return ""
 
 
 def _always(node: ast.AST, names: Mapping[str, str]) -> str:
     """Why code is not wanted wherever it stands."""
-    if isinstance(node, ast.Name | ast.Attribute):
-        name = _name(node, names)
-        return f"{name} can end the tests before they fail" if name in _ALWAYS else ""
-    if isinstance(node, ast.Constant) and node.value in _VARIABLES:
-        return f"{node.value} tells code that it is being tested"
+    name = _name(node, names)
+    if name in _ALWAYS:
+        return f"{name} can end the tests before they fail"
+    if isinstance(node, ast.Call) and _name(node.func, names) in _RUNS_TEXT:
+        return _of_text(node)
+    if (variable := read_text(node)) in _VARIABLES:
+        return f"{variable} tells code that it is being tested"
     if _asks_for_runner(node, names):
         return "sys.modules tells code that it is being tested"
     patched = find_patched(node, names)
     return f"{patched} is patched, with which tests judge" if patched else ""
+
+
+def _of_text(node: ast.Call) -> str:
+    """Why the text of a program that code runs is not wanted, as far as it can be read."""
+    text = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+    try:
+        inner = ast.parse(text) if isinstance(text, str) else ast.Module([], [])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    return next((each.message for each in evasions(inner, is_program=False)), "")
 
 
 def _asks_for_runner(node: ast.AST, names: Mapping[str, str]) -> bool:
@@ -109,9 +133,7 @@ def _asks_for_runner(node: ast.AST, names: Mapping[str, str]) -> bool:
 
 
 def _is_runner(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        return False
-    return node.value.partition(".")[0] in RUNNERS
+    return read_text(node).partition(".")[0] in RUNNERS
 
 
 def _is_modules(node: ast.expr, names: Mapping[str, str]) -> bool:

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 RUNNERS: Final = frozenset({"pytest", "_pytest", "unittest", "nose2"})
 """The packages that run tests."""
+MAX_PIECES: Final = 16
 _SETTERS: Final = frozenset({"setattr", "delattr", "builtins.setattr", "builtins.delattr"})
 _METHODS: Final = frozenset({"__setattr__", "__delattr__"})
 _PATCHERS: Final = frozenset({"patch", "object", "multiple", "setattr", "delattr", "setitem"})
+_CHANGERS: Final = frozenset({"update", "pop", "setdefault", "clear", "__setitem__", "__delitem__"})
 _PLAIN: Final = frozenset({"setattr", "delattr", "vars"})
 _BUILT_IN: Final = frozenset(dir(builtins))
 
@@ -21,6 +23,30 @@ _BUILT_IN: Final = frozenset(dir(builtins))
 def is_tool(name: str) -> bool:
     """Whether a dotted name lies in a package that runs tests."""
     return name.partition(".")[0] in RUNNERS
+
+
+def find_bindings(node: ast.AST) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """Yield each plain name that code gives to a value, or to what a value consists of."""
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    if isinstance(node, ast.Assign):
+        pairs = [(target, node.value) for target in node.targets]
+    elif isinstance(node, ast.NamedExpr):
+        pairs = [(node.target, node.value)]
+    elif isinstance(node, ast.For | ast.comprehension):
+        values = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List) else [node.iter]
+        pairs = [(node.target, value) for value in values]
+    for target, value in pairs:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs.extend(zip(target.elts, value.elts, strict=False))
+        elif isinstance(target, ast.Name):
+            yield target, value
+
+
+def read_getattr(node: ast.Call) -> ast.Attribute | None:
+    """Return ``getattr(x, "name")`` as the attribute that it asks for."""
+    asks = isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1
+    attribute = read_text(node.args[1]) if asks else ""
+    return ast.Attribute(node.args[0], attribute, ast.Load()) if attribute else None
 
 
 def find_patched(node: ast.AST, names: Mapping[str, str]) -> str:
@@ -63,25 +89,48 @@ def _is_foreign(name: str) -> bool:
 
 def _patched_by_call(node: ast.Call, names: Mapping[str, str]) -> str:
     """``setattr(unittest.TestCase, …)``, ``patch("unittest…")``, ``patch.object(pytest, …)``."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+        held = _held(ast.Subscript(node.func.value, ast.Constant(""), ast.Store()), names)
+        if held:
+            return held
     if not node.args:
         return ""
     first, name = node.args[0], read_dotted(node.args[0], names)
     called = read_dotted(node.func, names)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if called in _SETTERS or method in _METHODS:
-        attribute = _text(node.args[1]) if len(node.args) > 1 else ""
+        attribute = read_text(node.args[1]) if len(node.args) > 1 else ""
         built_in = name == "builtins" and attribute in _BUILT_IN
         return f"{name}.{attribute}" if is_tool(name) or built_in else ""
     if (method or called.rpartition(".")[2]) not in _PATCHERS:
         return ""
-    text = _text(first)
+    text = read_text(first)
     if text:
         return text if _is_foreign(text) else ""
     return name if is_tool(name) else ""
 
 
-def _text(node: ast.expr) -> str:
+def read_text(node: ast.AST) -> str:
+    """Return what a text in code says, also in a few pieces; empty for anything else."""
+    pieces: list[str] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and len(pieces) < MAX_PIECES:
+        pieces.append(_read_constant(node.right))
+        node = node.left
+    return "".join([_read_constant(node), *reversed(pieces)])
+
+
+def _read_constant(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _unwrap(node: ast.AST) -> ast.expr | None:
+    """Return what ``getattr(x, "y")``, ``(z := x.y)`` and ``x.__subclasses__()`` are about."""
+    if isinstance(node, ast.NamedExpr):
+        return node.value
+    if not isinstance(node, ast.Call):
+        return None
+    lists = isinstance(node.func, ast.Attribute) and node.func.attr == "__subclasses__"
+    return node.func if lists else read_getattr(node)
 
 
 def read_dotted(node: ast.AST, names: Mapping[str, str]) -> str:
@@ -90,12 +139,14 @@ def read_dotted(node: ast.AST, names: Mapping[str, str]) -> str:
     Only names that were imported stand for something: others may be anything.
     """
     parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
+    while (inner := _unwrap(node)) is not None or isinstance(node, ast.Attribute):
+        if inner is None and isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            inner = node.value
+        node = inner or node
     if isinstance(node, ast.Call) and node.args:
         called = ast.unparse(node.func).rpartition(".")[2]
-        top = _text(node.args[0]) if called in {"__import__", "import_module"} else ""
+        top = read_text(node.args[0]) if called in {"__import__", "import_module"} else ""
     elif isinstance(node, ast.Name):
         top = names.get(node.id, node.id if node.id in _PLAIN else "")
         top = "builtins" if node.id == "__builtins__" else top
