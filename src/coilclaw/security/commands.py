@@ -130,18 +130,19 @@ def _terms(judged: Sequence[Judged], settings: SecuritySettings) -> Terms:
         writable=any(each.writes for each in judged),
         network=not worst.forbidden and (bool(granted) or bool(asked)),
         contained=held or bool(asked),
-        sweeps=any(_sweeps([word.text for word in each.words[:2]]) for each in judged),
+        sweeps=any(_sweeps([word.text or "" for word in each.words]) for each in judged),
         sets_git=held and _set_git([each.words for each in judged]),
         asked_for=asked,
     )
 
 
-def _sweeps(words: Sequence[str | None]) -> bool:
+def _sweeps(words: Sequence[str]) -> bool:
     """Whether a command comes across files that it does not name.
 
     Other commands of git compare: a file that is not shown would be a removed one, told in full.
     """
-    return bool(words) and (words[0] != "git" or words[1:] == ["grep"])
+    searches = words[1:2] == ["grep"] or any(word.startswith("--no-i") for word in words)
+    return bool(words) and (words[0] != "git" or searches)
 
 
 def _set_git(commands: Sequence[Sequence[Word]]) -> bool:

@@ -64,10 +64,20 @@ def test_the_interpreter_of_a_virtual_environment_is_a_link(
     assert (str(found.decision), found.rule) == expected
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["nix-shell --run '{}'", "nix develop -c {}", "hyperfine -p '{}' ./a", "vagrant -c '{}'"],
+)
+def test_a_command_that_another_program_carries_is_judged(line: str) -> None:
+    assert decided(line.format("rm a.txt")) == ("deny", "command.forbidden")
+    assert decided(line.format("make clean")) == ("ask", "allow.contained")
+
+
 def test_a_search_sweeps_and_a_comparison_of_git_does_not() -> None:
     """A comparison would tell a file that is hidden from it as a removed one."""
     sweeping = ("grep -rn x .", "git grep x", "git -C src grep x", "git status; ls")
-    assert [judged(line).terms.sweeps for line in sweeping] == [True] * 4
+    sweeping += ("git diff --no-index src tests",)
+    assert all(judged(line).terms.sweeps for line in sweeping)
     assert not any(judged(line).terms.sweeps for line in ("git diff", "git log -p", "git status"))
 
 
