@@ -249,6 +249,8 @@ def test_an_answer_without_blocks_is_said_and_spends_the_attempt(project: Projec
         repair = json.dumps(server.requests[-1].body)
     assert child.returncode == 0
     assert "not applied: the answer holds no change" in err.decode()
+    assert "\\x0a" not in err.decode()
+    assert "\n    hint: " in err.decode()
     first, second = json.loads(out)["attempts"]
     assert first["problem"].startswith("the answer holds no change [answer.no_changes]")
     assert (first["exit_code"], second["passed"]) == (None, True)

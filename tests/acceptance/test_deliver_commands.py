@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -59,6 +60,22 @@ def test_apply_from_standard_input_shows_the_diff_and_can_be_undone(
 def test_the_current_directory_is_the_default_root(coilclaw: Command, tree: Path) -> None:
     assert coilclaw("apply", "-", stdin=ANSWER, cwd=tree).returncode == 0
     assert coilclaw("undo", cwd=tree).returncode == 0
+
+
+def test_the_commands_that_take_back_work_where_they_are_printed(
+    coilclaw: Command, tree: Path
+) -> None:
+    tree = tree.rename(tree.with_name("my tree"))
+    before = picture(tree)
+    done = coilclaw("apply", "-", "--root", tree.name, stdin=ANSWER, cwd=tree.parent)
+    after = picture(tree)
+    for wanted, label in ((before, "take it back with: "), (after, "bring it back with: ")):
+        said = done.stderr.decode().split(label)[1]
+        program, *arguments = shlex.split(said)
+        assert program == "coilclaw"
+        done = coilclaw(*arguments, cwd=tree.parent)
+        assert done.returncode == 0, done.stderr
+        assert picture(tree) == wanted
 
 
 def test_a_dry_run_shows_and_changes_nothing(coilclaw: Command, tree: Path) -> None:

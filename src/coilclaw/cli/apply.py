@@ -98,7 +98,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _nothing(console)
     if isinstance(outcome, Denied):
         return _denied(console, outcome, args.file)
-    return _delivered(console, outcome, terms)
+    return _delivered(console, outcome, terms, args.root)
 
 
 @contextmanager
@@ -205,10 +205,10 @@ def _shown(name: str) -> str:
     return "standard input" if name == "-" else name
 
 
-def _delivered(console: Console, outcome: Delivered, terms: Terms) -> int:
+def _delivered(console: Console, outcome: Delivered, terms: Terms, root: str) -> int:
     from coilclaw.changes import unified
     from coilclaw.cli.dispatch import DONE
-    from coilclaw.cli.report import counted, plan_record
+    from coilclaw.cli.report import counted, plan_record, undo_command
 
     plan, change = outcome.plan, outcome.change
     for warning in plan.warnings:
@@ -226,5 +226,5 @@ def _delivered(console: Console, outcome: Delivered, terms: Terms) -> int:
         console.note(f"would change {counted(plan)}; nothing was changed (dry run)", "yellow")
     else:
         console.note(f"applied {change.id}: {counted(plan)}", "green")
-        console.note(f"take it back with: coilclaw undo {change.id}", "dim")
+        console.note(f"take it back with: {undo_command(change.id, root)}", "dim")
     return DONE

@@ -71,7 +71,10 @@ class Progress:
             self.line(f"    … and {len(plan.changes) - TAIL_LINES} more")
 
     def not_applied(self, reason: str) -> None:
-        self.line(f"  not applied: {reason}", "yellow")
+        first, *more = reason.splitlines() or [""]
+        self.line(f"  not applied: {first}", "yellow")
+        for line in more:
+            self.line(f"    {line.strip()}", "yellow")
 
     def building(self) -> None:
         self._tail = b""

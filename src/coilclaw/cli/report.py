@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from coilclaw.changes import unified
@@ -24,6 +25,12 @@ def counted(plan: Plan) -> str:
         if number
     ]
     return f"{len(actions)} file{'s' if len(actions) != 1 else ''} ({', '.join(parts)})"
+
+
+def undo_command(change_id: str, root: str) -> str:
+    """Return the command that takes a change of a tree back, as it is typed in this directory."""
+    place = "" if root == "." else f" --root {quote(root)}"
+    return f"coilclaw undo {change_id}{place}"
 
 
 def plan_record(plan: Plan) -> dict[str, object]:

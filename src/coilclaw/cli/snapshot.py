@@ -106,7 +106,7 @@ def _diff(args: argparse.Namespace, console: Console, tree: Tree, store: Snapsho
 def _restore(args: argparse.Namespace, console: Console, tree: Tree, store: SnapshotStore) -> int:
     from coilclaw.changes import unified
     from coilclaw.cli.dispatch import DONE
-    from coilclaw.cli.report import counted, plan_record
+    from coilclaw.cli.report import counted, plan_record, undo_command
     from coilclaw.workspace.restore import restore
 
     done = restore(
@@ -138,7 +138,7 @@ def _restore(args: argparse.Namespace, console: Console, tree: Tree, store: Snap
         console.note("no file had to be put back")
     else:
         console.note(f"restored by change {done.change.id}: {counted(done.plan)}", "green")
-        console.note(f"take it back with: coilclaw undo {done.change.id}", "dim")
+        console.note(f"take it back with: {undo_command(done.change.id, args.root)}", "dim")
     return DONE
 
 

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from coilclaw.app.tree import open_tree
     from coilclaw.changes import unified
     from coilclaw.cli.dispatch import DONE
-    from coilclaw.cli.report import counted, plan_record
+    from coilclaw.cli.report import counted, plan_record, undo_command
     from coilclaw.workspace.undo import undo, undo_group
 
     take_back = undo_group if args.run else undo
@@ -55,5 +55,5 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return DONE
     console.diff(unified.diff(plan))
     console.note(f"took back {', '.join(change.undoes)}: {counted(plan)}", "green")
-    console.note(f"bring it back with: coilclaw undo {change.id}", "dim")
+    console.note(f"bring it back with: {undo_command(change.id, args.root)}", "dim")
     return DONE
