@@ -841,7 +841,7 @@ def test_the_official_openai_client_talks_to_the_agent(tmp_path: Path) -> None:
         with wrong, pytest.raises(openai.AuthenticationError) as refused:
             wrong.models.list()
         assert refused.value.body == {
-            "message": "this is not the token",
+            "message": "this token is not valid",
             "type": "authentication_error",
             "param": None,
             "code": "auth.wrong",

@@ -259,7 +259,7 @@ def test_a_broad_path_waits_and_an_approved_run_goes_on(coilclaw: Coilclaw) -> N
     unsealed = coilclaw("runs", "verify", run_id)
     assert (unsealed.code, "manifest_missing" in unsealed.out) == (1, True)
     approved = coilclaw("approve", approval)
-    assert f"go on with: coilclaw runs resume {run_id}" in approved.err
+    assert f"next: coilclaw runs resume {run_id}" in approved.err
     done = coilclaw("runs", "resume", "last", "--json")
     assert (done.code, done.json["status"]) == (0, "passed")
     again = coilclaw("runs", "resume", run_id, "--json")

@@ -69,8 +69,8 @@ def test_a_run_stops_at_an_approval_until_it_is_approved(
     begun = coilclaw("sop", "run", "daily-check")
     assert begun.returncode == 3, begun.stderr
     hint = begun.stderr.decode().strip().splitlines()[-1]
-    assert hint.startswith("go on with: coilclaw approve approval-")
-    approve, resume = (part.split() for part in hint.removeprefix("go on with: ").split(" && "))
+    assert hint.startswith("next: coilclaw approve approval-")
+    approve, resume = (part.split() for part in hint.removeprefix("next: ").split(" && "))
     assert not (agent.workspace / "daily-check.txt").exists()
     (waiting,) = json.loads(coilclaw("approvals", "list", "--json").stdout)
     assert (waiting["id"], waiting["state"], waiting["detail"]) == (
@@ -245,7 +245,7 @@ def test_a_killed_run_is_resumed_with_a_decision_and_inputs_are_checked(
     (said,) = json.loads(done.stdout)["settlements"]
     assert (said["stage"], said["how"], said["note"]) == ("w", "accept", "it\x1b is")
     shown = coilclaw("sop", "status", run["id"]).stdout
-    assert b"accept by person " in shown
+    assert b"accepted by person " in shown
     assert b"\x1b" not in shown
     assert (agent.workspace / "log").read_text() == "x\n"
 

@@ -129,9 +129,9 @@ def find(
         for candidate in _candidates(agent, start):
             if is_program(candidate) and not _is_shim(agent, candidate):
                 return Path(os.path.realpath(candidate)) if agent.native else candidate.absolute()
-    where = f"at {named!r}" if named else "on PATH or among those installed by coilclaw"
+    where = f"at {named!r}" if named else "on PATH or among the programs that coilclaw installed"
     raise EnvironmentFault(
-        f"There is no program of {agent.title} {where}.",
+        f"{agent.title} was not found {where}.",
         rule="agent.missing",
         hint=f"Install it with: coilclaw agents install {agent.name}; or set {agent.variable}.",
     )

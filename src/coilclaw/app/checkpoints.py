@@ -35,10 +35,10 @@ class CheckpointLag:
     @property
     def sentence(self) -> str:
         """Say it all, for a person."""
-        last = f"the last checkpoint has {self.size} receipts" if self.size else "there is none yet"
-        rest = f", {self.behind} behind" if self.size else f", and there are {self.behind} receipts"
-        why = f": {self.problem}" if self.problem else ""
-        return f"{last}{rest}{why}"
+        last = f"after {self.size} receipts" if self.size else "none yet"
+        since = f"receipts since: {self.behind}" if self.size else f"receipts: {self.behind}"
+        why = f"; {self.problem}" if self.problem else ""
+        return f"last checkpoint: {last}, {since}{why}"
 
 
 def checkpoint_writer(

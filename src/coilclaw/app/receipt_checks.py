@@ -108,7 +108,9 @@ def _compare(
     own = [one for one in checkpoints if is_of_receipts(one.checkpoint)]
     if not own:
         raise VerificationFailed(
-            "none of the checkpoints is about receipts", rule="checkpoint.absent"
+            "none of the checkpoints is about receipts",
+            rule="checkpoint.absent",
+            hint="'coilclaw receipt checkpoint' prints one; 'runs verify' takes those of runs",
         )
     signer = find_signing_key(home) if key is None else None
     known = key if signer is None else signer.public

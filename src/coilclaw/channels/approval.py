@@ -74,7 +74,7 @@ class TerminalApprover:
         if not self._keyboard.attended:
             self._screen.line(
                 f"Tool request denied: {request.tool} needs approval, and standard input is not a "
-                "terminal where somebody could be asked."
+                "terminal where the user could be asked."
             )
             return Answer(Reply.NO, "nobody", UNATTENDED)
         sys.stdout.flush()

@@ -57,6 +57,7 @@ def described(question: Question) -> Iterator[str]:
 
     facts = (
         ("for", f"{question.kind} {question.origin}"),
+        ("asked by", question.asker),
         ("title", question.title),
         ("tool", question.tool),
         ("risk", question.risk),
@@ -122,8 +123,8 @@ def answer(name: str, console: Console, *, approved: bool, words: str | None = N
             f"{approval.question.conversation_id}; a running 'coilclaw serve' resumes it by itself"
         )
     elif approval.question.kind == "sop":
-        console.note(f"go on with: coilclaw sop resume {approval.question.origin}")
+        console.note(f"next: coilclaw sop resume {approval.question.origin}")
     elif approval.question.kind in {"run", "override"}:
         # A run that still waits goes on by itself.
-        console.note(f"go on with: coilclaw runs resume {approval.question.origin}")
+        console.note(f"next: coilclaw runs resume {approval.question.origin}")
     return DONE

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coilclaw.errors import UsageError
+from coilclaw.errors import UsageError, VerificationFailed
 
 if TYPE_CHECKING:
     import argparse
@@ -44,6 +44,12 @@ def read_checkpoints(name: str | None) -> tuple[SignedCheckpoint, ...] | None:
     if len(data) > MAX_CHECKPOINTS_BYTES:
         raise UsageError(
             f"{name} is larger than {MAX_CHECKPOINTS_BYTES} bytes", rule="checkpoint.form"
+        )
+    if not text.strip():
+        raise VerificationFailed(
+            f"{'standard input' if name == '-' else name} holds no checkpoint",
+            rule="checkpoint.absent",
+            hint="'coilclaw receipt checkpoint' prints one",
         )
     return parse(text)
 

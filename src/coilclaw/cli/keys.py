@@ -43,5 +43,5 @@ def run(args: argparse.Namespace, console: Console) -> int:
     console.out.write(pem)
     console.note(f"key id {public.key_id}")
     if args.action == "new":
-        console.note("give the public key above to those who shall check your runs", "dim")
+        console.note("give the public key above to those who check your runs", "dim")
     return DONE

@@ -208,7 +208,7 @@ def _show(
     console.print(f"  sha256 {definition.sha256}", "dim")
     unseen = hidden(definition.text) + hidden(definition.description)
     if unseen:
-        console.print("  it holds characters that nobody would see", "red")
+        console.print("  it holds invisible characters", "red")
     for line in definition.description.split("\n"):
         console.print(f"  | {visible(line)}")
     rest = {k: v for k, v in json.loads(definition.text).items() if k != "description"}

@@ -89,8 +89,8 @@ def _list(_: argparse.Namespace, store: Store, console: Console) -> None:
         console.print(line, styles.get(plugin.state, "yellow"))
         for difference in plugin.differences:
             console.print(f"  {difference}")
-        if plugin.problem:
-            console.print(f"  {plugin.problem}")
+        for line in plugin.problem.splitlines():
+            console.print(f"  {line}")
     if not found:
         console.note("no plugin is installed")
 

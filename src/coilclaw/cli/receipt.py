@@ -51,7 +51,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     settling.add_argument("id", metavar="INTENT", help="its id, or the beginning of it")
     settling.add_argument(
-        "--happened", choices=("yes", "no", "unknown"), required=True, help="whether it had effect"
+        "--happened",
+        choices=("yes", "no", "unknown"),
+        required=True,
+        help="whether it had an effect",
     )
     settling.add_argument("--note", metavar="TEXT", default="", help="how you know, for the record")
     add_json(settling)
@@ -185,40 +188,48 @@ def _verify(args: argparse.Namespace, console: Console) -> int:
     if found.unanchored:
         console.error(
             f"{found.unanchored} of the receipts and intents stand after the anchor: a crash left "
-            "them there, or somebody added them without the key",
+            "them there, or they were added without the key",
             rule="receipts.unanchored",
         )
     if found.torn_bytes:
         console.note(
-            f"{found.torn_bytes} bytes at the end are no record: a crash left them there, or they "
+            f"{found.torn_bytes} bytes at the end are not a record: a crash left them there, or they "
             "were added; the next call moves them aside"
         )
     if found.nothing:
-        console.print("nothing to verify: no tool was called yet")
+        console.print("nothing to verify: no tool has been called yet")
     elif found.ok:
         console.print(
-            f"valid: {found.receipts} receipts, {found.intents} intents, the chain and the anchor",
+            f"valid: {_count(found.receipts, 'receipt')}, {_count(found.intents, 'intent')}, "
+            "the chain and the anchor",
             "green",
         )
     if found.unsettled:
-        console.print(f"unsettled: {found.unsettled} calls that a crash ended", "yellow")
-    _say_compared(checked, console)
+        console.print(f"unsettled: {_count(found.unsettled, 'call')} that a crash ended", "yellow")
+    _say_compared(checked, console, key=args.key)
     return code
 
 
-def _say_compared(checked: CheckedReceipts, console: Console) -> None:
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _say_compared(checked: CheckedReceipts, console: Console, *, key: str | None) -> None:
     for trust, count in sorted(checked.checkpoints.items()):
         said = {
             "valid": "signed by the key",
             "invalid": "with a signature that does not hold",
             "unsigned": "not signed: anyone could have written them",
-            "unknown key": "signed by a key that is not known here: give --key",
+            "unknown key": "signed by a key that is not known here: name it with --key"
+            if key is None
+            else f"signed by another key than {key}",
         }[trust]
         style = None if trust == "valid" else "yellow"
         console.note(f"checkpoints compared: {count}, {said}", style)
     lag = checked.lag
     if lag is not None and (lag.late or lag.problem):
-        console.warn(f"{lag.sentence} ({lag.place})")
+        place = "" if lag.place in lag.problem else f" ({lag.place})"
+        console.warn(f"{lag.sentence}{place}")
 
 
 def _compared(checked: CheckedReceipts) -> dict[str, object]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coilclaw.sop.runfile import Run
 
 MAX_ANSWER: Final = 4096
+_SETTLED: Final = {"redo": "redone", "accept": "accepted", "skip": "skipped"}
 _RESOLUTIONS: Final = {
     "redo": "do it again",
     "accept": "take it as done; its output is lost",
@@ -198,7 +199,7 @@ def _ended(run: Run, console: Console) -> int:
     _tell(run, console)
     if run.status == "waiting" and not console.as_json:
         answers = " && ".join(f"coilclaw approve {name}" for name in run.waits.values())
-        console.note(f"go on with: {answers} && coilclaw sop resume {run.id}")
+        console.note(f"next: {answers} && coilclaw sop resume {run.id}")
     return {"done": DONE, "failed": FAILED}.get(run.status, DENIED)
 
 
@@ -238,11 +239,17 @@ def _tell(run: Run, console: Console) -> None:
         console.print(f"  {outcome.stage:<20} {outcome.status}{said}", _style(outcome.status))
     for attempt in run.attempts.values():
         asked = run.waits.get(attempt.stage)
-        waits = f" waits for {asked}" if asked else " was begun"
+        waits = (
+            f" waits for {asked}"
+            if asked
+            else f" {run.status if run.status == 'interrupted' else 'started'}"
+        )
         console.print(f"  {attempt.stage:<20}{waits}", "yellow")
     for one in run.settlements:
         why = f": {visible(one.note)}" if one.note else ""
-        console.print(f"  {one.stage:<20} {one.how} by {visible(one.by)} at {one.time[:19]}Z{why}")
+        console.print(
+            f"  {one.stage:<20} {_SETTLED[one.how]} by {visible(one.by)} at {one.time[:19]}Z{why}"
+        )
 
 
 def _style(status: str) -> str | None:

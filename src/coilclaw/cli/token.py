@@ -65,8 +65,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         records = [_record(one) for one in found]
         console.data(records if args.action == "list" else records[0])
         return DONE
+    width = max((len(one.name) for one in found), default=0)
     for one in found:
-        console.print(_line(one), "dim" if one.revoked else None)
+        console.print(_line(one, width), "dim" if one.revoked else None)
     if not found:
         console.note("there are no tokens but the operator's own, gateway.token")
     return DONE
@@ -83,7 +84,7 @@ def _record(token: StoredToken) -> dict[str, object]:
     }
 
 
-def _line(token: StoredToken) -> str:
+def _line(token: StoredToken, width: int) -> str:
     state = f"revoked {token.revoked[:19]}Z" if token.revoked else ""
     until = f"expires {token.expires[:19]}Z" if token.expires else "does not expire"
-    return f"{token.name}  {token.role}  made {token.created[:19]}Z  {state or until}"
+    return f"{token.name:<{width}}  {token.role:<7}  made {token.created[:19]}Z  {state or until}"

@@ -36,10 +36,10 @@ class Problem:
 
 def invalid(file: str, problems: tuple[Problem, ...], hint: str | None = None) -> UsageError:
     """Make the error that says all of them."""
-    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
-    said = "; ".join(problem.sentence(file) for problem in problems)
+    count = "a problem: " if len(problems) == 1 else f"{len(problems)} problems:\n"
+    said = "\n".join(problem.sentence(file) for problem in problems)
     return UsageError(
-        f"the configuration has {count}: {said}",
+        f"the configuration has {count}{said}",
         rule="config.invalid",
         hint=hint or "coilclaw config validate lists them one by one",
     )

@@ -50,7 +50,7 @@ class KnownClients:
         fitting = [one for one in self._tokens() if hmac.compare_digest(one.sha256, digest)]
         operator = hmac.compare_digest(self._operator, digest)
         if scheme != _SCHEME or not (operator or fitting):
-            return refused("auth.wrong", "this is not the token")
+            return refused("auth.wrong", "this token is not valid")
         if operator:
             return Client(OPERATOR, "admin")
         (found,) = fitting

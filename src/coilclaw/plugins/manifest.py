@@ -83,9 +83,9 @@ def parse(text: str) -> Manifest:
 
 def invalid(problems: tuple[Problem, ...]) -> UsageError:
     """Make the error that says all problems."""
-    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
-    said = "; ".join(map(str, problems))
-    return UsageError(f"manifest.toml has {count}: {said}", rule="plugin.manifest")
+    count = "a problem: " if len(problems) == 1 else f"{len(problems)} problems:\n"
+    said = "\n".join(map(str, problems))
+    return UsageError(f"manifest.toml has {count}{said}", rule="plugin.manifest")
 
 
 def examine(text: str, *, approved: bool = False) -> Manifest | tuple[Problem, ...]:

@@ -39,7 +39,7 @@ def offered(
             continue
         found = manifest.examine(pin.manifest, approved=True)
         if not isinstance(found, manifest.Manifest):
-            _log.warning("the plugin %s is left out: %s", pin.name, manifest.invalid(found).message)
+            _log.warning("the plugin %s is left out: %s", pin.name, "; ".join(map(str, found)))
             continue
         for entry in found.tools:
             if entry.name in taken:

@@ -357,9 +357,11 @@ class Desk:
 
 
 def _closed(approval: Approval) -> UsageError:
-    state = approval.state if approval.state != "pending" else "no longer waited for"
+    state = {"used": "was approved and used already", "pending": "is no longer waited for"}
     return UsageError(
-        f"{approval.id} is {state}", rule="approval.closed", hint="see 'coilclaw approvals list'"
+        f"{approval.id} {state.get(approval.state, f'is {approval.state} already')}",
+        rule="approval.closed",
+        hint="see 'coilclaw approvals list'",
     )
 
 
@@ -388,6 +390,7 @@ def _check_words(approval: Approval, words: str | None, *, approved: bool) -> No
             raise UsageError(
                 f"{approval.id} is a question, which takes an answer in words",
                 rule="approval.words",
+                hint=f"'coilclaw approve {approval.id} --text ANSWER', or 'answer' over HTTP",
             )
         if words is not None and len(words) > MAX_ANSWER_CHARS:
             raise UsageError(

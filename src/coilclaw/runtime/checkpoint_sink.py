@@ -57,7 +57,13 @@ def _commit(place: CheckpointPlace, text: str, home: Path) -> None:
     from coilclaw.workspace.ref_history import append_file, open_foreign
 
     git = Git(home / REPOSITORY) if place.directory is None else open_foreign(place.directory)
-    append_file(git, place.target, NAME, text.encode("utf-8"), text.partition("\n\n")[0] + "\n")
+    append_file(git, place.target, NAME, text.encode("utf-8"), _commit_message(text))
+
+
+def _commit_message(text: str) -> str:
+    """Return the lines before the signatures, the first of which is the subject."""
+    origin, size, rest = text.partition("\n\n")[0].split("\n", 2)
+    return f"{origin} {size}\n\n{rest}\n"
 
 
 def _post_in_time(place: CheckpointPlace, text: str, environ: Mapping[str, str]) -> None:

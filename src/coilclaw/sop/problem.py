@@ -75,10 +75,10 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 def invalid(name: str, file: str, problems: tuple[Problem, ...]) -> UsageError:
     """Make the error that says all of them."""
-    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
-    said = "; ".join(problem.sentence(file) for problem in problems)
+    count = "a problem: " if len(problems) == 1 else f"{len(problems)} problems:\n"
+    said = "\n".join(problem.sentence(file) for problem in problems)
     return UsageError(
-        f"the SOP {name} has {count}: {said}",
+        f"the SOP {name} has {count}{said}",
         rule="sop.invalid",
         hint=f"'coilclaw sop validate {name}' lists them one by one",
     )

@@ -287,7 +287,7 @@ def _found(start: Path) -> tuple[Path, Path]:
                 hint="name a directory with checked-out files",
             )
     raise UsageError(
-        f"{start} is in no git repository",
+        f"{start} is not in a git repository",
         rule="repository.none",
         hint="make one: git init && git add -A && git commit -m 'First commit'",
     )

@@ -78,16 +78,13 @@ def test_the_variable_wins_over_the_path_and_that_over_our_own(tmp_path: Path) -
     del environ["COILCLAW_OPENCODE"]
     assert finding.find(OPENCODE, environ, tmp_path) == two
     assert finding.find(OPENCODE, {"PATH": ""}, tmp_path) == three
-    assert missing(OPENCODE, {"PATH": ""}).endswith("on PATH or among those installed by coilclaw.")
+    assert missing(OPENCODE, {"PATH": ""}).endswith("among the programs that coilclaw installed.")
 
 
 def test_what_is_named_and_not_there_is_not_looked_for_elsewhere(tmp_path: Path) -> None:
     two = program(tmp_path / "2" / "opencode")
     environ = {"COILCLAW_OPENCODE": str(tmp_path / "none"), "PATH": str(two.parent)}
-    assert (
-        missing(OPENCODE, environ)
-        == f"There is no program of opencode at {str(tmp_path / 'none')!r}."
-    )
+    assert missing(OPENCODE, environ) == f"opencode was not found at {str(tmp_path / 'none')!r}."
     two.chmod(0o644)
     missing(OPENCODE, {"PATH": str(two.parent)})
 
@@ -195,7 +192,7 @@ def test_codex_is_found_in_each_of_its_packages(tmp_path: Path) -> None:
     environ = {"COILCLAW_CODEX": str(tmp_path)}
     wheel = tmp_path / "lib" / "python3.11" / "site-packages" / "codex_cli_bin" / "bin" / "codex"
     for place in (wheel, tmp_path / "node_modules/@openai/codex-linux-x64/vendor/any/bin/codex"):
-        with pytest.raises(UsageError, match="There is no program of Codex at"):
+        with pytest.raises(UsageError, match="Codex was not found at"):
             finding.require(naming.parse("codex"), environ, tmp_path)
         native = program(place)
         for name in ("codex", "codex-exec"):

@@ -302,8 +302,8 @@ def missing(given: Path | None, environ: dict[str, str]) -> str:
 
 def test_the_script_of_the_package_is_never_taken(tmp_path: Path) -> None:
     shim, native = package(tmp_path)
-    assert missing(shim, {}) == f"There is no program of Codex at {str(shim)!r}."
-    assert missing(tmp_path, {}).startswith("There is no program")
+    assert missing(shim, {}) == f"Codex was not found at {str(shim)!r}."
+    assert missing(tmp_path, {}).startswith("Codex was not found at")
     program(native)
     assert finding.codex({}, given=shim) == native
     assert finding.codex({}, given=tmp_path) == native
@@ -332,12 +332,10 @@ def test_a_program_that_is_not_there_is_said_where(
 ) -> None:
     program(tmp_path / "codex")
     monkeypatch.chdir(tmp_path)
-    assert (
-        missing(tmp_path / "x", {}) == f"There is no program of Codex at {str(tmp_path / 'x')!r}."
-    )
-    assert missing(None, {"PATH": ".:"}).startswith("There is no program of Codex on PATH or ")
+    assert missing(tmp_path / "x", {}) == f"Codex was not found at {str(tmp_path / 'x')!r}."
+    assert missing(None, {"PATH": ".:"}).startswith("Codex was not found on PATH or ")
     (tmp_path / "codex").chmod(0o644)
-    assert missing(tmp_path / "codex", {}).startswith("There is no program")
+    assert missing(tmp_path / "codex", {}).startswith("Codex was not found at")
 
 
 def test_without_a_program_nothing_is_begun(world: World, tmp_path: Path) -> None:

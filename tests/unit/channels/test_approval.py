@@ -93,7 +93,7 @@ def test_a_stream_that_is_no_terminal_is_not_read() -> None:
     assert source.tell() == 0
     assert out.getvalue() == (
         "Tool request denied: file_write needs approval, and standard input is not a terminal "
-        "where somebody could be asked.\n"
+        "where the user could be asked.\n"
     )
 
 

@@ -34,14 +34,14 @@ def wipe(home: AgentHome) -> None:
 
 def test_a_home_that_never_ran_a_tool_says_so(world: World, home: AgentHome) -> None:
     done = verify(world, home)
-    assert (done.code, done.out) == (0, "nothing to verify: no tool was called yet\n")
+    assert (done.code, done.out) == (0, "nothing to verify: no tool has been called yet\n")
     told = json.loads(verify(world, home, "--json").out)
     assert (told["ok"], told["state"], told["receipts"]) == (True, "nothing", 0)
 
 
 def test_receipts_that_hold_are_valid(world: World, home: AgentHome) -> None:
     call_tool(home)
-    assert verify(world, home).out.startswith("valid: 1 receipts, 1 intents")
+    assert verify(world, home).out.startswith("valid: 1 receipt, 1 intent, ")
     assert json.loads(verify(world, home, "--json").out)["state"] == "valid"
 
 
@@ -120,7 +120,9 @@ def test_a_signed_checkpoint_is_checked_with_the_key(
     for key in ((), ("--key", str(pem))):
         done = verify(world, home, "--checkpoint", str(file), *key)
         assert (done.code, "signed by the key" in done.err) == (0, True)
-    assert verify(world, home, "--checkpoint", str(file), "--key", str(other)).code == 1
+    done = verify(world, home, "--checkpoint", str(file), "--key", str(other))
+    assert (done.code, f"signed by another key than {other}" in done.err) == (1, True)
+    assert "--key" not in done.err
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("time 20", "time 19"), encoding="utf-8")
     assert verify(world, home, "--checkpoint", str(file)).code == 1
@@ -138,7 +140,9 @@ def test_a_file_without_a_checkpoint_of_receipts_is_no_success(
 ) -> None:
     call_tool(home)
     (tmp_path / "cp").write_text(text)
-    assert verify(world, home, "--checkpoint", str(tmp_path / "cp")).code == code
+    done = verify(world, home, "--checkpoint", str(tmp_path / "cp"))
+    assert done.code == code
+    assert f"{tmp_path / 'cp'} holds no checkpoint" in done.err or text
 
 
 def test_receipts_that_do_not_hold_get_no_checkpoint(world: World, home: AgentHome) -> None:
@@ -156,7 +160,7 @@ def test_checkpoints_are_written_as_configured_and_a_lag_is_said(
     home.configure(f'[receipts]\ncheckpoint = "{file}"\ncheckpoint_every = 1\n')
     call_tool(home)
     done = verify(world, home)
-    assert (done.code, "there is none yet, and there are 1 receipts" in done.err) == (0, True)
+    assert (done.code, "last checkpoint: none yet, receipts: 1" in done.err) == (0, True)
     told = json.loads(verify(world, home, "--json").out)["last_checkpoint"]
     assert (told["behind"], told["late"], "No such file" in told["problem"]) == (1, True, True)
     doctor = world.run("doctor", COILCLAW_HOME=str(home.home))
@@ -171,7 +175,7 @@ def test_checkpoints_are_written_as_configured_and_a_lag_is_said(
     assert line.split(maxsplit=2) == [
         "ok",
         "checkpoint",
-        "the last checkpoint has 2 receipts, 0 behind",
+        "last checkpoint: after 2 receipts, receipts since: 0",
     ]
 
 

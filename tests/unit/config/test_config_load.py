@@ -267,8 +267,8 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         load_at(tmp_path, '[security]\nautonomy = "godmode"\naudit_log = "no"\n')
     assert caught.value.rule == "config.invalid"
     assert caught.value.message == (
-        "the configuration has 2 problems: "
-        "config.toml:2: security.autonomy: is 'godmode' (allowed: readonly, supervised, full); "
+        "the configuration has 2 problems:\n"
+        "config.toml:2: security.autonomy: is 'godmode' (allowed: readonly, supervised, full)\n"
         "config.toml:3: security.audit_log: must be true or false, not a string"
     )
 

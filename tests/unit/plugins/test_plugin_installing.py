@@ -407,7 +407,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(
     located = Store(store.home, lines_of)
     with pytest.raises(UsageError) as caught:
         install(located, make(tmp_path / "bad", text=text), ("shell",))
-    said = caught.value.message.partition(": ")[2].split("; line ")
+    said = caught.value.message.splitlines()[1:]
     found = [(int(part.removeprefix("line ").split(":")[0]), part.split(": ")[1]) for part in said]
     assert found == [
         (2, "version"),

@@ -147,7 +147,7 @@ command = []
     with pytest.raises(UsageError) as problem:
         parse(text)
     assert problem.value.rule == "plugin.manifest"
-    assert problem.value.message.startswith("manifest.toml has 17 problems: name: is missing; ")
+    assert problem.value.message.startswith("manifest.toml has 17 problems:\nname: is missing\n")
 
 
 @pytest.mark.parametrize(

@@ -305,7 +305,9 @@ def test_what_no_journal_holds_is_made_to_fit(desk: Desk) -> None:
 
 def test_a_question_takes_words_and_nothing_else_does(desk: Desk) -> None:
     asked = desk.ask(Question("question", "conv-1", "which one?", "d"))
-    assert rule(lambda: desk.answer(asked, approved=True, by="me")) == "approval.words"
+    with pytest.raises(UsageError) as caught:
+        desk.answer(asked, approved=True, by="me")
+    assert (caught.value.rule, "--text" in str(caught.value.hint)) == ("approval.words", True)
     answered = desk.answer(asked, approved=True, by="me", words="the red one")
     assert (answered.state, answered.text) == ("approved", "the red one")
     other = desk.ask(SOP)

@@ -122,6 +122,7 @@ def test_a_ref_of_our_own_repository_has_a_commit_each(tmp_path: Path) -> None:
     assert len(git(repository, "rev-list", REF).split()) == 2
     (last,) = parse(git(repository, "show", f"{REF}:checkpoint"))
     assert last.checkpoint.size == 6
+    assert git(repository, "log", "-1", "--format=%s", REF) == f"{last.checkpoint.origin} 6\n"
     git(repository, "fsck", "--strict")
 
 
@@ -182,7 +183,7 @@ def test_an_address_gets_each_with_the_token(tmp_path: Path) -> None:
 
 def failing(tmp_path: Path) -> Iterator[tuple[CheckpointPlace, str]]:
     yield CheckpointPlace("file", str(tmp_path / "nowhere" / "file")), "No such file"
-    yield CheckpointPlace("git-ref", REF, tmp_path), "is in no git repository"
+    yield CheckpointPlace("git-ref", REF, tmp_path), "is not in a git repository"
     yield CheckpointPlace("url", "http://127.0.0.1:9/"), "http://127.0.0.1:9/"
     yield CheckpointPlace("url", "http://127.0.0.1:9/", token_env="UNSET"), "UNSET is not set"
 

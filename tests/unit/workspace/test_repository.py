@@ -39,7 +39,7 @@ def head(root: Path) -> str:
 
 
 def test_what_is_no_repository_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is in no git repository") as caught:
+    with pytest.raises(UsageError, match="is not in a git repository") as caught:
         Repository.open(tmp_path)
     assert caught.value.rule == "repository.none"
 
