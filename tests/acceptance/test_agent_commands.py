@@ -401,7 +401,9 @@ def test_wrong_usage_is_told(user: User) -> None:
     assert user.run("agent", "-m", "").returncode == 2
     assert user.run("agent", "-m", "hi", "--conversation", "../x").returncode == 2
     assert user.run("agent", "-m", "hi", "--provider", "nobody").returncode == 2
-    assert user.run("receipt", "verify").stdout == "nothing to verify: no tool was called yet\n"
+    assert (
+        user.run("receipt", "verify").stdout == "nothing to verify: no tool has been called yet\n"
+    )
     assert user.run("receipt", "show", "nothing").returncode == 2
     os.rename(user.workspace, user.directory / "elsewhere")
     done = user.run("agent", "-m", "hi")

@@ -193,8 +193,8 @@ def _verify(args: argparse.Namespace, console: Console) -> int:
         )
     if found.torn_bytes:
         console.note(
-            f"{found.torn_bytes} bytes at the end are not a record: a crash left them there, or they "
-            "were added; the next call moves them aside"
+            f"{found.torn_bytes} bytes at the end are not a record: a crash left them there, or "
+            "they were added; the next call moves them aside"
         )
     if found.nothing:
         console.print("nothing to verify: no tool has been called yet")

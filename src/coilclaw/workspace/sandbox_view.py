@@ -20,6 +20,13 @@ MAX_POINTER: Final = 4096
 _BACK: Final = "gitdir"
 
 
+_ROOTS_OWN: Final = (
+    *("shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssl/private"),
+    *("security/opasswd", "krb5.keytab"),
+)
+"""Below /etc: what root alone may read, and a child of root could."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What the user lets every child see beside the system, its tools and its own work."""
@@ -37,12 +44,22 @@ class View:
         return replace(
             sandbox,
             readable=(*sandbox.readable, *read),
+            hidden=(*sandbox.hidden, *find_private_files()),
             writable=(*sandbox.writable, *(write if writable else ())),
         )
 
     @staticmethod
     def _there(paths: Iterable[Path]) -> Iterable[Path]:
         return (path for path in paths if path.exists())
+
+
+def find_private_files() -> tuple[Path, ...]:
+    """Return what of the system a child may not read although it runs as root."""
+    if os.geteuid() != 0:
+        return ()
+    etc = Path("/etc")
+    named = (*(etc / name for name in _ROOTS_OWN), *etc.glob("ssh/ssh_host_*_key"))
+    return tuple(path for path in named if path.exists())
 
 
 def find_git_places(workspace: Path) -> tuple[Path, ...]:

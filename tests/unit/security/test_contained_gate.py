@@ -75,8 +75,10 @@ def test_a_command_that_another_program_carries_is_judged(line: str) -> None:
 
 def test_a_search_sweeps_and_a_comparison_of_git_does_not() -> None:
     """A comparison would tell a file that is hidden from it as a removed one."""
-    sweeping = ("grep -rn x .", "git grep x", "git -C src grep x", "git status; ls")
-    sweeping += ("git diff --no-index src tests",)
+    sweeping = (
+        *("grep -rn x .", "git grep x", "git -C src grep x", "git status; ls"),
+        "git diff --no-index src tests",
+    )
     assert all(judged(line).terms.sweeps for line in sweeping)
     assert not any(judged(line).terms.sweeps for line in ("git diff", "git log -p", "git status"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -176,3 +177,12 @@ def test_temporary_files_and_the_home_are_gone_with_the_command(here: Machine) -
 def _made(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="others than root cannot read them anyway")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_of_root_cannot_read_what_is_roots_alone(here: Machine, kind: str) -> None:
+    with working(here, kind) as made:
+        told = made.call(Shell(), command="cat /etc/shadow; cat /etc/passwd")
+    assert "root:x:0:0" in told.output
+    assert "/etc/shadow: Permission denied" in told.output
