@@ -433,7 +433,7 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     ),
     "params that are long": ("/test", {"data": {"params": " " * 300_000}}, 413, "at most"),
     "no time at all": ("/session", {"data": {"timeout": "0"}}, 400, "expires after"),
-    "less than no time": ("/session", {"data": {"timeout": "-1"}}, 400, "not a number of seconds"),
+    "less than no time": ("/session", {"data": {"timeout": "-1"}}, 400, "no number of seconds"),
     "more time than there is": ("/session", {"data": {"timeout": "86401"}}, 400, "expires after"),
     "a form that is cut off": (
         "/test",

@@ -40,7 +40,7 @@ def read_object(data: bytes, *, what: str, bound: int = MAX_ANSWER_BYTES) -> dic
     """Read one JSON object and nothing else."""
     value = read(data, what=what, bound=bound)
     if not isinstance(value, dict):
-        raise AnswerError(f"{what} is not a JSON object", rule="answer.json")
+        raise AnswerError(f"{what} is no JSON object", rule="answer.json")
     return value
 
 
@@ -73,4 +73,4 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _no_constant(name: str) -> Json:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is no number of JSON")

@@ -131,7 +131,7 @@ def _template(base: Path | None) -> dict[str, bytes]:
         return found
     if not base.is_dir():
         raise UsageError(
-            f"The template of the Codex home {str(base)!r} is not a directory.", rule="codex.home"
+            f"The template of the Codex home {str(base)!r} is no directory.", rule="codex.home"
         )
     for name in (_CONFIG, _AUTH, _ADVICE):
         with suppress(FileNotFoundError), (base / name).open("rb") as file:
@@ -217,7 +217,7 @@ def _directory(path: Path) -> Iterator[int]:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as problem:
         raise DeniedError(
-            f"The Codex home {str(path)!r} is not a directory of ours: {problem.strerror}.",
+            f"The Codex home {str(path)!r} is no directory of ours: {problem.strerror}.",
             rule="codex.home",
         ) from problem
     try:

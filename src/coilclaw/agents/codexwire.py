@@ -145,9 +145,9 @@ def _parsed(line: bytes) -> tuple[dict[str, Json], str]:
     except (ValueError, RecursionError) as problem:
         raise WireProblem("it wrote a line that is not JSON") from problem
     if not isinstance(value, dict):
-        raise WireProblem("it wrote a line that is not a message")
+        raise WireProblem("it wrote a line that is no message")
     return value, text
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is not valid JSON")
+    raise ValueError(f"{name} is no JSON")

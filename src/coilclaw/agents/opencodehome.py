@@ -218,7 +218,7 @@ def _directory(path: Path) -> Iterator[int]:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as problem:
         raise DeniedError(
-            f"The home of opencode {str(path)!r} is not a directory of ours: {problem.strerror}.",
+            f"The home of opencode {str(path)!r} is no directory of ours: {problem.strerror}.",
             rule="opencode.home",
         ) from problem
     try:

@@ -119,7 +119,7 @@ class _Checking:
         if isinstance(value, dict) and set(value) == {"tasks"}:
             named = value["tasks"]
             if not isinstance(named, dict) or not named:
-                self.problems.append("tasks: it is not an object with at least one task")
+                self.problems.append("tasks: it is no object with at least one task")
                 return
             for name, turns in named.items():
                 yield name, self.turns(turns, f"tasks[{name!r}]")
@@ -132,7 +132,7 @@ class _Checking:
 
     def turns(self, value: Json, at: str) -> tuple[Turn, ...]:
         if not isinstance(value, list) or not value:
-            self.problems.append(f"{at}: it is not a list of turns, or has none")
+            self.problems.append(f"{at}: it is no list of turns, or has none")
             return ()
         self.all_turns += len(value)
         if self.all_turns > MAX_TURNS:
@@ -167,26 +167,26 @@ class _Checking:
 
 
 def _is_text(value: Json) -> str:
-    return "" if isinstance(value, str) else "it is not text"
+    return "" if isinstance(value, str) else "it is no text"
 
 
 def _is_command(value: Json) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        return "it is not text, is empty, or holds a NUL"
+        return "it is no text, is empty, or holds a NUL"
     return ""
 
 
 def _is_contents(value: Json) -> str:
     if not isinstance(value, dict) or not value:
-        return "it is not an object of paths and contents, or is empty"
+        return "it is no object of paths and contents, or is empty"
     wrong = [path for path, content in value.items() if not _is_path(path) or _is_text(content)]
     return f"no path, or no text as content, at {wrong[0]!r}" if wrong else ""
 
 
 def _is_paths(value: Json) -> str:
     if not isinstance(value, list) or not value:
-        return "it is not a list of paths, or is empty"
-    return "" if all(_is_path(path) for path in value) else "it holds what is not a path"
+        return "it is no list of paths, or is empty"
+    return "" if all(_is_path(path) for path in value) else "it holds what is no path"
 
 
 def _is_path(value: Json) -> bool:
@@ -195,7 +195,7 @@ def _is_path(value: Json) -> bool:
 
 def _is_seconds(value: Json) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return "it is not a number of seconds"
+        return "it is no number of seconds"
     return "" if 0 <= value <= MAX_SLEEP_S else f"it is not between 0 and {MAX_SLEEP_S:g}"
 
 
@@ -204,7 +204,7 @@ def _is_true(value: Json) -> str:
 
 
 def _is_object(value: Json) -> str:
-    return "" if isinstance(value, dict) else "it is not an object"
+    return "" if isinstance(value, dict) else "it is no object"
 
 
 _CHECKS: Final[Mapping[ActionKind, Callable[[Json], str]]] = {

@@ -52,7 +52,7 @@ class TestServer:
         except (ValueError, RecursionError):
             return _error(None, _INVALID_REQUEST, "this line is not JSON")
         if not isinstance(message, dict):
-            return _error(None, _INVALID_REQUEST, "this line is not a message")
+            return _error(None, _INVALID_REQUEST, "this line is no message")
         method, asked = message.get("method"), message.get("id")
         if not isinstance(method, str) or "id" not in message:
             return None

@@ -19,7 +19,7 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
         path = Path(named)
         if not path.is_absolute():
             raise UsageError(
-                f"COILCLAW_HOME is {named!r}, which is not an absolute path", rule="home.relative"
+                f"COILCLAW_HOME is {named!r}, which is no absolute path", rule="home.relative"
             )
         return path
     try:

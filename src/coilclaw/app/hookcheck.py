@@ -301,7 +301,7 @@ def _pushed(lines: str) -> list[tuple[str, str]]:
             continue
         match = _PUSHED.fullmatch(line)
         if match is None:
-            raise UsageError(f"{line[:200]!r} is not a line of a push", rule="hooks.refs")
+            raise UsageError(f"{line[:200]!r} is no line of a push", rule="hooks.refs")
         found.append((match[2], match[4]))
     return found
 

@@ -275,7 +275,7 @@ def _gathered(given: tuple[Path, ...], folder: Path, where: str) -> Git:
         return gather(given, folder / "repo.git")
     except GitFailed as problem:
         raise UsageError(
-            f"{where} is not a bundle that can be unpacked", rule="replay.bundle"
+            f"{where} is no bundle that can be unpacked", rule="replay.bundle"
         ) from problem
 
 

@@ -127,7 +127,7 @@ def _section(cursor: Cursor, index: int) -> Operation:
             return read(cursor, _path(cursor, prefix), source)
     raise cursor.failure(
         "header",
-        f"{shown(line)} is not one of '{ADD}', '{UPDATE}', '{DELETE}' and '{END}'",
+        f"{shown(line)} is none of '{ADD}', '{UPDATE}', '{DELETE}' and '{END}'",
     )
 
 

@@ -217,7 +217,7 @@ class _GitHeader:
             if text not in MODES:
                 raise cursor.failure(
                     "mode",
-                    f"mode {shown(text)} is not one of {', '.join(MODES)}",
+                    f"mode {shown(text)} is none of {', '.join(MODES)}",
                     hint="write 100644 for a plain file and 100755 for an executable one",
                 )
             return text
@@ -226,9 +226,7 @@ class _GitHeader:
             if ids is None:
                 raise cursor.failure("header", f"the index line {shown(text)} cannot be read")
             if ids[3] is not None and ids[3] not in MODES:
-                raise cursor.failure(
-                    "mode", f"mode {shown(ids[3])} is not one of {', '.join(MODES)}"
-                )
+                raise cursor.failure("mode", f"mode {shown(ids[3])} is none of {', '.join(MODES)}")
             return text
         if key.endswith("index "):
             if not _PERCENT.fullmatch(text):

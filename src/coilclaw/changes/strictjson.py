@@ -240,7 +240,7 @@ class _Reader:
                 self.at = word.end()
                 return _WORDS[word[0]]
             if word[0] in _NOT_NUMBERS:
-                self._stop(f"has {word[0]}, which is not valid JSON", "json.number")
+                self._stop(f"has {word[0]}, which is no JSON", "json.number")
         number = _NUMBER.match(self.text, self.at, self.at + MAX_NUMBER_CHARS + 1)
         if char == "" or number is None:
             self._stop(f"has {self._found()} where a value is expected")

@@ -203,7 +203,7 @@ def params_of(given: list[str]) -> dict[str, Json]:
         name, equals, value = text.partition("=")
         if not name.isidentifier() or not equals or name in params:
             raise UsageError(
-                f"{text!r} is not a parameter, or its name is given twice",
+                f"{text!r} is no parameter, or its name is given twice",
                 rule="usage.param",
                 hint="give NAME=VALUE",
             )

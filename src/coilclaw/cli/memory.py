@@ -225,5 +225,5 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         from argparse import ArgumentTypeError
 
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+        raise ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)

@@ -168,7 +168,7 @@ def _question(line: str) -> dict[str, object]:
     except (ValueError, RecursionError) as problem:
         raise UsageError(f"the line is not JSON: {problem}", rule="batch.malformed") from problem
     if not isinstance(value, dict):
-        raise UsageError("the line is not a JSON object", rule="batch.malformed")
+        raise UsageError("the line is no JSON object", rule="batch.malformed")
     return value
 
 

@@ -201,7 +201,7 @@ def require_writable(path: Path, *, folder: bool = False) -> None:
     try:
         above.mkdir(parents=True, exist_ok=True)
     except FileExistsError as problem:
-        raise UsageError(f"{above} is not a directory", rule="replay.output") from problem
+        raise UsageError(f"{above} is no directory", rule="replay.output") from problem
     except OSError as problem:
         raise EnvironmentFault(
             f"cannot create {above}: {problem.strerror}", rule="replay.output"

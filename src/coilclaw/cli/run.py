@@ -30,7 +30,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--request", metavar="SENTENCE", help="have the PM make the contract from one sentence"
     )
-    parser.add_argument("--resume", metavar="RUN", help="resume a run instead")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run instead")
     add_answer(parser)
     add_performers(parser)
     parser.add_argument(

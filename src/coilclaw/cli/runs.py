@@ -64,7 +64,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     _declare_gc(_action(actions, "gc", "remove what ended runs left lying about", run=False))
     from coilclaw.cli.run import add_answer, add_waiting, add_watching
 
-    resuming = _action(actions, "resume", "resume a run that waits or was interrupted")
+    resuming = _action(actions, "resume", "go on with a run that waits or was interrupted")
     add_answer(resuming)
     add_watching(resuming)
     add_waiting(resuming)

@@ -46,7 +46,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_force(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="even if the unit was changed by hand")
+    parser.add_argument(
+        "--force", action="store_true", help="even if somebody changed the unit by hand"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

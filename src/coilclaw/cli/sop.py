@@ -50,7 +50,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     add_json(running)
     resuming = actions.add_parser(
-        "resume", help="resume a run that waits or was interrupted", allow_abbrev=False
+        "resume", help="go on with a run that waits or was interrupted", allow_abbrev=False
     )
     resuming.add_argument("run_id", metavar="RUN", help="its id, or the beginning of it")
     settling = resuming.add_mutually_exclusive_group()

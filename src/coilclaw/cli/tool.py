@@ -156,4 +156,4 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _no_number(text: str) -> Json:
-    raise ValueError(f"{text} is not a number")
+    raise ValueError(f"{text} is no number")

@@ -54,7 +54,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trajectory-id", default="", metavar="ID", help="default: a new one")
     parser.add_argument(
-        "--resume", action="store_true", help="resume --trajectory-id, which was stopped"
+        "--resume", action="store_true", help="go on with --trajectory-id, which was stopped"
     )
     parser.add_argument("--detach", action="store_true", help="go on behind the terminal")
     giving_way = parser.add_mutually_exclusive_group()

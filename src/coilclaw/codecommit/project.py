@@ -129,7 +129,7 @@ def _key(path: Path) -> Secret | None:
     except IsADirectoryError:
         raise UsageError(f"the key file {path} is a directory", rule="project.key") from None
     except UnicodeDecodeError:
-        raise UsageError(f"the key file {path} is not text", rule="project.key") from None
+        raise UsageError(f"the key file {path} is no text", rule="project.key") from None
     if len(raw) > MAX_KEY_BYTES or any(char.isspace() for char in text):
         raise UsageError(f"the key file {path} holds more than one key", rule="project.key")
     return Secret(text)

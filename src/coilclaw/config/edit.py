@@ -36,7 +36,7 @@ def parsed_key(dotted_key: str) -> tuple[str, ...]:
     """Take a dotted key apart, and refuse one that has no meaning."""
     names = _names_of(dotted_key)
     if not names or len(names) > _MAX_NAMES:
-        raise UsageError(f"{dotted_key[:60]!r} is not a dotted key", rule="config.key")
+        raise UsageError(f"{dotted_key[:60]!r} is no dotted key", rule="config.key")
     if find(names) is None:
         raise _unknown(names)
     return names
@@ -101,7 +101,7 @@ def _parsed(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as problem:
         raise UsageError(
-            f"the configuration is not valid TOML: {problem}",
+            f"the configuration is no TOML: {problem}",
             rule="config.invalid",
             hint="coilclaw config validate says where",
         ) from problem

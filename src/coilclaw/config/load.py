@@ -140,7 +140,7 @@ def read_source(path: Path) -> Source:
     try:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
-            kind = "a directory" if stat.S_ISDIR(state.st_mode) else "not a regular file"
+            kind = "a directory" if stat.S_ISDIR(state.st_mode) else "no regular file"
             return _unreadable(f"is {kind}")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(MAX_BYTES + 1)
@@ -203,7 +203,7 @@ def _syntax(problem: Exception) -> Problem:
     found = re.search(_AT_LINE, said)
     line = int(found[1]) if found and found[1] else None
     message = re.sub(_AT_LINE, "", said)
-    return _of_file(line, f"is not valid TOML: {message[:1].lower()}{message[1:]}")
+    return _of_file(line, f"is no TOML: {message[:1].lower()}{message[1:]}")
 
 
 def _located(noted: list[Noted], text: str) -> tuple[Problem, ...]:

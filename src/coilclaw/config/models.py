@@ -57,7 +57,7 @@ def read(
     for name, entry in entries.items():
         place = (*MODELS, name)
         if not 0 < len(name) <= MAX_NAME or not _NAME_CHARS.issuperset(name):
-            reading.note(place, "is not a name: letters, digits, - and _ only, at most 64 of them")
+            reading.note(place, "is no name: letters, digits, - and _ only, at most 64 of them")
         elif not isinstance(entry, dict):
             reading.note(place, "must be a table")
         else:
@@ -156,7 +156,7 @@ def _base_url(section: Section) -> str | None:
     if held:
         problems.append("holds credentials, a query or a fragment; an address alone is needed")
     if not problems and not (whole and expanded.text.isprintable() and " " not in expanded.text):
-        problems.append("is not an http or https address")
+        problems.append("is no http or https address")
     for problem in problems:
         section.note("base_url", problem)
     return None if problems else expanded.text
@@ -176,7 +176,7 @@ def _variable(section: Section, kind: str | None) -> str | None:
     if not is_variable(name) or _like_a_key(name):
         section.note(
             "api_key_env",
-            "is not a name of a variable; the key itself does not belong in this file",
+            "is no name of a variable; the key itself does not belong into this file",
         )
         return None
     return name

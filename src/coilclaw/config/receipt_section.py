@@ -86,7 +86,7 @@ def _address(section: Section, text: str, token: str | None) -> CheckpointPlace 
     except ValueError:
         parts, whole = urlsplit(""), False
     if not whole or " " in text:
-        section.note("checkpoint", "is not an http or https address")
+        section.note("checkpoint", "is no http or https address")
     elif parts.username or parts.password or parts.fragment:
         section.note("checkpoint", "holds credentials or a fragment; see checkpoint_token_env")
     elif token is not None and parts.scheme == "http" and parts.hostname not in _LOCAL:

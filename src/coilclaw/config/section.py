@@ -210,7 +210,7 @@ def unknown(name: str, names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
             "api_key_env, or the file with api_key_file"
         )
         return message, ()
-    return f"is not a known key{meant(name, names)}", names
+    return f"is no known key{meant(name, names)}", names
 
 
 def meant(word: str, known_words: Iterable[str]) -> str:

@@ -82,7 +82,7 @@ def seconds_of(form: Mapping[str, str], default: int, most: int) -> int:
     """Return how long a session may be idle."""
     text = form.get("timeout", "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
-        raise UsageError("the field timeout is not a number of seconds", rule="form.timeout")
+        raise UsageError("the field timeout is no number of seconds", rule="form.timeout")
     if not 1 <= int(text) <= most:
         raise UsageError(
             f"a session expires after 1 to {most} seconds, not {text}", rule="form.timeout"

@@ -53,12 +53,12 @@ def listener(settings: GatewaySettings) -> socket.socket:
         )
     except (OSError, UnicodeError) as problem:
         raise UsageError(
-            f"{settings.host!r} is not an address of this machine", rule="gateway.host"
+            f"{settings.host!r} is no address of this machine", rule="gateway.host"
         ) from problem
     family, kind, protocol, _, address = found[0]
     if is_loopback(settings.host) and not is_loopback(str(address[0])):
         raise UsageError(
-            f"{settings.host} leads to {address[0]}, which is not a loopback address",
+            f"{settings.host} leads to {address[0]}, which is no loopback address",
             rule="gateway.public",
         )
     sock = socket.socket(family, kind, protocol)

@@ -55,13 +55,13 @@ def parse(text: str) -> Definition:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise _malformed("is not valid JSON") from problem
+        raise _malformed("is no JSON") from problem
     if not isinstance(value, dict):
-        raise _malformed("is not an object")
+        raise _malformed("is no object")
     name, description = value.get("name"), value.get("description", "")
     schema = value.get("inputSchema")
     if not isinstance(name, str) or not isinstance(description, str):
-        raise _malformed("has no name, or a description that is not text")
+        raise _malformed("has no name, or a description that is no text")
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise _malformed("has no schema of an object")
     return Definition(name, description, schema, text)

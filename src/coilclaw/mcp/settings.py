@@ -116,10 +116,10 @@ def _address(url: str) -> Iterator[tuple[str, str]]:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        yield "url", "is not an address"
+        yield "url", "is no address"
         return
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        yield "url", "is not an http or https address"
+        yield "url", "is no http or https address"
     elif parts.username or parts.password or parts.fragment:
         yield "url", "holds credentials or a fragment; a secret comes from a variable"
     elif parts.scheme == "http" and not _local(parts.hostname):

@@ -136,4 +136,4 @@ def _message(line: bytes) -> SessionMessage | Exception:
         except ValueError:
             continue  # what is too deep for the library may be readable without its depths
     # What it holds is not repeated: it may be anything, and ends up in a log.
-    return ValueError("a line is not a message of the protocol")
+    return ValueError("a line is no message of the protocol")

@@ -21,7 +21,7 @@ def read_body(data: bytes) -> dict[str, object]:
     except RecursionError as problem:
         raise _refused(f"the body is nested more than {MAX_DEPTH} levels deep") from problem
     except ValueError as problem:
-        raise _refused(f"the body is not valid JSON: {problem}") from problem
+        raise _refused(f"the body is not JSON: {problem}") from problem
     if too_deep(value):
         raise _refused(f"the body is nested more than {MAX_DEPTH} levels deep")
     if not isinstance(value, dict):
@@ -79,7 +79,7 @@ def require_text(body: Body, key: str) -> None:
 
 
 def _no_number(word: str) -> object:
-    raise ValueError(f"{word} is not a number there")
+    raise ValueError(f"{word} is no number there")
 
 
 def _refused(message: str) -> UsageError:

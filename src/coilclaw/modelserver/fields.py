@@ -246,4 +246,4 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _no_number(word: str) -> object:
-    raise ValueError(f"is not valid JSON: {word} is not a number there")
+    raise ValueError(f"is not JSON: {word} is no number there")

@@ -217,7 +217,7 @@ def _head(data: bytes) -> Head:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name) or _CONTROL.search(value):
-            raise malformed("has a line in its head that is not a header")
+            raise malformed("has a line in its head that is no header")
         name, value = name.lower(), value.strip(" \t")
         if name in headers and name in _SINGLE:
             raise malformed(f"has the header {name} twice")

@@ -36,9 +36,9 @@ def parse(data: bytes) -> Answer | str:
     except UnicodeDecodeError:
         return "it wrote what is not UTF-8"
     except (ValueError, RecursionError) as problem:
-        return f"it wrote what is not valid JSON: {str(problem)[:200]}"
+        return f"it wrote what is not JSON: {str(problem)[:200]}"
     if not isinstance(value, dict):
-        return "it wrote JSON that is not an object"
+        return "it wrote JSON that is no object"
     unknown = [shown(name) for name in value if name not in _KEYS]
     if unknown:
         return f"its answer has unknown keys: {', '.join(unknown[:5])}"
@@ -51,11 +51,11 @@ def _formed(value: dict[str, Json]) -> Answer | str:
     if not isinstance(success, bool):
         return "its answer has no 'success' that is true or false"
     if not isinstance(output, str):
-        return "the 'output' of its answer is not text"
+        return "the 'output' of its answer is no text"
     if not isinstance(error, str | None):
-        return "the 'error' of its answer is not text"
+        return "the 'error' of its answer is no text"
     if not isinstance(metadata, dict | None):
-        return "the 'metadata' of its answer is not an object"
+        return "the 'metadata' of its answer is no object"
     if success and error:
         return "its answer says success and names an error"
     said = None if success else _valid(error or "it says that it failed")[:MAX_ERROR]
@@ -75,4 +75,4 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _constant(text: str) -> Json:
-    raise ValueError(f"{text} is not a number")
+    raise ValueError(f"{text} is no number")

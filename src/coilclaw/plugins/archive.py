@@ -108,7 +108,7 @@ def _take_zip_entry(archive: ZipFile, info: ZipInfo, collection: Collection) -> 
     kind = stat.S_IFMT(mode)
     if name.endswith("/"):
         if kind not in {0, stat.S_IFDIR} or info.file_size:
-            raise refused("plugin.kind", f"{shown(name)} is not a plain directory")
+            raise refused("plugin.kind", f"{shown(name)} is no plain directory")
         collection.directory(name)
         return
     if kind not in {0, stat.S_IFREG}:

@@ -90,7 +90,7 @@ class Fields:
         if value is None:
             return ""
         if not isinstance(value, str) or not value.strip():
-            self.problem(name, "is not text, or empty")
+            self.problem(name, "is no text, or empty")
         elif len(value) > most:
             self.problem(name, f"is longer than {most} characters")
         elif form is not None and not form.fullmatch(value):
@@ -115,7 +115,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-            self.problem(name, f"is not a number above 0 and up to {most:,}")
+            self.problem(name, f"is no number above 0 and up to {most:,}")
             return None
         return float(value)
 
@@ -126,11 +126,11 @@ class Fields:
             return ()
         good = isinstance(value, list) and len(value) <= most
         if not good or not isinstance(value, list):
-            self.problem(name, f"is not a list of at most {most} texts")
+            self.problem(name, f"is no list of at most {most} texts")
             return ()
         for index, item in enumerate(value):
             if not isinstance(item, str) or not 0 < len(item) <= longest:
-                self.problem(f"{name}[{index}]", f"is not a text of 1 to {longest} characters")
+                self.problem(f"{name}[{index}]", f"is no text of 1 to {longest} characters")
                 return ()
         return tuple(value)
 
@@ -141,7 +141,7 @@ class Fields:
             return None
         found = as_json(value)
         if not isinstance(found, dict):
-            self.problem(name, "is not a table of what JSON can say")
+            self.problem(name, "is no table of what JSON can say")
             return None
         return found
 
@@ -149,7 +149,7 @@ class Fields:
         """Return a table below this one, empty if there is none."""
         value = self.take(name)
         if value is not None and not isinstance(value, dict):
-            self.problem(name, "is not a table")
+            self.problem(name, "is no table")
             value = None
         return Fields(value or {}, self.key(name), self._problems)
 
@@ -159,11 +159,11 @@ class Fields:
         if value is None:
             return ()
         if not isinstance(value, list) or not 0 < len(value) <= most:
-            self.problem(name, f"is not a list of 1 to {most} tables")
+            self.problem(name, f"is no list of 1 to {most} tables")
             return ()
         for index, item in enumerate(value):
             if not isinstance(item, dict):
-                self.problem(f"{name}[{index}]", "is not a table")
+                self.problem(f"{name}[{index}]", "is no table")
                 return ()
         return tuple(
             Fields(item, self.key(f"{name}[{index}]"), self._problems)

@@ -242,7 +242,7 @@ def _examples(entry: Fields, schema: dict[str, Json] | None) -> tuple[Example, .
         arguments = table.object("arguments", needed=True)
         output = table.take("output")
         if not isinstance(output, str | None):
-            table.problem("output", "is not text")
+            table.problem("output", "is no text")
             output = None
         found.append(Example(arguments or {}, table.flag("success", default=True), output))
         table.close()

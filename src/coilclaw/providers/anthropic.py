@@ -96,7 +96,7 @@ class Anthropic(Wire):
     ) -> ChatResponse:
         reason = payload.get("stop_reason")
         if not isinstance(reason, str | None):
-            raise malformed(self.endpoint, "ends for a reason that is not text", raw)
+            raise malformed(self.endpoint, "ends for a reason that is no text", raw)
         if reason == "max_tokens":
             raise ProviderTruncated(
                 f"the answer of {self.name} was cut off at its token limit (max_tokens)",

@@ -45,8 +45,7 @@ class Endpoint:
             )
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError(
-                f"the address of {self.name} is not an http or https address",
-                rule="provider.address",
+                f"the address of {self.name} is no http or https address", rule="provider.address"
             )
         if self.key and parts.scheme == "http" and not self.local:
             raise UsageError(
@@ -89,5 +88,5 @@ class Endpoint:
 def checked_model(model: str) -> str:
     """Return a model's name if it can stand in an address."""
     if not model or not model.isprintable() or any(char in model for char in "/?#%\\ "):
-        raise UsageError(f"{model!r} is not a name of a model", rule="provider.model")
+        raise UsageError(f"{model!r} is no name of a model", rule="provider.model")
     return model

@@ -149,7 +149,7 @@ def decode(line: bytes, provider: str) -> Exchange:
         error = _checked(record["error"], "its error")
         kind = KINDS.get(str(error.get("kind")))
         if kind is None:
-            raise ValueError(f"its error is not one of {', '.join(KINDS)}")
+            raise ValueError(f"its error is none of {', '.join(KINDS)}")
         return Exchange(request, kind(_string(error, "message"), provider=provider))
     response = _checked(record.get("response"), "its response")
     usage = _checked(response.get("usage"), "its usage")
@@ -212,7 +212,7 @@ def _redacted(value: Json, redact: Redact) -> Json:
 
 def _checked(value: Json, what: str) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} is not an object")  # noqa: TRY004 - it is a fault of the line
+        raise ValueError(f"{what} is no object")  # noqa: TRY004 - it is a fault of the line
     return value
 
 
@@ -223,7 +223,7 @@ def _objects(value: Json) -> list[dict[str, Json]]:
 def _string(fields: Mapping[str, Json], key: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"its {key} is not text")  # noqa: TRY004 - as above
+        raise ValueError(f"its {key} is no text")  # noqa: TRY004 - as above
     return value
 
 

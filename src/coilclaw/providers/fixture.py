@@ -77,7 +77,7 @@ def load(path: Path) -> tuple[Scripted, ...]:
     try:
         value = loads(raw)
     except (ValueError, RecursionError) as problem:
-        raise _wrong(path, [f"is not valid JSON: {problem}"]) from problem
+        raise _wrong(path, [f"is no JSON: {problem}"]) from problem
     answers, problems = parse(value)
     if problems:
         raise _wrong(path, problems)
@@ -87,7 +87,7 @@ def load(path: Path) -> tuple[Scripted, ...]:
 def parse(value: Json) -> tuple[tuple[Scripted, ...], list[str]]:
     """Read a fixture's JSON value: the answers, and everything that is wrong."""
     if not isinstance(value, list):
-        return (), ["is not a list of answers"]
+        return (), ["is no list of answers"]
     if len(value) > MAX_ANSWERS:
         return (), [f"has more than {MAX_ANSWERS:,} answers"]
     problems: list[str] = []
@@ -122,7 +122,7 @@ def _answer(value: Json, place: _Place) -> Scripted:
     named = fields.get("error")
     error = FAILURES.get(named) if isinstance(named, str) else None
     if "error" in fields and error is None:
-        place.wrong(f"has an 'error' that is not one of {', '.join(FAILURES)}")
+        place.wrong(f"has an 'error' that is none of {', '.join(FAILURES)}")
     calls = fields.get("tool_calls", [])
     if not isinstance(calls, list) or ("tool_calls" in fields and not calls):
         place.wrong("has 'tool_calls' that are no list, or an empty one")
@@ -153,7 +153,7 @@ def _call(value: Json, place: _Place) -> ScriptedCall:
 
 def _object(value: Json, known: tuple[str, ...], place: _Place) -> dict[str, Json] | None:
     if not isinstance(value, dict):
-        place.wrong("is not an object")
+        place.wrong("is no object")
         return None
     if isinstance(value, Doubled):
         place.wrong(f"has the key {shortened(value.key)} twice")
@@ -166,7 +166,7 @@ def _object(value: Json, known: tuple[str, ...], place: _Place) -> dict[str, Jso
 def _text(fields: dict[str, Json], key: str, place: _Place) -> str | None:
     value = fields.get(key)
     if key in fields and not isinstance(value, str):
-        place.wrong(f"has a {key!r} that is not text")
+        place.wrong(f"has a {key!r} that is no text")
         return None
     return value if isinstance(value, str) else None
 
@@ -174,7 +174,7 @@ def _text(fields: dict[str, Json], key: str, place: _Place) -> str | None:
 def _seconds(value: Json, place: _Place) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= float(str(value)) <= MAX_DELAY_S:
-        place.wrong(f"has a 'delay_s' that is not a number from 0 to {MAX_DELAY_S:g}")
+        place.wrong(f"has a 'delay_s' that is no number from 0 to {MAX_DELAY_S:g}")
         return 0.0
     return float(str(value))
 

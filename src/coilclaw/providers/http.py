@@ -143,9 +143,9 @@ def parse(endpoint: Endpoint, raw: bytes) -> dict[str, Json]:
     try:
         value = loads(raw)
     except (ValueError, RecursionError) as problem:
-        raise malformed(endpoint, "is not valid JSON", raw) from problem
+        raise malformed(endpoint, "is no JSON", raw) from problem
     if not isinstance(value, dict):
-        raise malformed(endpoint, "is not a JSON object", raw)
+        raise malformed(endpoint, "is no JSON object", raw)
     # Some gateways say 200 and mean it otherwise.
     if error := error_within(endpoint, value, raw):
         raise error

@@ -103,4 +103,4 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not valid JSON")
+    raise ValueError(f"{name} is no JSON")

@@ -107,7 +107,7 @@ class OpenAI(Wire):
             raise malformed(self.endpoint, "has no choice with a message", raw)
         reason = first.get("finish_reason")
         if not isinstance(reason, str | None):
-            raise malformed(self.endpoint, "ends for a reason that is not text", raw)
+            raise malformed(self.endpoint, "ends for a reason that is no text", raw)
         if reason == "length":
             raise ProviderTruncated(
                 f"the answer of {self.name} was cut off at its token limit (length)",

@@ -55,7 +55,7 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     if parts.scheme != "http" or not parts.hostname or not port:
         # The address may hold a password, so that only its kind is told.
         raise ConnectionError(
-            f"the proxy that the environment names for {scheme} is not an http proxy "
+            f"the proxy that the environment names for {scheme} is no http proxy "
             "(its address would begin with http://)"
         )
     return Proxy(parts.hostname, port, _authorization(parts.username, parts.password))

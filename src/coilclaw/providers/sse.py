@@ -97,9 +97,9 @@ def _object(endpoint: Endpoint, data: bytes) -> dict[str, Json] | None:
     try:
         value = loads(data)
     except (ValueError, RecursionError) as problem:
-        raise malformed(endpoint, "has an event that is not valid JSON", data) from problem
+        raise malformed(endpoint, "has an event that is no JSON", data) from problem
     if not isinstance(value, dict):
-        raise malformed(endpoint, "has an event that is not a JSON object", data)
+        raise malformed(endpoint, "has an event that is no JSON object", data)
     if error := error_within(endpoint, value, data):
         raise error
     return value

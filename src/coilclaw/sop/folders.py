@@ -85,7 +85,7 @@ def _read(path: Path) -> bytes:
         raise _unreadable(path, f"cannot be read: {problem.strerror}") from problem
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _unreadable(path, "is not a regular file")
+            raise _unreadable(path, "is no regular file")
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise _unreadable(path, f"is larger than {MAX_BYTES} bytes")

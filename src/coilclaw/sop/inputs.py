@@ -57,7 +57,7 @@ def read_inputs(reader: TableReader, table: dict[str, object]) -> dict[str, Inpu
     """Read the table of inputs; ``reader`` notes what is wrong with it."""
     given = table.get(TABLE, {})
     if not isinstance(given, dict):
-        reader.note((TABLE,), "is not a table")
+        reader.note((TABLE,), "is no table")
         return {}
     if len(given) > MAX_INPUTS:
         reader.note((TABLE,), f"there are {len(given)} inputs; {MAX_INPUTS} is the most")
@@ -66,11 +66,9 @@ def read_inputs(reader: TableReader, table: dict[str, object]) -> dict[str, Inpu
     for name, one in given.items():
         place: Place = (TABLE, name)
         if not NAME.fullmatch(name) or name in RESERVED:
-            reader.note(
-                place, "is not a name of an input: a letter, then letters, digits, '_', '-'"
-            )
+            reader.note(place, "is no name of an input: a letter, then letters, digits, '_', '-'")
         elif not isinstance(one, dict):
-            reader.note(place, "is not a table")
+            reader.note(place, "is no table")
         else:
             found[name] = _read_input(reader, place, name, one)
     return found
@@ -83,12 +81,12 @@ def _read_input(
     said = reader.take_text(place, table, "type")
     if said and said not in TYPES:
         reader.note(
-            (*place, "type"), f"{said!r} is not one of {', '.join(TYPES)}{closest(said, TYPES)}"
+            (*place, "type"), f"{said!r} is none of {', '.join(TYPES)}{closest(said, TYPES)}"
         )
     kind: InputType = next((one for one in TYPES if one == said), "string")
     choices = table.get("choices", [])
     if not isinstance(choices, list) or ("choices" in table and not choices):
-        reader.note((*place, "choices"), "is not a list of values")
+        reader.note((*place, "choices"), "is no list of values")
         choices = []
     if kind == "list" and choices:
         reader.note((*place, "choices"), "does not belong to an input of type 'list'")
@@ -207,16 +205,12 @@ def _misfit(kind: InputType, value: object) -> str:
         "integer": whole,
         "number": whole or (isinstance(value, float) and math.isfinite(value)),
     }[kind]
-    return (
-        ""
-        if fits
-        else f"is {_short(str(value))!r}, which is not {'an' if kind == 'integer' else 'a'} {kind}"
-    )
+    return "" if fits else f"is {_short(str(value))!r}, which is no {kind}"
 
 
 def _list_misfit(value: object) -> str:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        return "is not a list of texts"
+        return "is no list of texts"
     if len(value) > MAX_ITEMS:
         return f"has {len(value)} items; {MAX_ITEMS} is the most"
     if any(len(item) > MAX_CHARS for item in value):

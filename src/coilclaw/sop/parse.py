@@ -79,7 +79,7 @@ def _syntax(problem: Exception) -> Problem:
     found = re.search(r"\s*\(at (?:line (\d+), column \d+|end of document)\)", str(problem))
     line = int(found[1]) if found and found[1] else None
     said = str(problem)[: found.start()] if found else str(problem)
-    return Problem("", line, f"is not valid TOML: {said[:1].lower()}{said[1:]}")
+    return Problem("", line, f"is no TOML: {said[:1].lower()}{said[1:]}")
 
 
 class _Reader(TableReader):
@@ -119,7 +119,7 @@ class _Reader(TableReader):
         for index, one in enumerate(given):
             place: Place = (TABLES, index)
             if not isinstance(one, dict):
-                self.note(place, "is not a table")
+                self.note(place, "is no table")
                 continue
             stage = self._stage(place, one, default)
             if stage.id in first:
@@ -133,14 +133,13 @@ class _Reader(TableReader):
         name = self.take_text(place, table, "id")
         if name and not ID.fullmatch(name):
             self.note(
-                (*place, "id"),
-                f"{name!r} is not an id: a letter, then letters, digits, '_' and '-'",
+                (*place, "id"), f"{name!r} is no id: a letter, then letters, digits, '_' and '-'"
             )
         kind = self._kind(place, table)
         self.refuse_unknown(place, table, _ALL_KEYS if kind is None else _KEYS[kind], _ALL_KEYS)
         args = table.get("args", {})
         if kind == "tool" and not isinstance(args, dict):
-            self.note((*place, "args"), "is not a table")
+            self.note((*place, "args"), "is no table")
         on_failure = self._on_failure(place, table, default)
         return Stage(
             name,
@@ -162,7 +161,7 @@ class _Reader(TableReader):
         kind = next((one for one in KINDS if one == said), None)
         if said and kind is None:
             self.note(
-                (*place, "kind"), f"{said!r} is not one of {', '.join(KINDS)}{closest(said, KINDS)}"
+                (*place, "kind"), f"{said!r} is none of {', '.join(KINDS)}{closest(said, KINDS)}"
             )
         return kind
 
@@ -193,7 +192,7 @@ class _Reader(TableReader):
         if said:
             self.note(
                 (*place, "on_failure"),
-                f"{said!r} is not one of abort, continue, retry(1) … retry({MAX_RETRIES})",
+                f"{said!r} is none of abort, continue, retry(1) … retry({MAX_RETRIES})",
             )
         return default
 
@@ -204,7 +203,7 @@ class _Reader(TableReader):
             self.note((*place, "retry"), f"on_failure says {on_failure} as well")
         found = self.take_number(place, table, "retry", least=1, most=MAX_RETRIES)
         if found != int(found):
-            self.note((*place, "retry"), "is not a whole number")
+            self.note((*place, "retry"), "is no whole number")
         return int(found)
 
     def _retry_delay(self, place: Place, table: dict[str, object], on_failure: OnFailure) -> float:

@@ -26,7 +26,7 @@ class TableReader:
         """Return a text, or an empty one with a problem noted."""
         value = table.get(key, "")
         if not isinstance(value, str):
-            self.note((*place, key), "is not text")
+            self.note((*place, key), "is no text")
         elif required and not value.strip():
             self.note((*place, key), "is missing" if key not in table else "is empty")
         else:
@@ -55,7 +55,7 @@ class TableReader:
             or not isinstance(value, int | float)
             or not least <= value <= most
         ):
-            self.note((*place, key), f"is not a number from {least:g} to {most:g}")
+            self.note((*place, key), f"is no number from {least:g} to {most:g}")
             return 0
         return value
 

@@ -144,7 +144,7 @@ def parse_public(pem: bytes) -> PublicKey:
     try:
         key = load_pem_public_key(pem[:MAX_PEM_BYTES])
     except (ValueError, UnsupportedAlgorithm):
-        raise UsageError("this is not a public key in PEM form", rule="key.form") from None
+        raise UsageError("this is no public key in PEM form", rule="key.form") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise UsageError("this is not an Ed25519 key", rule="key.form")
+        raise UsageError("this is no Ed25519 key", rule="key.form")
     return PublicKey(key)

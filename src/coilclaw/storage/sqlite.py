@@ -325,7 +325,7 @@ def _fault(path: Path, problem: sqlite3.Error) -> EnvironmentFault:
         )
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
         return EnvironmentFault(
-            f"{path} is damaged, or is not a database: {problem}",
+            f"{path} is damaged, or is no database: {problem}",
             rule="database.damaged",
             hint="move the file away, or put a copy in its place",
         )

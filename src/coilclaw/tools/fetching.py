@@ -172,7 +172,7 @@ class _Exchange:
             settings = self._fetcher.settings
             if not hosts.address_allowed(ip, address.host, settings, port=address.port):
                 raise DeniedError(
-                    f"{address.host} is at {shown(ip)}, which is neither public nor allowed",
+                    f"{address.host} is at {shown(ip)}, which is no public address and not allowed",
                     rule="http.address",
                     hint="list the address itself in security.allowed_domains if it is meant",
                 )

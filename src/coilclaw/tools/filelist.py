@@ -97,11 +97,11 @@ def _listed(request: _Request, context: ToolContext) -> ToolResult:
             # A file that holds anything is larger than this, and need not be read.
             sighting = spot.sight(root, where.to_read(), limit=0)
             if isinstance(sighting, str):
-                return failure(f"{shown(str(where))} is not a directory", rule="file.kind")
+                return failure(f"{shown(str(where))} is no directory", rule="file.kind")
             if sighting.real_found is None:
                 return failure(f"there is no directory {shown(str(where))}", rule="file.missing")
             if sighting.real_found != Obstacle("directory"):
-                return failure(f"{shown(str(where))} is not a directory", rule="file.kind")
+                return failure(f"{shown(str(where))} is no directory", rule="file.kind")
             parts = sighting.real.parts
         listing = _Listing(root, request, context)
         listing.walk(parts, "", 1)

@@ -111,9 +111,9 @@ def _extract(where: Spot, pages: _Pages, context: ToolContext) -> ToolResult:
     if found is None:
         return failure(f"there is no file {name}", rule="file.missing")
     if not isinstance(found, RegularFile):
-        return failure(f"{name} is not a plain file", rule="file.kind")
+        return failure(f"{name} is no plain file", rule="file.kind")
     if b"%PDF-" not in found.content[:_HEADER_BYTES]:
-        return failure(f"{name} is not a PDF", rule="pdf.malformed")
+        return failure(f"{name} is no PDF", rule="pdf.malformed")
     result = _run(found.content, pages, context)
     return _told(name, found, result, pages, context)
 

@@ -64,7 +64,7 @@ def hits(provider: SearchProvider, content: bytes, count: int) -> tuple[Hit, ...
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as problem:
-        raise _malformed("is not valid JSON") from problem
+        raise _malformed("is no JSON") from problem
     if provider == "brave":
         # There is no such part where nothing was found.
         value = _inner(value, "web", default={})

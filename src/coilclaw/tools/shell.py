@@ -133,7 +133,7 @@ def _runs(args: Arguments) -> Runs:
     argv = []
     for word in given:
         if not isinstance(word, str):
-            raise UsageError("'argv' holds something that is not text", rule="shell.arguments")
+            raise UsageError("'argv' holds something that is no text", rule="shell.arguments")
         _refuse_unpassable(word)
         argv.append(word)
     return Runs(argv=tuple(argv), network=args.get("network") is True)
@@ -147,14 +147,14 @@ def _refuse_unpassable(word: str) -> None:
         raw = b"\0"
     if b"\0" in raw:
         raise UsageError(
-            "the command holds a NUL or what is not valid Unicode", rule="shell.arguments"
+            "the command holds a NUL or what is no valid Unicode", rule="shell.arguments"
         )
 
 
 def _seconds(args: Arguments, context: ToolContext) -> float:
     value = args.get("timeout_s", context.limits.shell_timeout_s)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise UsageError("'timeout_s' is not a number of seconds", rule="shell.arguments")
+        raise UsageError("'timeout_s' is no number of seconds", rule="shell.arguments")
     most = max(context.limits.shell_timeout_s, context.limits.shell_timeout_max_s)
     if value > most:
         raise DeniedError(

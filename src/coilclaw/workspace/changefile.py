@@ -250,7 +250,7 @@ def _parts(value: object) -> tuple[str, ...]:
         raise TypeError("a path must be a list of names")
     for name in value:
         if not isinstance(name, str) or name in {"", ".", ".."} or "/" in name or "\0" in name:
-            raise ValueError(f"{name!r} is not a name in a path")
+            raise ValueError(f"{name!r} is no name in a path")
         os.fsencode(name)
     return tuple(value)
 

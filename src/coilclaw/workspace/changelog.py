@@ -168,7 +168,7 @@ class Changelog:
             )
         except (KeyError, ValueError) as problem:
             raise JournalDamaged(
-                f"{self._state.journal} holds a record that is not that of a change: {problem}"
+                f"{self._state.journal} holds a record that is none of a change: {problem}"
             ) from problem
 
     def _journal(self) -> Journal:

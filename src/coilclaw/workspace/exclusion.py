@@ -40,7 +40,7 @@ def _checked(path: str) -> str:
     trimmed = path.removeprefix("./").rstrip("/")
     if path.startswith("/") or not trimmed or {"", ".", ".."} & set(trimmed.split("/")):
         raise UsageError(
-            f"{shown(path)} is not a path inside the tree that could be left out",
+            f"{shown(path)} is no path inside the tree that could be left out",
             rule="snapshot.exclude",
         )
     return trimmed

@@ -226,7 +226,7 @@ class _Names:
         parts = path.split("/")
         if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
             raise UsageError(
-                f"{shown(path)} is not a plain relative path, so it cannot be asked about",
+                f"{shown(path)} is no plain relative path, so it cannot be asked about",
                 rule="git.ignored",
             )
         for count in range(1, len(parts)):
@@ -263,6 +263,5 @@ def _refuse_odd_ignore_files(root: Path, paths: Sequence[str]) -> None:
             continue
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise EnvironmentFault(
-                f"{shown(place)} is not a file, so what it names cannot be known",
-                rule="git.ignored",
+                f"{shown(place)} is no file, so what it names cannot be known", rule="git.ignored"
             )

@@ -266,7 +266,7 @@ def _seconds(time: str) -> int:
     try:
         moment = datetime.fromisoformat(time)
     except ValueError as problem:
-        raise UsageError(f"{shown(time)} is not a time", rule="merge.time") from problem
+        raise UsageError(f"{shown(time)} is no time", rule="merge.time") from problem
     if moment.tzinfo is None:
         raise UsageError(f"{shown(time)} has no time zone", rule="merge.time")
     return int(moment.timestamp())

@@ -77,7 +77,7 @@ class Repository:
     def resolve(self, ref: str) -> str:
         """Return the full id of the commit that a name stands for."""
         if not ref or ref.startswith("-") or len(ref) > MAX_REF_CHARS or not ref.isprintable():
-            raise UsageError(f"{shown(ref)} is not a name of a commit", rule="repository.ref")
+            raise UsageError(f"{shown(ref)} is no name of a commit", rule="repository.ref")
         commit = self._commit(ref)
         if commit is None:
             raise UsageError(
@@ -132,7 +132,7 @@ class Repository:
         mode, _, blob, size = found[0]
         if mode not in {b"100644", b"100755"}:
             raise UsageError(
-                f"{shown(path)} is not a file in commit {commit}", rule="repository.not_a_file"
+                f"{shown(path)} is no file in commit {commit}", rule="repository.not_a_file"
             )
         if int(size) > limit:
             raise UsageError(
@@ -203,7 +203,7 @@ class Repository:
 def checked(commit: str) -> str:
     """Return a full commit id, or raise."""
     if not COMMIT_ID.fullmatch(commit):
-        raise UsageError(f"{shown(commit)} is not a full id of a commit", rule="repository.commit")
+        raise UsageError(f"{shown(commit)} is no full id of a commit", rule="repository.commit")
     return commit
 
 
@@ -222,7 +222,7 @@ def branch_ref(name: str) -> str:
         or bool(set(name) & set(" ~^:?*[\\"))
     )
     if bad:
-        raise UsageError(f"{shown(name)} is not a name of a branch", rule="repository.branch")
+        raise UsageError(f"{shown(name)} is no name of a branch", rule="repository.branch")
     return f"refs/heads/{name}"
 
 
@@ -307,7 +307,7 @@ def _common(git_dir: Path) -> Path:
     line = read_pointer(git_dir / "commondir")
     common = Path(os.path.realpath(git_dir if line is None else git_dir / line))
     if not (common / "objects").is_dir():
-        raise UsageError(f"{common} is not a git directory", rule="repository.pointer")
+        raise UsageError(f"{common} is no git directory", rule="repository.pointer")
     if line is None and Git(common, foreign=True).run(
         "config", "--bool", "--default=false", "--get", "core.bare"
     ).startswith(b"true"):

@@ -139,9 +139,7 @@ class Root:
         """Open the directory of a real location, following no link."""
         if real.name in {"", ".", ".."} or "/" in real.name:
             raise PathRefused(
-                f"path {shown(str(real))} is not a path of a tree",
-                path=str(real),
-                rule="path.parent",
+                f"path {shown(str(real))} is no path of a tree", path=str(real), rule="path.parent"
             )
         with self.directory(real.parents, real) as fd:
             yield fd
@@ -154,7 +152,7 @@ class Root:
             for name in parts:
                 if name in {"", ".", ".."} or "/" in name:
                     raise PathRefused(
-                        f"path {shown(str(path))} is not a path of a tree",
+                        f"path {shown(str(path))} is no path of a tree",
                         path=str(path),
                         rule="path.parent",
                     )

@@ -198,7 +198,7 @@ class SnapshotStore:
                 found[path] = (kind, name)
         for path in above.intersection(wanted):
             raise UsageError(
-                f"{shown(path)} is not a file in snapshot {snapshot_id}", rule="snapshot.not_a_file"
+                f"{shown(path)} is no file in snapshot {snapshot_id}", rule="snapshot.not_a_file"
             )
         names = {name: None for _, name in found.values()}
         data = dict(self._objects.blobs(names, MAX_READ_BYTES))

@@ -184,7 +184,7 @@ class Records:
             return Record(path, commit, Path(value["objects"]), owner, git_dir)
         except (ValueError, KeyError, TypeError) as problem:
             raise EnvironmentFault(
-                f"{place} is not a record of a worktree", rule="worktree.record"
+                f"{place} is no record of a worktree", rule="worktree.record"
             ) from problem
 
 

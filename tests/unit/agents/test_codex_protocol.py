@@ -401,7 +401,7 @@ def test_an_error_for_an_answer_is_a_failure(world: World, script: Any, reason: 
         ({"die": signal.SIGKILL}, "it ended in the middle of its work"),
         ({"raw": "{}\n\n"}, "it wrote a line that is not JSON"),
         ({"raw": "hello\n"}, "it wrote a line that is not JSON"),
-        ({"raw": "[1]\n"}, "it wrote a line that is not a message"),
+        ({"raw": "[1]\n"}, "it wrote a line that is no message"),
         ({"raw": '{"method": "x", "params": NaN}\n'}, "it wrote a line that is not JSON"),
         ({"raw": "[" * 200_000 + "\n"}, "it wrote a line that is not JSON"),
         ({"filler": 17 * 2**20}, "it wrote a line of more than 16777216 bytes"),

@@ -53,7 +53,7 @@ def _gone(mark: str) -> bool:
         ('{"a": 1}{"b": 2}', "is not JSON"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"a": NaN}', "NaN"),
-        ("[1]", "not a JSON object"),
+        ("[1]", "no JSON object"),
     ],
 )
 def test_output_that_is_not_one_object_has_failed(

@@ -20,7 +20,7 @@ def test_validate_says_every_problem_with_its_line_and_what_is_allowed(world: Wo
     assert done.code == 2
     assert done.out.splitlines() == [
         "config.toml:2: security.autonomy: is 'godmode' (allowed: readonly, supervised, full)",
-        f"config.toml:3: security.sandbx: is not a known key; did you mean sandbox? ({known})",
+        f"config.toml:3: security.sandbx: is no known key; did you mean sandbox? ({known})",
     ]
     assert done.err == f"coilclaw: {world.config} has 2 problems [config.invalid]\n"
 
@@ -116,7 +116,7 @@ def test_show_of_a_wrong_file_says_what_is_wrong(world: World) -> None:
     world.write("x = 1\n")
     done = world.run("config", "show")
     assert (done.code, done.out) == (2, "")
-    assert "config.toml:1: x: is not a known key" in done.err
+    assert "config.toml:1: x: is no known key" in done.err
 
 
 def test_path(world: World) -> None:

@@ -291,9 +291,9 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         ("channels.cli = []", "channels.cli", "must be a table"),
         ("providers.models = 'x'", "providers.models", "must be a table"),
         ("providers.models.a = 'x'", "providers.models.a", "must be a table"),
-        ("channels.http.enabled = true", "channels.http", "is not a known key"),
-        ("providers.modles = 1", "providers.modles", "is not a known key; did you mean models?"),
-        ("securty = 1", "securty", "is not a known key; did you mean security?"),
+        ("channels.http.enabled = true", "channels.http", "is no known key"),
+        ("providers.modles = 1", "providers.modles", "is no known key; did you mean models?"),
+        ("securty = 1", "securty", "is no known key; did you mean security?"),
         ("memory.backend = 'json'", "memory.backend", "is 'json'"),
         ("memory.path = ''", "memory.path", "is empty; it must be a path"),
         ('memory.path = "/a\\u0000b"', "memory.path", "holds a NUL character"),
@@ -304,7 +304,7 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         ("receipts.checkpoint = 'git-ref refs/a/..'", "receipts.checkpoint", "must name a ref"),
         ("receipts.checkpoint = 'git-ref main'", "receipts.checkpoint", "must name a ref"),
         ("receipts.checkpoint = 'git-ref refs/a/b c'", "receipts.checkpoint", "is a relative"),
-        ("receipts.checkpoint = 'ftp://a/b'", "receipts.checkpoint", "is not an http or https"),
+        ("receipts.checkpoint = 'ftp://a/b'", "receipts.checkpoint", "is no http or https"),
         ("receipts.checkpoint = 'https://u:p@a/b'", "receipts.checkpoint", "holds credentials"),
         (
             "receipts.checkpoint = '~/coilclaw-workspace/c'",
@@ -438,17 +438,14 @@ WRONG_ENCODINGS = [
         Problem("", 1, "begins with a byte order mark; save the file without it"),
     ),
     ("default_model = 'x'".encode("utf-16"), Problem("", 1, "is not written in UTF-8")),
-    (b"a = \n", Problem("", 1, "is not valid TOML: invalid value")),
-    (
-        b"\n[a\n",
-        Problem("", 2, "is not valid TOML: expected ']' at the end of a table declaration"),
-    ),
+    (b"a = \n", Problem("", 1, "is no TOML: invalid value")),
+    (b"\n[a\n", Problem("", 2, "is no TOML: expected ']' at the end of a table declaration")),
     (b"x = 'a", Problem("", None, "")),
     (b"x = " + b"[" * 5000, Problem("", None, "is nested too deeply")),
     (b"a" + b".a" * 1001 + b" = 1", Problem("", 1, "has a line with more than 1000 dots")),
     (b"\nx = {a" + b".a" * 1001 + b" = 1}", Problem("", 2, "has a line with more than 1000 dots")),
     (b"x = " + b"9" * 5000, Problem("", None, "")),
-    (b"a = 1\na = 2\n", Problem("", 2, "is not valid TOML: cannot overwrite a value")),
+    (b"a = 1\na = 2\n", Problem("", 2, "is no TOML: cannot overwrite a value")),
     (b"a\0b = 1", Problem("", 1, "")),
     (b"a = 1\rb = 2", Problem("", 1, "")),
     (b"#" * (MAX_BYTES + 1), Problem("", None, f"is larger than {MAX_BYTES} bytes")),
@@ -465,7 +462,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(
     if expected.message:
         assert problem == expected
     else:
-        assert problem.message.startswith("is not valid TOML: ")
+        assert problem.message.startswith("is no TOML: ")
 
 
 def test_a_byte_order_mark_does_not_hide_the_other_problems(tmp_path: Path) -> None:
@@ -484,7 +481,7 @@ def test_a_file_at_the_bound_is_read(tmp_path: Path) -> None:
     ("kind", "message"),
     [
         ("directory", "is a directory"),
-        ("fifo", "is not a regular file"),
+        ("fifo", "is no regular file"),
         ("dangling", "is a link that leads nowhere"),
         ("loop", "cannot be read: Too many levels of symbolic links"),
     ],

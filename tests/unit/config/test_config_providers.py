@@ -218,7 +218,7 @@ def test_a_name_is_made_of_few_characters(name: str) -> None:
     text = f"[providers.models.'{name}']\nkind = 'mock'\n{LOCAL}"
     result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert [p.message for p in result.problems] == [
-        "is not a name: letters, digits, - and _ only, at most 64 of them"
+        "is no name: letters, digits, - and _ only, at most 64 of them"
     ]
 
 

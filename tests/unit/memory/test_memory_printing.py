@@ -58,7 +58,7 @@ def test_a_limit_that_is_no_number_above_0_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         parsed("list", f"--limit={number}")
-    assert "is not a number above 0" in capsys.readouterr().err
+    assert "is no number above 0" in capsys.readouterr().err
     assert parsed("list", "--limit=1").limit == 1
 
 

@@ -239,7 +239,7 @@ def test_what_is_refused_is_in_the_log_with_the_reason() -> None:
             "/v1/messages",
             "messages",
             "not json",
-            "the body is not valid JSON: Expecting value: line 1 column 1 (char 0)",
+            "the body is not JSON: Expecting value: line 1 column 1 (char 0)",
         ),
         ("/nowhere", "chat", None, "there is nothing at /nowhere"),
     ]

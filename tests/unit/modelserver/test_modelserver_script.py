@@ -335,7 +335,7 @@ def test_a_wrong_script(value: object, problem: str) -> None:
         (b"", "$: is not JSON at line 1, column 1: Expecting value"),
         (b"[{]", "$: is not JSON at line 1, column 3: Expecting property name"),
         (b"\xff", "$: is not UTF-8 at byte 0"),
-        (b'[{"sleep": NaN}]', "$: is not valid JSON: NaN is not a number there"),
+        (b'[{"sleep": NaN}]', "$: is not JSON: NaN is no number there"),
         (b'[{"text": "a", "text": "b"}]', "$[0].text: this key stands more than once in its obj"),
         (
             b'[{"tool_calls": [{"name": "f", "arguments": {"a b": 1, "a b": 2}}]}]',

@@ -68,11 +68,11 @@ def refused(data: bytes, limits: Limits | None = None) -> tuple[int, str]:
         (b"\r\n\r\n", 400, "does not begin with a method"),
         (b"\x16\x03\x01\x02\x00\n\n", 400, "does not begin with a method"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "HTTP/2.0 is not spoken here"),
-        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, "has a line in its head that is not a header"),
-        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "has a line in its head that is not a header"),
-        (b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n", 400, "has a line in its head that is not a hea"),
-        (b"GET / HTTP/1.1\r\na: b\0c\r\n\r\n", 400, "has a line in its head that is not a header"),
-        (b"GET / HTTP/1.1\r\na: b\rc\r\n\r\n", 400, "has a line in its head that is not a header"),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, "has a line in its head that is no header"),
+        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "has a line in its head that is no header"),
+        (b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n", 400, "has a line in its head that is no hea"),
+        (b"GET / HTTP/1.1\r\na: b\0c\r\n\r\n", 400, "has a line in its head that is no header"),
+        (b"GET / HTTP/1.1\r\na: b\rc\r\n\r\n", 400, "has a line in its head that is no header"),
         (b"GET http://[x/ HTTP/1.1\r\n\r\n", 400, "the address cannot be read"),
         (b"GET /?" + b"a&" * 200 + b" HTTP/1.1\r\n\r\n", 400, "the address cannot be read"),
         (
@@ -256,15 +256,15 @@ def test_an_address_or_method_that_is_not_there(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "the body is not valid JSON"),
-        (b"{", "the body is not valid JSON"),
-        (b"\xff", "the body is not valid JSON"),
-        (b'{"temperature": NaN}', "the body is not valid JSON: NaN is not a number there"),
+        (b"", "the body is not JSON"),
+        (b"{", "the body is not JSON"),
+        (b"\xff", "the body is not JSON"),
+        (b'{"temperature": NaN}', "the body is not JSON: NaN is no number there"),
         (b"[]", "the body must be an object, not a list"),
         (b"null", "the body must be an object, not null"),
         (b"[" * 100_000, "the body is nested more than 128 levels deep"),
         (b'{"a":' * 200 + b"1" + b"}" * 200, "the body is nested more than 128 levels deep"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "the body is not valid JSON: Exceeds the limit"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "the body is not JSON: Exceeds the limit"),
     ],
 )
 def test_a_body_that_cannot_be_used(dialect: str, body: bytes, message: str) -> None:

@@ -229,25 +229,25 @@ def test_the_question_and_the_answer(here: World, kind: str) -> None:
     ("answer", "error"),
     [
         ("", "it wrote nothing"),
-        ("hello", "it wrote what is not valid JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "it wrote JSON that is not an object"),
+        ("hello", "it wrote what is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "it wrote JSON that is no object"),
         ("{}", "its answer has no 'success' that is true or false"),
         ('{"success": 1}', "its answer has no 'success' that is true or false"),
-        ('{"success": true, "output": 7}', "the 'output' of its answer is not text"),
-        ('{"success": true, "output": null}', "the 'output' of its answer is not text"),
-        ('{"success": false, "error": 7}', "the 'error' of its answer is not text"),
-        ('{"success": true, "metadata": []}', "the 'metadata' of its answer is not an object"),
+        ('{"success": true, "output": 7}', "the 'output' of its answer is no text"),
+        ('{"success": true, "output": null}', "the 'output' of its answer is no text"),
+        ('{"success": false, "error": 7}', "the 'error' of its answer is no text"),
+        ('{"success": true, "metadata": []}', "the 'metadata' of its answer is no object"),
         ('{"success": true, "extra": 1}', "its answer has unknown keys: 'extra'"),
         ('{"success": true, "error": "x"}', "its answer says success and names an error"),
         (
             '{"success": true, "success": false}',
-            "it wrote what is not valid JSON: a key is there twice",
+            "it wrote what is not JSON: a key is there twice",
         ),
         (
             '{"success": true} {}',
-            "it wrote what is not valid JSON: Extra data: line 1 column 19 (char 18)",
+            "it wrote what is not JSON: Extra data: line 1 column 19 (char 18)",
         ),
-        ('{"success": NaN}', "it wrote what is not valid JSON: NaN is not a number"),
+        ('{"success": NaN}', "it wrote what is not JSON: NaN is no number"),
         ("\\377", "it wrote what is not UTF-8"),
     ],
 )
@@ -265,7 +265,7 @@ def test_what_is_no_answer_is_a_failure_that_says_so(here: World, answer: str, e
 def test_deep_nesting_is_an_answer_like_any_other(here: World) -> None:
     program = "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' '['\n"
     told = here.call(tool(here, program))
-    assert str(told.error).startswith("sample: it wrote what is not valid JSON: ")
+    assert str(told.error).startswith("sample: it wrote what is not JSON: ")
 
 
 @pytest.mark.parametrize(

@@ -290,17 +290,17 @@ def test_all_that_is_wrong_with_inputs_is_told_at_once(home: SopHome) -> None:
     for part in (
         "'files' is not of the form NAME=VALUE",
         "count is given twice",
-        "count is 'many', which is not an integer",
+        "count is 'many', which is no integer",
         "there is no input 'nam'; did you mean 'name'?",
-        "deep is 'yes', which is not a boolean",
+        "deep is 'yes', which is no boolean",
         "name is missing",
     ):
         assert part in caught.value.message
     with pytest.raises(UsageError) as caught:
         home.run("probe", inputs={"name": "c", "files": ["x", 3], "count": True})
     assert "name is 'c', and may be a, b" in caught.value.message
-    assert "files is not a list of texts" in caught.value.message
-    assert "count is 'True', which is not an integer" in caught.value.message
+    assert "files is no list of texts" in caught.value.message
+    assert "count is 'True', which is no integer" in caught.value.message
     assert not (home.agent.home / "sops").exists()
 
 
@@ -319,17 +319,17 @@ def test_what_is_wrong_with_the_new_keys_is_told_with_its_line(home: SopHome) ->
         (
             3,
             "inputs.a.type",
-            "'int' is not one of string, integer, number, boolean, list; did you mean 'integer'?",
+            "'int' is none of string, integer, number, boolean, list; did you mean 'integer'?",
         ),
-        (6, "inputs.b.default", "is 'x', which is not an integer"),
+        (6, "inputs.b.default", "is 'x', which is no integer"),
         (9, "inputs.c.required", "is false, and there is no default to stand for the integer"),
         (
             10,
             "inputs.output",
-            "is not a name of an input: a letter, then letters, digits, '_', '-'",
+            "is no name of an input: a letter, then letters, digits, '_', '-'",
         ),
         (16, "steps[0].args.path_from", "there is no input 'd'"),
-        (17, "steps[0].retry", "is not a number from 1 to 10"),
+        (17, "steps[0].retry", "is no number from 1 to 10"),
         (
             18,
             "steps[0].for_each",

@@ -51,18 +51,14 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
     assert problems(home, text) == [
         (2, "on_failur", "there is no such key; did you mean 'on_failure'?"),
         (9, "steps[1].id", "'list' is the id of stage 1"),
-        (10, "steps[1].kind", "'tol' is not one of tool, agent, approval; did you mean 'tool'?"),
+        (10, "steps[1].kind", "'tol' is none of tool, agent, approval; did you mean 'tool'?"),
         (11, "steps[2].prompt", "is missing"),
-        (12, "steps[2].id", "'bad id' is not an id: a letter, then letters, digits, '_' and '-'"),
+        (12, "steps[2].id", "'bad id' is no id: a letter, then letters, digits, '_' and '-'"),
         (17, "steps[3].tool", "there is no tool 'file_wirte'; did you mean 'file_write'?"),
         (23, "steps[4].args.content_from", "'w3' does not come before this stage"),
         (23, "steps[4].args.path", '/path: the value is not of type "string"'),
         (24, "steps[4].when", "there is no earlier stage 'later'"),
-        (
-            25,
-            "steps[4].on_failure",
-            "'retry(0)' is not one of abort, continue, retry(1) … retry(10)",
-        ),
+        (25, "steps[4].on_failure", "'retry(0)' is none of abort, continue, retry(1) … retry(10)"),
         (29, "steps[5].prompt", "'w3' does not come before this stage"),
         (29, "steps[5].prompt", "{{x}} is not understood; write {{STAGE.output}}"),
         (30, "steps[5].on_failure", "does not belong to the kind 'approval'"),
@@ -74,14 +70,14 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
     [
         ("", "steps", "there is no stage"),
         ("steps = 3\n", "steps", "there is no stage"),
-        ("steps = [1]\n", "steps[0]", "is not a table"),
+        ("steps = [1]\n", "steps[0]", "is no table"),
         ("[[steps]]\n" * (MAX_STAGES + 1), "steps", "is the most"),
         (stage(kind='"agent"', prompt='"x"'), "steps[0].id", "is missing"),
-        (stage(id="3", kind='"agent"', prompt='"x"'), "steps[0].id", "is not text"),
+        (stage(id="3", kind='"agent"', prompt='"x"'), "steps[0].id", "is no text"),
         (stage(id='"a"', kind='"agent"', prompt='""'), "steps[0].prompt", "is empty"),
         (stage(id='"a"', kind='"agent"', prompt='"x"', tool='"time"'), "steps[0].tool", "belong"),
         (stage(id='"a"', kind='"tool"'), "steps[0].tool", "is missing"),
-        (stage(id='"a"', kind='"tool"', tool='"time"', args="3"), "steps[0].args", "not a table"),
+        (stage(id='"a"', kind='"tool"', tool='"time"', args="3"), "steps[0].args", "no table"),
         (
             stage(id='"a"', kind='"tool"', tool='"time"', args="{ at = 2020-01-01 }"),
             "steps[0].args",
@@ -133,7 +129,7 @@ def test_a_tool_that_the_channel_does_not_allow_is_a_problem(tmp_path: Path) -> 
     ("data", "part"),
     [
         (b"\xff", "UTF-8"),
-        (b"name = \n", "is not valid TOML"),
+        (b"name = \n", "is no TOML"),
         (b"a" + b".a" * 2000 + b" = 1\n", "dots"),
         (b"#" * (MAX_BYTES + 1), "larger than"),
         (b"x = " + b"[" * 5000 + b"]" * 5000, ""),
@@ -223,4 +219,4 @@ def test_a_pipe_in_the_place_of_the_file_does_not_make_us_wait(home: SopHome) ->
     os.mkfifo(path)
     with home.sops() as sops:
         (found,) = sops.examine()
-    assert "not a regular file" in found.problems[0].message
+    assert "no regular file" in found.problems[0].message

@@ -139,7 +139,7 @@ def test_an_error_of_the_server_is_a_failure_with_its_page(here: World) -> None:
 def test_a_name_that_resolves_to_a_private_address_is_refused(here: World, addresses: str) -> None:
     resolve = resolving(addresses)
     allowed = here.using(allowed_domains=("evil.example", "*"))
-    with pytest.raises(DeniedError, match="neither public nor allowed") as denied:
+    with pytest.raises(DeniedError, match="no public address") as denied:
         allowed.call(Http(resolve), url="http://evil.example/")
     assert denied.value.rule == "http.address"
 

@@ -164,7 +164,7 @@ def test_what_is_no_file_or_too_large_is_not_read(root: Path) -> None:
     with pytest.raises(UsageError) as caught:
         repository.read(commit, "README.md", 5)
     assert caught.value.rule == "repository.file_large"
-    with pytest.raises(UsageError, match="not a full id"):
+    with pytest.raises(UsageError, match="no full id"):
         repository.tree("HEAD")
 
 

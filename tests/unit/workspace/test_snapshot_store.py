@@ -88,7 +88,7 @@ def test_everything_is_listed_with_its_id(root: Path, store: SnapshotStore) -> N
 def test_what_is_no_file_cannot_be_read(root: Path, store: SnapshotStore, path: str) -> None:
     os.mkfifo(root / "d" / "p")
     taken = store.take(root).id
-    with pytest.raises(UsageError, match=f"'{path}' is not a file in snapshot"):
+    with pytest.raises(UsageError, match=f"'{path}' is no file in snapshot"):
         store.read(taken, ["a", path])
     assert store.read(taken, ["a", path + "x"]) == {"a": RegularFile(b"a"), path + "x": None}
 

@@ -556,7 +556,7 @@ def test_a_damaged_record_is_named(world: World) -> None:
     world.worktrees.add(world.path(), world.commit)
     (place,) = (world.runtime / "git/coilclaw/worktrees").glob("*.json")
     place.write_text("{}")
-    with pytest.raises(EnvironmentFault, match="is not a record of a worktree"):
+    with pytest.raises(EnvironmentFault, match="is no record of a worktree"):
         world.worktrees.leftovers()
 
 
