@@ -62,8 +62,10 @@ def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> di
         raise UsageError("the body is not JSON in UTF-8", rule="body.json") from None
     if not isinstance(value, dict):
         raise UsageError("the body is not a JSON object", rule="body.json")
-    _refuse_nul(value, data)
     problems = validators.check(schema, value)
+    # What a schema leaves open is not read, and may hold anything.
+    if problems or schema.get("additionalProperties") is False:
+        _refuse_nul(value, data)
     if problems:
         raise UsageError("; ".join(problems), rule="body.schema", hint="see /openapi.json")
     return value

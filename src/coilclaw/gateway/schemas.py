@@ -14,7 +14,8 @@ Schema: TypeAlias = "dict[str, Json]"
 
 MAX_MESSAGES: Final = 1000
 MAX_LIST: Final = 1000
-_NOT_BLANK: Final = "[^ \\t\\r\\n]"
+_NOT_BLANK: Final = "^[^\\u0000]*[^ \\t\\r\\n\\u0000][^\\u0000]*$"
+"""Some text that is not blank, without NUL."""
 _CONVERSATION: Final = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 
