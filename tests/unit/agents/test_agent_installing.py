@@ -58,7 +58,7 @@ def test_without_npm_nothing_is_begun(tmp_path: Path) -> None:
     ("work", "rule", "words"),
     [
         ("echo 'npm error 404' >&2; exit 1", "agent.install", "npm error 404"),
-        ("mkdir $prefix/node_modules", "agent.missing", "no program of Gemini CLI"),
+        ("mkdir $prefix/node_modules", "agent.missing", "Gemini CLI was not found"),
     ],
 )
 def test_what_was_there_stays_if_anything_goes_wrong(
