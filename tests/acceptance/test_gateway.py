@@ -892,7 +892,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
             timeout=600,
             check=False,
         )
-        assert done.returncode == 0, done.stdout[:30000] + done.stderr[-2000:]
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
         with served.client() as client:
             assert client.get("/status").status_code == 200
 

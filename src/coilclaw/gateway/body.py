@@ -63,9 +63,10 @@ def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> di
     if not isinstance(value, dict):
         raise UsageError("the body is not a JSON object", rule="body.json")
     problems = validators.check(schema, value)
-    # What a schema leaves open is not read, and may hold anything.
+    # Whoever reads an object that the schema leaves open judges what is in it.
+    texts: list[Json] = [each for each in value.values() if isinstance(each, str)]
     if problems or schema.get("additionalProperties") is False:
-        _refuse_nul(value, data)
+        _refuse_nul(value if problems else texts, data)
     if problems:
         raise UsageError("; ".join(problems), rule="body.schema", hint="see /openapi.json")
     return value
