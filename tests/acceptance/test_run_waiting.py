@@ -96,6 +96,11 @@ class Scene:
     def world(self) -> World:
         return self.coilclaw.world
 
+    @property
+    def gates(self) -> Path:
+        """Where agents look whether they may begin; no agent sees more of the world."""
+        return self.world.root / "gates"
+
     def command(self, *arguments: str, gate: str = "none") -> Started:
         output = self.world.root / f"output-{len(self.started)}"
         with output.open("wb") as file:
@@ -106,11 +111,11 @@ class Scene:
                 cwd=self.world.repo,
                 env=self.coilclaw.env(),
             )
-        self.started.append(Started(self, process, output, self.world.root / gate))
+        self.started.append(Started(self, process, output, self.gates / gate))
         return self.started[-1]
 
     def agent(self, name: str, *, gated: bool = False) -> str:
-        gate = str(self.world.root / f"gate-{name}") if gated else ""
+        gate = str(self.gates / f"gate-{name}") if gated else ""
         return self.world.program(AGENT.format(gate=gate, name=name), name)
 
     def run(self, name: str, *arguments: str, gated: bool = False) -> Started:
@@ -155,6 +160,9 @@ class Scene:
 def scene() -> Iterator[Scene]:
     with opened() as world:
         made = Scene(Coilclaw(world))
+        made.gates.mkdir()
+        world.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (world.home / "config.toml").write_text(f"[sandbox]\nread = ['{made.gates}']\n")
         try:
             yield made
         finally:
@@ -420,7 +428,7 @@ def _reaches(client: httpx2.Client, run_id: str, *wanted: str) -> dict[str, Any]
 def _offered(scene: Scene) -> Iterator[httpx2.Client]:
     world = scene.world
     settings = {"repo": str(world.repo), "allow_run_programs": True, "max_runs": 4}
-    home = home_at(world.root)
+    home = home_at(world.root, config=f"[sandbox]\nread = ['{world.root / 'gates'}']\n")
     with serving(home, settings, PATH=world.environ["PATH"]) as served, served.client() as client:
         yield client
 
@@ -436,7 +444,7 @@ def test_over_http_a_run_waits_unless_it_is_told_not_to(scene: Scene) -> None:
         _reaches(client, third, "failed")
         (failed,) = scene.world.of(third, "gate_failed")
         assert failed["rule"] == "lock.held"
-        (scene.world.root / "gate-first").touch()
+        (scene.gates / "gate-first").touch()
         for run_id in (first, second):
             assert _reaches(client, run_id, "passed", "failed")["status"] == "passed"
     assert scene.lines() == ["first", "second"]
