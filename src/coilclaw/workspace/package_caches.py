@@ -49,7 +49,7 @@ class CacheFolders:
         for name, readable_alone in CACHES:
             theirs, own = self.user_home / name, self.own / name
             filled = _is_filled(own)
-            if not sandbox.network and not filled and not theirs.is_dir():
+            if not sandbox.network and not filled and not os.path.isdir(theirs):
                 continue
             if not sandbox.network and not layers and not filled and readable_alone:
                 _link(home / name, theirs)
@@ -57,7 +57,7 @@ class CacheFolders:
                 continue
             _make(own)
             _link(home / name, own)
-            if layers and not sandbox.network and theirs.is_dir():
+            if layers and not sandbox.network and os.path.isdir(theirs):
                 layer = Layer((theirs, own), own)
                 sandbox = replace(sandbox, layers=(*sandbox.layers, layer))
             else:
