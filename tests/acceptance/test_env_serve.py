@@ -503,7 +503,7 @@ def test_who_may_ask(open_one: Serving) -> None:
         assert http.get("/health").json() == {"status": "ok"}
         for headers, status, said in (
             ({}, 401, "no token"),
-            ({"authorization": "Bearer 0"}, 401, "not the token"),
+            ({"authorization": "Bearer 0"}, 401, "this token is not valid"),
             ({"authorization": f"Bearer {open_one.token}", "host": "evil"}, 403, "not a name"),
             (
                 {"authorization": f"Bearer {open_one.token}", "origin": "http://evil"},
