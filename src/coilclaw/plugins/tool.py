@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coilclaw.tools.contract import Arguments, Prepared, ToolContext
     from coilclaw.workspace.process import ProcessResult
     from coilclaw.workspace.process_bounds import ProcessBounds
-    from coilclaw.workspace.sandbox import SandboxSupport
+    from coilclaw.workspace.sandbox import Enforced, SandboxSupport
 
 _EXCEEDED: Final = frozenset({"too_much_output", "too_much_memory", "too_many_processes"})
 _NO_MEMORY: Final = (b"MemoryError", b"out of memory", b"annot allocate memory", b"bad_alloc")
@@ -52,6 +52,7 @@ class _Call:
     writable: bool
     timeout_s: float
     support: SandboxSupport
+    held: Enforced
 
 
 class ExternalTool(Basis):
@@ -98,26 +99,23 @@ class ExternalTool(Basis):
             self._verified()
         effects = self.effects(args)
         limits = context.limits
-        call = _Call(
-            args,
-            effects,
-            box.writes(effects, context.judge(effects).terms),
-            min(self._entry.timeout_s or limits.tool_timeout_s, limits.tool_timeout_s),
-            sandbox.probe() if context.support is None else context.support(),
-        )
+        writable = box.writes(effects, context.judge(effects).terms)
+        support = sandbox.probe() if context.support is None else context.support()
         planned = box.sandbox(
             self._entry,
             context,
             files=self._store.place(self._pin.name),
             scratch=None,
-            writable=call.writable,
+            writable=writable,
         )
-        held = sandbox.choose(planned, call.support).enforced
+        held = sandbox.choose(planned, support).enforced
+        timeout_s = min(self._entry.timeout_s or limits.tool_timeout_s, limits.tool_timeout_s)
+        call = _Call(args, effects, writable, timeout_s, support, held)
         detail = (
             f"plugin: {self._pin.name} {self._pin.version}, files {self._pin.digest}",
             f"argv: {json.dumps(self._entry.command, ensure_ascii=False)}",
             f"declares: {self._entry.declared}",
-            f"sandbox: {shellbox.described(held, writable=call.writable)}",
+            f"sandbox: {shellbox.described(held, writable=writable)}",
             self._limits_line(call),
         )
         return Ready(detail, lambda: self._run(call, context), lookup="start")
@@ -183,7 +181,7 @@ class ExternalTool(Basis):
         from coilclaw.workspace.process_bounds import WARDENS, KernelLimits, limit_command
 
         # Elsewhere the kernel would count all processes of the user.
-        counted = bounds.processes + WARDENS if call.support.bubblewrap else None
+        counted = bounds.processes + WARDENS if call.held.processes else None
         limits = KernelLimits(bounds.memory_bytes, counted)
         program = str(own / self._entry.command[0])
         return limit_command([program, *self._entry.command[1:]], limits)
