@@ -436,8 +436,10 @@ def test_re_execution_passes_and_leaves_only_its_report(ended: tuple[Coilclaw, s
 def test_re_execution_fails_when_a_test_ends_otherwise(coilclaw: Coilclaw) -> None:
     """The test depends on what is outside of the repository, and that changes."""
     world = coilclaw.world
-    flag = world.root / "flag"
+    flag = world.root / "shown" / "flag"
+    flag.parent.mkdir()
     flag.touch()
+    (world.home / "config.toml").write_text(f"[sandbox]\nread = ['{flag.parent}']\n")
     source = f"import os\n\nassert os.path.exists({str(flag)!r}), 'gone'\n"
     (world.repo / "tests/check_calc.py").write_text(source)
     world.git("commit", "-q", "-a", "-m", "depends")

@@ -326,12 +326,15 @@ def test_the_agent_sees_neither_the_record_nor_what_else_is_ours(plain: World) -
     (other / "file").write_text("theirs")
     kept = "../parts.jsonl ../repo.git/HEAD ../../other/file ../../../keys/other.key"
     looks = f"cat {kept}; ls ../../../keys"
-    plain.run(turns([{"shell": looks}, {"shell": "touch ../x ../agent_trace.json"}]), max_turns=1)
-    looked, touched = plain.trace().parts
+    writes = "echo theirs > ../x; echo theirs > ../agent_trace.json; echo theirs > ../parts.jsonl"
+    plain.run(turns([{"shell": looks}, {"shell": writes}]), max_turns=1)
+    looked, _ = plain.trace().parts
     assert "theirs" not in str(looked.tool_output)
     assert "ref:" not in str(looked.tool_output)
     assert "key\n" not in str(looked.tool_output)
-    assert touched.tool_exit_code != 0
+    record = plain.home / "trajectories" / "traj-1"
+    assert (record / "parts.jsonl").is_file()
+    assert not (record / "x").exists()
     holds(plain)
 
 
