@@ -170,7 +170,23 @@ def test_policy_check_runs_every_example(user: User) -> None:
     user.good("init")
     found = json.loads(user.good("policy", "check", "--json"))
     assert (found["ok"], found["failed"]) == (True, [])
-    assert found["examples"] > 200
+    assert (found["examples"] > 200, found["missing"]) == (True, [])
+
+
+def test_an_older_policy_file_is_told_which_rules_are_new(user: User) -> None:
+    user.good("init")
+    assert " policy " not in user.good("doctor")
+    policy = user.home / "policy.toml"
+    before, _, rest = policy.read_text().partition('[[allow]]\nid = "allow.contained"\n')
+    policy.write_text(before + rest[rest.index("# ----") :])
+    assert json.loads(user.good("policy", "check", "--json"))["missing"] == ["allow.contained"]
+    for command in (["policy", "check"], ["doctor"]):
+        said = user.good(*command)
+        assert "does not have these rules of this version: allow.contained." in said
+        assert "run 'coilclaw init'" in said
+    policy.unlink()
+    user.good("init")
+    assert " policy " not in user.good("doctor")
 
 
 def test_estop_from_another_process_ends_a_running_command(user: User) -> None:

@@ -44,7 +44,19 @@ def examine(home: Path) -> tuple[Finding, ...]:
         _checked("locks", _locks, home),
         *_sandboxes(sandbox.probe()),
         *_checkpoints(home),
+        *_policy(home),
     )
+
+
+def _policy(home: Path) -> tuple[Finding, ...]:
+    """Say which rules of this version an older policy file does not have."""
+    from coilclaw.app.policy import describe_missing, find_missing_rules
+
+    try:
+        missing = find_missing_rules(home)
+    except CoilClawError as problem:
+        return (Finding("policy", False, False, str(problem)),)
+    return (Finding("policy", False, False, describe_missing(missing)),) if missing else ()
 
 
 def _checkpoints(home: Path) -> tuple[Finding, ...]:

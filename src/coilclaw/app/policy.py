@@ -18,6 +18,7 @@ from coilclaw.security.secret_files import USUAL, SecretFiles
 from coilclaw.security.settings import SecuritySettings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from coilclaw.config.values import Config
@@ -175,6 +176,24 @@ def _files(config: Config) -> tuple[Path, ...]:
         *logs,
         *(anchor_path(log) for log in logs),
         *((Path(place.target),) if place is not None and place.kind == "file" else ()),
+    )
+
+
+def find_missing_rules(home: Path) -> tuple[str, ...]:
+    """Return the names of the shipped rules that the user's own policy file does not have."""
+    from coilclaw.security import commandrules
+
+    text = _read(home / NAME)
+    if text is None or text == _shipped():
+        return ()
+    return commandrules.find_missing(commandrules.load(text))
+
+
+def describe_missing(rules: Iterable[str]) -> str:
+    """Say which shipped rules a policy file does not have, and how to get them."""
+    return (
+        f"{NAME} does not have these rules of this version: {', '.join(rules)}. To get them, move "
+        "the file aside, run 'coilclaw init', and copy your own rules over."
     )
 
 

@@ -82,11 +82,14 @@ def _show(config: Config, console: Console) -> int:
 
 
 def _check(config: Config, console: Console) -> int:
+    from coilclaw.app.policy import describe_missing
     from coilclaw.cli.dispatch import DONE, FAILED
     from coilclaw.security import commandrules
 
-    results = commandrules.check(_policy(config, None).rules)
+    rules = _policy(config, None).rules
+    results = commandrules.check(rules)
     failed = [result for result in results if not result.holds]
+    missing = commandrules.find_missing(rules)
     if console.as_json:
         console.data(
             {
@@ -96,6 +99,7 @@ def _check(config: Config, console: Console) -> int:
                     {"rule": one.rule, "example": one.example, "reason": _why(one)}
                     for one in failed
                 ],
+                "missing": list(missing),
             }
         )
         return FAILED if failed else DONE
@@ -103,6 +107,8 @@ def _check(config: Config, console: Console) -> int:
         console.error(f"{one.rule}: {one.example!r} {_why(one)}", rule="policy.example")
     if not failed:
         console.print(f"{len(results)} examples hold", "green")
+    if missing:
+        console.print(describe_missing(missing), "yellow")
     return FAILED if failed else DONE
 
 

@@ -117,6 +117,12 @@ def check(rules: CommandRules) -> tuple[ExampleResult, ...]:
     return try_examples(rules)
 
 
+def find_missing(rules: CommandRules) -> tuple[str, ...]:
+    """Return the names of the shipped rules that a policy file does not have."""
+    own = {each.rule for each in rules.rules.examples}
+    return tuple(each.rule for each in _parse(default_text()).examples if each.rule not in own)
+
+
 def check_entry(entry: str, *, forbidden: Collection[str] = ()) -> None:
     """Raise ``UsageError`` for an entry of ``allowed_commands`` that is none, or has no effect.
 
