@@ -10,6 +10,7 @@ import pytest
 from coilclaw.agents import containment, shellpolicy
 from coilclaw.agents.runner import AgentRequest
 from coilclaw.workspace.sandbox import Sandbox
+from coilclaw.workspace.sandbox_view import find_private_files
 from tests.support.performing import Overseer, Performance
 
 
@@ -32,7 +33,7 @@ def test_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path: Path) ->
     assert sandbox == Sandbox(
         "auto",
         writable=(made["home"], made["worktree"], made["gitdir"]),
-        hidden=(made["runs"],),
+        hidden=(made["runs"], *find_private_files()),
         required=True,
         shown=(made["worktree"], made["gitdir"]),
         programs=(Path(sys.executable).resolve(),),

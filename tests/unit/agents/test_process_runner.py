@@ -15,6 +15,7 @@ from coilclaw.agents.process import ProcessRunner
 from coilclaw.domain.budget import Budget
 from coilclaw.domain.parts import Part
 from coilclaw.errors import EnvironmentFault, ProcessFault
+from coilclaw.workspace.private_home import find_tool_variables
 from coilclaw.workspace.sandbox import SandboxSupport
 from tests.support.children import PATIENCE_S, PYTHON, marker, running, wait_for
 from tests.support.performing import TASK, Performance, contract, finish
@@ -125,6 +126,7 @@ def test_secrets_of_ours_do_not_reach_it(
         *("PATH", "HOME", "USER", "LOGNAME", "TZ", "LANG", "TERM", "NO_COLOR", "PAGER"),
         *("GIT_PAGER", "GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "TMPDIR"),
         *("COILCLAW_PROCESS", "LC_CTYPE", "PWD"),
+        *find_tool_variables(os.environ, os.environ["PATH"]),
     }
 
 
