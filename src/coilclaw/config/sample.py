@@ -84,12 +84,12 @@ _EXTENSIONS: Final = """
 # api_key_env = "BRAVE_API_KEY"
 # base_url = "https://api.search.brave.com/res/v1/web/search"
 #
-# How far a plugin is trusted, whether it may use the network, and what a call may use:
+# How far a plugin is trusted, and whether it may use the network:
 #
 # [plugins.echo-plugin]
 # risk = "medium"
 # network = false
-# memory_mb = 1024
+# memory_mb = 1024  # of all its processes together, for one call
 # processes = 64
 #
 # Servers whose tools the agent may use, once `coilclaw mcp approve NAME` has seen them:
