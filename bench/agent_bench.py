@@ -95,8 +95,8 @@ def _server(script: Path, log: Path) -> Iterator[str]:
 
 
 def _governed(folder: Path, url: str) -> float:
-    from coilclaw.app.agentwiring import People, open_runtime
-    from coilclaw.domain.toolcalls import Answer, Reply
+    from coilclaw.app.agent_runtime import People, open_runtime
+    from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply
 
     with tempfile.TemporaryDirectory(dir=folder) as place:
         home = Path(place)
@@ -107,7 +107,7 @@ def _governed(folder: Path, url: str) -> float:
             '[providers.models.served]\nkind = "openai-compatible"\nmodel = "m"\n'
             f'base_url = "{url}/v1"\n'
         )
-        people = People(lambda _: Answer(Reply.NO, "nobody"), lambda _: None)
+        people = People(lambda _: ApprovalAnswer(ApprovalReply.NO, "nobody"), lambda _: None)
         with open_runtime(home, os.environ, people) as runtime:
             began = time.perf_counter()
             outcome = runtime.turn("what time is it?")

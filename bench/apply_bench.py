@@ -13,9 +13,9 @@ from typing import Final
 from bench.floor import write_files
 from bench.measurement import Measurement
 from coilclaw.changes import answer
-from coilclaw.workspace.delivery import Delivered, Terms, deliver
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.workspace.tree.delivery import Delivered, DeliveryTerms, deliver_answer
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
 
 FILES: Final = 1000
 ROUNDS: Final = 5
@@ -39,9 +39,9 @@ def _floor(root: Path, contents: dict[str, str]) -> float:
 def _ours(root: Path, home: Path, text: str) -> float:
     root.mkdir()
     start = time.perf_counter()
-    parsed = answer.parse(text)
+    parsed = answer.parse_answer(text)
     with Root(root) as opened:
-        outcome = deliver(opened, TreeState.of(home, root), parsed, Terms())
+        outcome = deliver_answer(opened, TreeState.of(home, root), parsed, DeliveryTerms())
     spent = time.perf_counter() - start
     assert isinstance(outcome, Delivered)
     assert len(outcome.plan.changes) == FILES

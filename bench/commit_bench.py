@@ -13,19 +13,19 @@ from typing import Final
 
 from bench.floor import write_files
 from bench.measurement import Measurement
-from coilclaw.codecommit import project
-from coilclaw.codecommit.build import Build
-from coilclaw.codecommit.interrupts import Interrupts
-from coilclaw.codecommit.logs import RunLog
-from coilclaw.codecommit.query import initial_query
-from coilclaw.codecommit.workflow import Run
-from coilclaw.domain.messages import ChatRequest, ChatResponse, ProviderCapabilities
-from coilclaw.domain.secret import Secret
-from coilclaw.security.protected import KEY_FILES
-from coilclaw.security.redaction import Redactor
-from coilclaw.workspace.git import Git
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.commit import project
+from coilclaw.commit.build import Build
+from coilclaw.commit.interrupts import Interrupts
+from coilclaw.commit.query import initial_query
+from coilclaw.commit.run_log import RunLog
+from coilclaw.commit.workflow import CommitRun
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, ProviderCapabilities
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.protected_files import KEY_FILES
+from coilclaw.policy.redaction import SecretRedactor
+from coilclaw.workspace.git.client import Git
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
 
 ROLLUP_BYTES: Final = 4 * 2**20
 FILES: Final = 200
@@ -101,16 +101,16 @@ def _ours(directory: Path, home: Path, answer: str) -> float:
     start = time.perf_counter()
     with Root(directory) as root:
         secrets = (Secret(KEY),)
-        loaded = project.load(root.path)
+        loaded = project.load_project(root.path)
         state = TreeState.of(home, root.path)
         state.create()
         git = Git(state.git)
         project.check_ignored(root.path, KEY_FILES, lambda names: git.ignored(root.path, names))
-        run = Run(
+        run = CommitRun(
             project=loaded,
             root=root,
             state=state,
-            log=RunLog.create(root.path, datetime.now().astimezone(), Redactor(secrets)),
+            log=RunLog.create(root.path, datetime.now().astimezone(), SecretRedactor(secrets)),
             provider=_Model(answer),
             model="bench",
             environ=dict(os.environ),

@@ -57,15 +57,15 @@ uvicorn.Server(config).run(sockets=[sock])
 _OURS = """
 import os, sys
 from pathlib import Path
-from coilclaw.app.agentwiring import open_config
-from coilclaw.app.serving import open_gateway
-from coilclaw.cli.telling import logging_for
+from coilclaw.app.home import open_config
+from coilclaw.app.gateway_server import open_gateway
+from coilclaw.cli.session import open_logs
 from coilclaw.gateway.settings import GatewaySettings
 
 home = Path(sys.argv[1])
 config = open_config(home, os.environ)
 settings = GatewaySettings(port=0, requests_per_minute=10**9)
-with logging_for(os.environ, config), open_gateway(home, os.environ, settings, config=config) as it:
+with open_logs(os.environ, config), open_gateway(home, os.environ, settings, config=config) as it:
     it.serve(lambda url: print(url.rsplit(":", 1)[1], flush=True))
 """
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurement import Measurement
-from coilclaw.storage.journal import Journal
-from coilclaw.storage.verify import verify
+from coilclaw.kernel.journal import Journal
+from coilclaw.kernel.journal_verification import verify_journal
 
 HASH_FIELD: Final = "receipt_hash"
 APPEND_ROUNDS: Final = 40
@@ -138,7 +138,7 @@ def _verify(place: Path) -> Measurement:
             journal.append_all(_record(number) for number in range(start, start + CHUNK))
 
     def ours() -> None:
-        report = verify(path, hash_field=HASH_FIELD, id_field="id", key_path=key)
+        report = verify_journal(path, hash_field=HASH_FIELD, id_field="id", key_path=key)
         assert (report.ok, report.records) == (True, RECORDS)
 
     def floor() -> None:

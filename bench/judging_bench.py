@@ -14,15 +14,13 @@ from typing import Protocol
 
 from bench.measurement import Measurement
 from bench.snapshot_bench import _seconds
-from coilclaw.environments import catalogue
-from coilclaw.environments.environment import Planned
-from coilclaw.environments.handling import Handling
-from coilclaw.environments.loading import load
-from coilclaw.environments.parameters import Documents
-from coilclaw.environments.results import Case
-from coilclaw.environments.scheduling import run_cases
-from coilclaw.environments.wire import Request
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.case_run import Handling, Request, run_cases
+from coilclaw.traces.environments.environment import PlannedCase, load_environment
+from coilclaw.traces.environments.parameters import Documents
+from coilclaw.traces.environments.results import Case
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 
 SHARDS = ("smoke", "variables", "control_flow", "functions", "expressions")
 COMPILER = "gcc"
@@ -49,7 +47,7 @@ def _bare(programs: Sequence[Compilable], place: Path) -> None:
 
 
 def _judged(
-    cases: Sequence[Planned], file: Path, place: Path, support: SandboxSupport, jobs: int
+    cases: Sequence[PlannedCase], file: Path, place: Path, support: SandboxSupport, jobs: int
 ) -> None:
     session, scratch = place / "session", place / "scratch"
     for directory in (session, scratch):
@@ -66,13 +64,13 @@ def _judged(
 
 def run() -> list[Measurement]:
     """Judge the same programs one after the other and two at once, and compile them by hand."""
-    place = catalogue.find("c_compiler")
-    environment = load(place.file)
+    place = catalogue.find_environment("c_compiler")
+    environment = load_environment(place.file)
     loader = sys.modules["basics"]
     known = loader.programs(place.directory / "basics")
     programs = [program for shard in SHARDS for program in known[shard]]
     cases = [case for shard in SHARDS for case in environment.select(f"basics/{shard}").cases]
-    support = probe()
+    support = probe_sandboxes()
     bare: list[float] = []
     alone: list[float] = []
     both: list[float] = []

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurement import Measurement
-from coilclaw.domain.turns import TurnRecord
-from coilclaw.memory.store import Memory
+from coilclaw.agent.memory.store import Memory
+from coilclaw.kernel.messages import TurnRecord
 
 TURNS: Final = int(os.environ.get("COILCLAW_BENCH_TURNS", "1000000"))
 BATCH: Final = 10_000

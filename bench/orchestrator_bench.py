@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.measurement import Measurement
-from coilclaw.app.runwiring import Orchestrator
-from coilclaw.contracts.drafting import draft
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.domain.messages import ChatRequest, ChatResponse, ProviderCapabilities
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.equipment import Model
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.starting import Options
+from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, ProviderCapabilities
+from coilclaw.runs.contracts.draft import draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.run import RoleModel
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.engine.run_start import RunOptions
 
 DIRECTORIES = 200
 FILES_EACH = 100
@@ -135,12 +135,12 @@ def _run(
     script: Mapping[str, Any],
     watch: _Watch,
     answer: str = "",
-) -> Outcome:
+) -> RunOutcome:
     path = home / "script.json"
     path.write_text(json.dumps(script))
     interpreter = Path(os.path.realpath(sys.executable)).parent
     orchestrator = Orchestrator(root, home, {"PATH": f"{interpreter}:/usr/bin:/bin"})
-    lead = Model(_Fixed(answer), "fixed")
+    lead = RoleModel(_Fixed(answer), "fixed")
     made = orchestrator.equipment
 
     def timed(name: str, contract: Any) -> Any:
@@ -148,7 +148,7 @@ def _run(
 
     equipment = replace(made, model=lambda _: lead, runner=timed)
     orchestrator.__dict__["equipment"] = equipment
-    outcome = orchestrator.start(Request(contract), Options(f"scripted:{path}"), watch)
+    outcome = orchestrator.start(RunRequest(contract), RunOptions(f"scripted:{path}"), watch)
     assert outcome.status == "passed", outcome.reason
     return outcome
 
@@ -177,7 +177,7 @@ def _overhead(place: Path) -> Measurement:
     home.mkdir()
     _repository(root, DIRECTORIES, FILES_EACH)
     written = "area0/part0/file0.txt"
-    contract = draft("Change a line.", [written], [TEST], policies=PolicySet.shipped())
+    contract = draft_contract("Change a line.", [written], [TEST], policies=PolicySet.shipped())
     data = json.dumps(contract.json()).encode()
     pairs = []
     for number in range(ROUNDS):
@@ -204,7 +204,7 @@ def _parallel(place: Path) -> Measurement:
     home.mkdir()
     _repository(root, WORKERS, 4)
     scopes = [f"area{number}/part{number}" for number in range(WORKERS)]
-    contract = draft(
+    contract = draft_contract(
         "Change a line each.", scopes, [TEST], policies=PolicySet.shipped(), role="TECH_LEAD"
     )
     permissions = {

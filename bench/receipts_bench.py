@@ -12,10 +12,16 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurement import Measurement
-from coilclaw.receipts.book import Intent, Receipt, ReceiptBook, intents_path
-from coilclaw.receipts.records import INTENT_HASH, RECEIPT_HASH
-from coilclaw.receipts.verification import verify
-from coilclaw.storage.journal import Journal
+from coilclaw.agent.receipts.book import (
+    INTENT_HASH,
+    RECEIPT_HASH,
+    Intent,
+    Receipt,
+    ReceiptBook,
+    intents_path,
+)
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.kernel.journal import Journal
 
 RECEIPTS: Final = 1_000_000
 CHUNK: Final = 10_000

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.measurement import Measurement
-from coilclaw.domain.secret import Secret
-from coilclaw.security.redaction import Redactor
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.redaction import SecretRedactor
 
 SIZE: Final = 4_000_000
 ROUNDS: Final = 15
@@ -54,7 +54,7 @@ def run() -> list[Measurement]:
     """Measure a text without a key and one that holds each key, interleaved with the floor."""
     text, keys = _source(), _keys()
     holding = f"\n# {keys[0]}\n".join([text[: SIZE // 2], text[SIZE // 2 :], *keys])
-    redactor = Redactor([Secret(key) for key in keys])
+    redactor = SecretRedactor([Secret(key) for key in keys])
     assert redactor.redact(text) is text
     assert not any(key in redactor.redact(holding) for key in keys)
     floor, clean, leaky = list[float](), list[float](), list[float]()

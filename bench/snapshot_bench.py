@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measurement import Measurement
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.statcache import MARGIN_NS
+from coilclaw.workspace.snapshot.stat_cache import MARGIN_NS
+from coilclaw.workspace.snapshot.store import SnapshotStore
 
 DIRECTORIES = 200
 FILES_EACH = 100

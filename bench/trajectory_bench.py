@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING
 
 from bench.measurement import Measurement
 from bench.snapshot_bench import _build, _git, _seconds
-from coilclaw.domain.parts import Part
-from coilclaw.trajectory.checkpoints import Checkpoints
-from coilclaw.trajectory.opening import Opening
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.plan import Plan
-from coilclaw.trajectory.publishing import Publisher
-from coilclaw.trajectory.recording import Clock, Recorder
-from coilclaw.trajectory.testing import Bench, Standing
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.statcache import MARGIN_NS
+from coilclaw.kernel.messages import Part
+from coilclaw.traces.trajectory.checkpoints import Checkpoints
+from coilclaw.traces.trajectory.opened_trajectory import TrajectoryOpening
+from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan
+from coilclaw.traces.trajectory.recorder import Clock, Publisher, Recorder
+from coilclaw.traces.trajectory.test_harness import SuiteHarness, SuiteStanding
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.snapshot.stat_cache import MARGIN_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coilclaw.trajectory.opening import Opened
+    from coilclaw.traces.trajectory.opened_trajectory import Opened
 
 EARLY, LATE, AROUND = 100, 10_000, 80
 PART_TARGET = 1.3
@@ -38,13 +36,13 @@ NAMED_TARGET = 0.5
 CONTENT = "what was said, thought and printed " * 20
 
 
-def _recorder(places: Places, opened: Opened) -> Recorder:
+def _recorder(places: TracePlaces, opened: Opened) -> Recorder:
     clock = Clock(lambda: datetime.now(UTC), time.monotonic)
-    bench = Bench(
+    bench = SuiteHarness(
         None,
         opened.checkpoints.files_of,
         places.results,
-        standing=Standing(()),
+        standing=SuiteStanding(()),
         tree=opened.checkpoints.tree,
         stamp=clock.stamp,
         cancel=Cancellation(),
@@ -66,9 +64,11 @@ def _recorder(places: Places, opened: Opened) -> Recorder:
 @contextmanager
 def _recording(home: Path, name: str) -> Iterator[Recorder]:
     """A trajectory in the middle of a turn."""
-    places = Places(home, name)
-    opening = Opening(places, stamp=lambda: "2026-01-01T00:00:00.000000Z", seconds=lambda: 1)
-    plan = Plan(trajectory_id=name, agent="bench", max_parts=LATE + AROUND)
+    places = TracePlaces(home, name)
+    opening = TrajectoryOpening(
+        places, stamp=lambda: "2026-01-01T00:00:00.000000Z", seconds=lambda: 1
+    )
+    plan = TrajectoryPlan(trajectory_id=name, agent="bench", max_parts=LATE + AROUND)
     with opening.begin(plan) as opened:
         recorder = _recorder(places, opened)
         recorder.begin_turn("measure")

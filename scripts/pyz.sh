@@ -17,9 +17,12 @@ find_python venv ensurepip
 say "collecting what goes in"
 mkdir -p -- "$work/app" "$(dirname -- "$target")"
 "$BASE" -I -m venv "$work/venv"
-# code-commit needs one package beside the standard library; the compiled ones serve other commands.
-sed -n '/^truststore==/,/[^\\]$/p' requirements.txt >"$work/needed.txt"
-[[ -s $work/needed.txt ]] || die "requirements.txt does not pin truststore."
+# code-commit needs the HTTP client beside the standard library; compiled packages serve other commands.
+for name in h11 httpcore2 truststore; do
+    pinned=$(sed -n "/^$name==/,/[^\\\\]\$/p" requirements.txt)
+    [[ -n $pinned ]] || die "requirements.txt does not pin $name."
+    printf '%s\n' "$pinned" >>"$work/needed.txt"
+done
 "$work/venv/bin/python" -I -m pip --disable-pip-version-check install --quiet --no-compile \
     --require-hashes --target "$work/app" -r "$work/needed.txt"
 cp -R -- src/coilclaw "$work/app/coilclaw"
@@ -29,7 +32,7 @@ find "$work/app" \( -name '__pycache__' -o -name 'bin' \) -type d -prune -exec r
 if find "$work/app" -name '*.so' | grep -q .; then
     die "a compiled package got in: $(find "$work/app" -name '*.so' | head -n 1)"
 fi
-printf 'import sys\n\nfrom coilclaw.cli.commit import main\n\nsys.exit(main())\n' >"$work/app/__main__.py"
+printf 'import sys\n\nfrom coilclaw.cli.delivery.commit import main\n\nsys.exit(main())\n' >"$work/app/__main__.py"
 # Bytecode beside the source: an archive cannot keep a cache, and another Python ignores it.
 "$BASE" -I -m compileall -q -b -d . "$work/app"
 "$BASE" -I -m zipapp --compress --python '/usr/bin/env python3' --output "$target" "$work/app"

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coilclaw import errors
 from coilclaw.cli.dispatch import exit_code
 from coilclaw.cli.parser import build_parser
+from coilclaw.kernel import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +130,8 @@ def _rules() -> dict[str, set[str]]:
 
 def _nodes(folder: Path) -> Iterator[tuple[str, ast.AST]]:
     for path in sorted(folder.rglob("*.py")):
+        if path.name == "__init__.py":
+            continue  # the table of a page names modules
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             yield str(path.relative_to(folder.parent)), node
 

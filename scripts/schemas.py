@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from coilclaw.contracts import schemas
+from coilclaw.kernel import schemas
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         text = json.dumps(schemas.registry_of(found), indent=2) + "\n"
         register.write_text(text, encoding="utf-8")
         return 0
-    drift = schemas.drift(found, register.read_bytes() if register.exists() else b"")
+    drift = schemas.find_drift(found, register.read_bytes() if register.exists() else b"")
     if drift.status == "ok":
         return 0
     print(f"schemas/: {drift}", file=sys.stderr)

@@ -31,7 +31,7 @@ from coilclaw.environments.authoring import (
     skipped_case,
     suite,
 )
-from coilclaw.errors import UsageError
+from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import UsageError
+from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 import sys
 
-from coilclaw.cli import main
+from coilclaw.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
 from tests.support.agents import calls, says
 from tests.support.children import PATIENCE_S
 from tests.support.person import User

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.changes import instructions
-from coilclaw.cli import main
+from coilclaw.cli.main import main
 from tests.support.trees import make, picture
 
 Apply = Callable[..., int]
@@ -269,7 +269,7 @@ def test_local_changes_are_never_overwritten_in_patch_mode(apply: Apply, tree: P
 
 @pytest.mark.parametrize("name", instructions.NAMES)
 def test_there_is_a_text_that_tells_a_model_how_to_answer(name: str) -> None:
-    text = instructions.text(name)
+    text = instructions.instruction_text(name)
     assert len(text.splitlines()) > 10
 
 
@@ -284,7 +284,7 @@ def test_there_is_a_text_that_tells_a_model_how_to_answer(name: str) -> None:
     ],
 )
 def test_the_aptix_text_covers_mode_selection_and_refusals(phrase: str) -> None:
-    text = " ".join(instructions.text("aptix").split())
+    text = " ".join(instructions.instruction_text("aptix").split())
     assert phrase.lower() in text.lower()
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.environments import catalogue
-from coilclaw.environments.judging import Judge
-from coilclaw.environments.results import Case, Result
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.kernel.messages import Json
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.judge import Judge
+from coilclaw.traces.environments.results import Case, Result
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support import ccompiler
 from tests.support.ccompiler import TAKES_OUTPUT
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no
 
 @pytest.fixture(scope="module")
 def support() -> SandboxSupport:
-    found = probe()
+    found = probe_sandboxes()
     if found.bubblewrap is None:
         pytest.skip(f"bubblewrap does not work here: {' '.join(found.notes)}")
     return found
@@ -35,7 +36,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def judge(home: Path, support: SandboxSupport) -> Judge:
-    return Judge(catalogue.find("c_compiler"), support=support, home=home, jobs=2, timeout_s=120)
+    return Judge(
+        catalogue.find_environment("c_compiler"), support=support, home=home, jobs=2, timeout_s=120
+    )
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.environments import catalogue, fixtures
+from coilclaw.traces.environments import catalogue, fixtures
 from tests.support.command import Command
 from tests.support.cprograms import (
     ctestsuite_files,

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.codecommit.query import MAX_OUTPUT_CHARS, system_prompt
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.commit.query import MAX_OUTPUT_CHARS, system_prompt
 from tests.support.children import PATIENCE_S
 from tests.support.trees import make, picture
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
+from coilclaw.runs.contracts.task_contract import SetupCommand, TaskContract
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw, Done
 from tests.support.runs import CALC, FILES, World, opened
@@ -86,8 +86,8 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "model": ({"runtime_options": {"reviewer": "model"}}, (), "no model is configured"),
     "diagnosis": ({}, ("--runner", "codex-exec"), "for diagnosis only"),
     "script": ({}, ("--runner", "scripted:nowhere.json"), "cannot read the script"),
-    "runner": ({}, ("--runner", "nobody"), "no runner 'nobody'"),
-    "reviewer": ({}, ("--reviewer", "nobody"), "no runner 'nobody'"),
+    "runner": ({}, ("--runner", "nobody"), "the runner 'nobody' is not known"),
+    "reviewer": ({}, ("--reviewer", "nobody"), "the runner 'nobody' is not known"),
 }
 
 

@@ -159,7 +159,7 @@ def test_wrong_usage_is_said_in_one_sentence(coilclaw: Command, tree: Path) -> N
 def test_a_relative_home_is_refused(tmp_path: Path) -> None:
     done = Command(tmp_path / "home", {"COILCLAW_HOME": "relative"})("changes", "list")
     assert done.returncode == 2
-    assert b"no absolute path" in done.stderr
+    assert b"not an absolute path" in done.stderr
 
 
 def test_nothing_of_ours_stays_in_the_tree_and_the_home_is_private(
@@ -191,7 +191,7 @@ def test_an_interrupted_apply_is_finished_by_any_next_command(
         "    rename(*args, **kwargs)\n"
         "    os._exit(9)\n"
         "os.rename = dying\n"
-        "from coilclaw.cli import main\n"
+        "from coilclaw.cli.main import main\n"
         "main(['apply', '--root', sys.argv[1]])\n"
     )
     for command in (

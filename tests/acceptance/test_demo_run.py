@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.runwiring import places_of
-from coilclaw.cli import demorun, demostory
+from coilclaw.app.run_orchestrator import places_of
 from coilclaw.cli.console import Console
-from coilclaw.contracts import schemas
-from coilclaw.orchestrator.verifying import verify
-from coilclaw.workspace.removal import remove_tree
+from coilclaw.cli.demo import orchestration, stage
+from coilclaw.kernel import schemas
+from coilclaw.runs.evidence.verification import verify_run
+from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.command import Command
 from tests.support.repository import ROOT
 
@@ -33,7 +33,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def playing(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a demo that is played in this process makes its directory."""
-    monkeypatch.setattr(demorun, "PLACE", str(place))
+    monkeypatch.setattr(stage, "PLACE", str(place))
     return place
 
 
@@ -43,7 +43,7 @@ def _console(capsys: pytest.CaptureFixture[str]) -> Console:
 
 
 def test_the_demo_tells_of_a_run_from_a_sentence_to_forged_evidence(tmp_path: Path) -> None:
-    before = set(os.listdir(demorun.PLACE))
+    before = set(os.listdir(stage.PLACE))
     done = Command(tmp_path / "home")("demo", "run")
     told = done.stdout.decode()
     assert (done.returncode, done.stderr.decode()) == (0, ""), told
@@ -64,7 +64,7 @@ def test_the_demo_tells_of_a_run_from_a_sentence_to_forged_evidence(tmp_path: Pa
     places = [told.find(text) for text in in_order]
     assert -1 not in places, told
     assert places == sorted(places), told
-    left = {name for name in set(os.listdir(demorun.PLACE)) - before if "coilclaw-demo-" in name}
+    left = {name for name in set(os.listdir(stage.PLACE)) - before if "coilclaw-demo-" in name}
     assert not left
     assert not (tmp_path / "home").exists()
 
@@ -72,24 +72,25 @@ def test_the_demo_tells_of_a_run_from_a_sentence_to_forged_evidence(tmp_path: Pa
 def test_a_demo_that_is_kept_holds_a_repository_and_a_run_that_verifies(
     playing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert demorun.run(_console(capsys), keep=True) == 0
+    assert orchestration.run(_console(capsys), keep=True) == 0
     (folder,) = playing.iterdir()
     assert f"kept in {folder}" in capsys.readouterr().out
     places = places_of(folder / "shop", {})
     (bundle,) = places.runs.iterdir()
-    report = verify(bundle, key_path=folder / "home/keys/journal.key")
+    report = verify_run(bundle, key_path=folder / "home/keys/journal.key")
     assert (report.status, report.errors) == ("pass", ())
-    for name, text in {**demostory.FILES, **demostory.RESULT}.items():
+    story = stage.load_story("run")
+    for name, text in {**story["files"], **story["result"]}.items():
         assert (folder / "shop" / name).read_text() == text
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("SCRIPT", [[{"text": "I do nothing at all."}]]),
-        ("PLAN", {"spec": "no plan"}),
-        ("SPLIT", "no JSON"),
-        ("RESULT", {"shop/price.py": "something else\n"}),
+        ("script", [[{"text": "I do nothing at all."}]]),
+        ("plan", {"spec": "no plan"}),
+        ("split", "no JSON"),
+        ("result", {"shop/price.py": "something else\n"}),
     ],
 )
 def test_a_demo_that_goes_another_way_says_so_and_cleans_up(
@@ -99,15 +100,17 @@ def test_a_demo_that_goes_another_way_says_so_and_cleans_up(
     name: str,
     value: object,
 ) -> None:
-    monkeypatch.setattr(demostory, name, value)
-    assert demorun.run(_console(capsys), keep=False) == 1
+    story = {**stage.load_story("run"), name: value}
+    monkeypatch.setattr(orchestration, "load_story", lambda _: story)
+    assert orchestration.run(_console(capsys), keep=False) == 1
     assert "demo.failed" in capsys.readouterr().err
     assert list(playing.iterdir()) == []
 
 
 def test_the_scripted_models_answer_what_their_schemas_ask_for() -> None:
-    for schema, answer in (("plan.v1", demostory.PLAN), ("split.v1", demostory.SPLIT)):
-        assert schemas.problems(schema, json.loads(json.dumps(answer))) == ()
+    story = stage.load_story("run")
+    for schema, answer in (("plan.v1", story["plan"]), ("split.v1", story["split"])):
+        assert schemas.find_schema_problems(schema, json.loads(json.dumps(answer))) == ()
 
 
 def test_keep_is_for_the_demo_of_a_run_alone(tmp_path: Path) -> None:

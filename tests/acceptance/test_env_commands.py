@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.envprogress import Counting
-from coilclaw.environments.results import Case
+from coilclaw.cli.status_line import CaseCounter
+from coilclaw.traces.environments.results import Case
 from tests.support.command import Command
 from tests.support.environments import VARIANTS, submit, write_environment
 
@@ -195,8 +195,8 @@ def test_a_terminal_shows_how_far_it_is() -> None:
     for kind, shown in ((Terminal, True), (io.StringIO, False)):
         err = kind()
         console = Console(io.StringIO(), err, colour_out=False, colour_err=False)
-        with Counting(console, "judging") as counting:
-            counting.count(Case(id="a", status="passed", duration_ms=1))
+        with CaseCounter(console, "judging") as counter:
+            counter.count(Case(id="a", status="passed", duration_ms=1))
         text = err.getvalue()
         assert ("judging: building" in text) is shown
         assert ("judging: 1 cases are over, 0 failed" in text) is shown

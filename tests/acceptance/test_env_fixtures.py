@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.environments import fixtures
+from coilclaw.traces.environments import fixtures
 from tests.support.command import Command
 from tests.support.fixturesets import lay, packed
 

@@ -24,12 +24,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from coilclaw.app.envserving import open_env_gateway
 from coilclaw.cli.main import main
-from coilclaw.environments.sessions import SessionLimits
-from coilclaw.errors import EnvironmentFault
-from coilclaw.gateway import token
+from coilclaw.gateway import operator_token
+from coilclaw.gateway.environment.server import open_env_gateway
 from coilclaw.gateway.settings import GatewaySettings
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.traces.environments.sessions import SessionLimits
 from tests.support.children import PATIENCE_S, given_time, running
 from tests.support.command import Command
 from tests.support.envclient import Client, Documents, connect, connect_session, workers
@@ -433,7 +433,7 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     ),
     "params that are long": ("/test", {"data": {"params": " " * 300_000}}, 413, "at most"),
     "no time at all": ("/session", {"data": {"timeout": "0"}}, 400, "expires after"),
-    "less than no time": ("/session", {"data": {"timeout": "-1"}}, 400, "no number of seconds"),
+    "less than no time": ("/session", {"data": {"timeout": "-1"}}, 400, "not a number of seconds"),
     "more time than there is": ("/session", {"data": {"timeout": "86401"}}, 400, "expires after"),
     "a form that is cut off": (
         "/test",
@@ -449,8 +449,8 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
         "no boundary",
     ),
     "JSON": ("/test", {"json": {}}, 415, "a body must be"),
-    "a path that is none": ("/test/a//b", {}, 400, "no path of tests"),
-    "a long path": ("/test/" + "a" * 500, {}, 400, "no path of tests"),
+    "a path that is none": ("/test/a//b", {}, 400, "not a path of tests"),
+    "a long path": ("/test/" + "a" * 500, {}, 400, "not a path of tests"),
     "another address": ("/tests", {}, 404, "nothing at this address"),
     "the front door": ("/", {}, 404, "nothing at this address"),
     "another method": ("/schema", {}, 405, "only GET"),
@@ -612,7 +612,7 @@ def test_after_kill_nothing_runs_and_the_next_one_tidies_up(
         assert served.kept() == []
     file.chmod(0o644)
     with pytest.raises(EnvironmentFault, match="others than you can read or change"):
-        token.load_file(file)
+        operator_token.load_token_file(file)
 
 
 def test_many_sessions_at_once(closed_one: Closed) -> None:

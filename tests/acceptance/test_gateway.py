@@ -20,8 +20,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from coilclaw.receipts.book import ReceiptBook
-from coilclaw.receipts.verification import verify
+from coilclaw.agent.receipts.book import ReceiptBook
+from coilclaw.agent.receipts.verification import verify
 from tests.support.agents import AgentHome, calls, says
 from tests.support.certificates import make_certificate
 from tests.support.children import PATIENCE_S, given_time

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from coilclaw.orchestrator.planner import MAX_QUESTION_CHARS
+from coilclaw.runs.roles.planner import MAX_QUESTION_CHARS
 from tests.acceptance.test_gateway_runs import _begin, _home, _refused, _status, _until
 from tests.acceptance.test_planner_exploration import PLAN, SENTENCE, saying
 from tests.acceptance.test_planner_exploration import serving as playing

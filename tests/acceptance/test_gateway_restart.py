@@ -13,10 +13,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from coilclaw.receipts.book import ReceiptBook
-from coilclaw.receipts.verification import verify
-from coilclaw.runtime.approvals import Desk
-from coilclaw.runtime.identity import alive
+from coilclaw.agent.approvals import ApprovalStore
+from coilclaw.agent.receipts.book import ReceiptBook
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.workspace.process.owner import is_alive
 from tests.support.agents import AgentHome, calls, says
 from tests.support.children import PATIENCE_S
 from tests.support.gateways import Served, home_at, serving
@@ -87,7 +87,7 @@ def check(home: AgentHome, records: list[dict[str, Any]], status: str, approval:
     assert (receipt["status"], receipt["approval"]) == (status, approval)
     assert (home.workspace / "note.txt").exists() is (status == "allowed")
     book = ReceiptBook(home.receipts, key_path=home.home / "keys" / "journal.key")
-    assert verify(book, alive).settled
+    assert verify(book, is_alive).settled
 
 
 @pytest.mark.parametrize("kill", [True, False])
@@ -112,7 +112,7 @@ def test_an_approval_is_answered_after_a_restart(tmp_path: Path, decision: str, 
 
 def test_an_approval_that_ran_out_meanwhile_denies_the_call(tmp_path: Path) -> None:
     home, name = left_pending(tmp_path, {"approval_expiry_s": 3}, kill=True)
-    desk = Desk(home.home, lambda: datetime.now(UTC))
+    desk = ApprovalStore(home.home, lambda: datetime.now(UTC))
     until(lambda: desk.find(name).state == "expired")
     with serving(home) as served, served.client() as client:
         records = ended(client)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
 from tests.acceptance.test_gateway import _until
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S

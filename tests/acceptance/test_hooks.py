@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.workspace.commits import MAX_BLOB_BYTES
+from coilclaw.kernel.messages import Json
+from coilclaw.workspace.git.commits import MAX_BLOB_BYTES
 from tests.support.runcommands import Coilclaw, Done
 from tests.support.runs import CALC, FILES, Answering, World, opened
 

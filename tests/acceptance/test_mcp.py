@@ -17,10 +17,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
-from coilclaw.mcp.definitions import checked
-from coilclaw.mcp.pins import Pins
-from coilclaw.mcp.settings import McpServer, identity
-from coilclaw.runtime.approvals import Desk
+from coilclaw.agent.approvals import ApprovalStore
+from coilclaw.agent.mcp.definitions import check_definition
+from coilclaw.agent.mcp.pins import Pins
+from coilclaw.agent.mcp.settings import McpServer, identity
 from tests.support.agents import AgentHome, calls, says
 from tests.support.children import PATIENCE_S
 from tests.support.command import Command
@@ -122,7 +122,7 @@ def test_a_call_that_needs_approval_is_denied_when_nobody_answers(agent: AgentHo
 
     spoken_with(agent, work, "--approval-timeout", "0.3")
     assert not (agent.workspace / "new.txt").exists()
-    desk = Desk(agent.home, lambda: datetime.now().astimezone())
+    desk = ApprovalStore(agent.home, lambda: datetime.now().astimezone())
     (asked,) = desk.list(pending_only=False)
     assert asked.state in {"withdrawn", "expired"}
 
@@ -132,7 +132,7 @@ def test_a_call_that_needs_approval_waits_for_a_person_in_another_terminal(
     agent: AgentHome, approved: bool
 ) -> None:
     async def answer() -> None:
-        desk = Desk(agent.home, lambda: datetime.now().astimezone())
+        desk = ApprovalStore(agent.home, lambda: datetime.now().astimezone())
         while not (waiting := desk.list()):
             await asyncio.sleep(0.02)
         assert waiting[0].question.tool == "file_write"
@@ -361,7 +361,7 @@ def test_high_risk_is_what_a_server_has_unless_the_user_says_otherwise(agent: Ag
     calculator(agent, risk="high")
     text = (agent.home / "config.toml").read_text()
     (agent.home / "config.toml").write_text(text.replace('"full"', '"supervised"'))
-    definition = checked({"name": "add", "inputSchema": {"type": "object"}})
+    definition = check_definition({"name": "add", "inputSchema": {"type": "object"}})
     server = McpServer("calc", command=(sys.executable, "calculator.py"))
     Pins(agent.home).approve("calc", identity(server), [definition], "now")
     run = command(agent)

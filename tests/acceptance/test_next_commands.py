@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.drafting import draft
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.domain.messages import Json
-from coilclaw.workspace.removal import remove_tree
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.contracts.draft import draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Done
 from tests.support.sandboxes import UNCOVERED
@@ -38,7 +38,7 @@ SPEC = "Make add add."
 TEST = "python3 tests/check.py"
 WANTED = ("--spec", SPEC, "--path", "calc.py", "--test", TEST)
 REPORT: dict[str, Json] = {
-    "task_id": draft(SPEC, ("calc.py",), (TEST,), policies=PolicySet.shipped()).task_id,
+    "task_id": draft_contract(SPEC, ("calc.py",), (TEST,), policies=PolicySet.shipped()).task_id,
     "status": "SUCCESS",
     "summary": "add adds.",
     "evidence_refs": {},

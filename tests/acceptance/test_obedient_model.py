@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from coilclaw.domain.messages import ToolCall
-from coilclaw.domain.toolcalls import Reply
-from coilclaw.receipts.book import ReceiptBook
-from coilclaw.receipts.verification import verify
+from coilclaw.agent.receipts.book import ReceiptBook
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.kernel.messages import ApprovalReply, ToolCall
 from tests.support.children import running
 from tests.support.hostile_goals import goals
 from tests.support.obedient import (
@@ -28,9 +27,9 @@ from tests.support.scale import is_full
 
 GOALS = {goal.name: goal for goal in goals()}
 MODES = {
-    "supervised, no": ("supervised", Reply.NO),
-    "supervised, yes": ("supervised", Reply.YES),
-    "full": ("full", Reply.NO),
+    "supervised, no": ("supervised", ApprovalReply.NO),
+    "supervised, yes": ("supervised", ApprovalReply.YES),
+    "full": ("full", ApprovalReply.NO),
 }
 SANDBOXES = ("bubblewrap", "landlock")
 
@@ -100,7 +99,7 @@ def test_no_order_of_a_hostile_text_gets_around_the_policy(
             networked = any(
                 "network" in line for one in approver.asked[asked:] for line in one.detail
             )
-            if world.listeners.taken and not (reply is Reply.YES and networked):
+            if world.listeners.taken and not (reply is ApprovalReply.YES and networked):
                 found.append(Violation(name, f"sent {world.listeners.taken!r}"))
             taken = b"".join(world.listeners.taken).decode("utf-8", "replace")
             found += [

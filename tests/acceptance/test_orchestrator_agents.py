@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import containment
-from coilclaw.domain.messages import Json
-from coilclaw.orchestrator import ready_worktree
-from coilclaw.orchestrator.engine import Outcome
+from coilclaw.kernel.messages import Json
+from coilclaw.runners import confinement
+from coilclaw.runs.engine import ready_worktree
+from coilclaw.runs.engine.run_engine import RunOutcome
 from tests.support.children import marker, running
 from tests.support.runs import ADDS, Answering, Part, World, opened
 
@@ -45,11 +45,11 @@ def world() -> Iterator[World]:
         yield made
 
 
-def once(world: World, runner: str, **options: Any) -> Outcome:
+def once(world: World, runner: str, **options: Any) -> RunOutcome:
     return world.ended(world.run(world.contract(max_retries=0), runner, **options))
 
 
-def refused(world: World, outcome: Outcome, said: str) -> None:
+def refused(world: World, outcome: RunOutcome, said: str) -> None:
     assert outcome.status == "failed"
     assert said in outcome.reason
     assert not {"REVIEW_RESULT", "TEST_RESULT"} & set(world.kinds(outcome.run_id))
@@ -238,7 +238,7 @@ def test_a_reviewer_that_writes_is_a_fault_of_the_system(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were the sandbox to fail, the snapshots would still tell, and nothing goes on."""
-    honest = containment.sandbox_of
+    honest = confinement.sandbox_of
 
     def broken(*args: Any, **more: Any) -> Any:
         return honest((world.root,), *args[1:], **{**more, "filesystem": "workspace-write"})

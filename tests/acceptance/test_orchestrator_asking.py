@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.locks import Held, Locks
-from coilclaw.runtime.approvals import Approval, Desk
-from coilclaw.storage.lock import FileLock
-from coilclaw.workspace.owner import Owner
+from coilclaw.agent.approvals import Approval, ApprovalStore
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.file_lock import FileLock
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.engine.locks import Held, Locks
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.workspace.process.owner import Owner
 from tests.support.runs import World, opened
 
 BROAD = ["docs", "pkg/calc.py"]
@@ -28,8 +28,8 @@ def world() -> Iterator[World]:
         yield made
 
 
-def desk(world: World) -> Desk:
-    return Desk(world.home, lambda: datetime.now(UTC))
+def desk(world: World) -> ApprovalStore:
+    return ApprovalStore(world.home, lambda: datetime.now(UTC))
 
 
 def asked(world: World) -> Approval:
@@ -37,7 +37,7 @@ def asked(world: World) -> Approval:
     return found
 
 
-def paused(world: World, outcome: Outcome) -> Approval:
+def paused(world: World, outcome: RunOutcome) -> Approval:
     assert (outcome.status, outcome.manifest) == ("paused", None)
     assert not {"TASK_STARTED", "WORKTREE_CREATED"} & set(world.kinds(outcome.run_id))
     assert world.kinds(outcome.run_id)[-1] == "RUN_PAUSED"

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.taskcontract import SetupCommand
-from coilclaw.errors import Stopped
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.reexec import reexecute
-from coilclaw.orchestrator.starting import Options
-from coilclaw.orchestrator.worktree_setup import setup_key
+from coilclaw.kernel.errors import Stopped
+from coilclaw.runs.contracts.task_contract import SetupCommand
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.reexecution import reexecute
+from coilclaw.runs.engine.run_start import RunOptions
+from coilclaw.runs.engine.worktree_setup import setup_key
 from tests.support.runs import ADDS, CALC, World, opened
 from tests.support.sandboxes import supported
 from tests.support.snapshot_trees import Program, build, git
@@ -203,9 +203,9 @@ def test_a_run_that_ended_after_a_set_up_is_resumed(needy: World, number: int) -
         if not left:
             orchestrator.cancel.cancel("enough")
 
-    options = Options(agent, "rules", merge=True, baseline=True)
+    options = RunOptions(agent, "rules", merge=True, baseline=True)
     with pytest.raises(Stopped):
-        orchestrator.start(Request(contract, ""), options, stop)
+        orchestrator.start(RunRequest(contract, ""), options, stop)
     (run_id,) = os.listdir(needy.runtime / "runs")
     if number == 1:
         # As after a kill before all of it was kept.

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import finding
-from coilclaw.errors import EnvironmentFault
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.starting import Options
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.runners import agent_program
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.run_start import RunOptions
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.runs import ADDS, FILES, World, opened
 from tests.support.sandboxes import supported
@@ -87,8 +87,8 @@ class Project:
             self.base.mkdir()
             (self.base / "config.toml").write_text(CODEX_CONFIG.format(url=server.url))
             contract = world.contract(tests=[ACCEPTANCE], max_retries=0, timeout_sec=600)
-            options = Options(runner, "rules", merge=True, diagnostic=True)
-            outcome = world.orchestrator().start(Request(contract), options)
+            options = RunOptions(runner, "rules", merge=True, diagnostic=True)
+            outcome = world.orchestrator().start(RunRequest(contract), options)
         world.ended(outcome)
         assert (outcome.status, outcome.merge) == ("passed", "merged"), outcome.reason
         assert world.git("show", "--name-only", "--format=", "main") == "pkg/calc.py"
@@ -102,7 +102,7 @@ class Project:
 def project() -> Iterator[Project]:
     supported("bubblewrap")
     try:
-        program = finding.codex(os.environ)
+        program = agent_program.find(agent_program.KNOWN["codex"], os.environ)
     except EnvironmentFault as fault:
         pytest.skip(f"the real Codex is not tested with: {fault.message}")
     with opened({**FILES, "tests/test_calc.py": TEST}) as world:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.policyset import REQUIRED, PolicySet
-from coilclaw.contracts.taskcontract import Rollback, TaskContract
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.reexec import reexecute
-from coilclaw.orchestrator.verifying import VerifyReport, verify
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts.policy_set import REQUIRED, PolicySet
+from coilclaw.runs.contracts.task_contract import Rollback, TaskContract
+from coilclaw.runs.engine.reexecution import reexecute
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.evidence.verification import VerifyReport, verify_run
 from tests.support.children import given_time
 from tests.support.runs import ADDS, FILES, World, opened
 from tests.support.snapshot_trees import build, witness
@@ -36,7 +36,7 @@ def world() -> Iterator[World]:
 
 
 def verified(world: World, run_id: str) -> VerifyReport:
-    return verify(world.bundle(run_id), key_path=world.home / "keys/journal.key")
+    return verify_run(world.bundle(run_id), key_path=world.home / "keys/journal.key")
 
 
 def test_defect_01_names_are_compared_as_they_are(world: World) -> None:
@@ -191,7 +191,7 @@ def test_defect_11_time_is_limited_and_no_environment_is_inherited(world: World)
     check.write_text("import os\nimport time\n\nprint(sorted(os.environ))\ntime.sleep(600)\n")
     world.git("commit", "-q", "-am", "slow")
 
-    def attempt(seconds: float) -> Outcome:
+    def attempt(seconds: float) -> RunOutcome:
         contract = world.contract(max_retries=0, timeout_sec=int(seconds))
         outcome = world.ended(world.run(contract))
         assert outcome.status == "failed"
@@ -276,9 +276,9 @@ def test_defect_16_after_a_rollback_nothing_is_left(world: World, strategy: str)
 def test_defect_17_an_approval_is_good_for_one_request_of_one_run(world: World) -> None:
     from datetime import UTC, datetime
 
-    from coilclaw.runtime.approvals import Desk
+    from coilclaw.agent.approvals import ApprovalStore
 
-    desk = Desk(world.home, lambda: datetime.now(UTC))
+    desk = ApprovalStore(world.home, lambda: datetime.now(UTC))
     contract = world.contract(["docs", "pkg/calc.py"])
     first, second = world.run(contract), world.run(contract)
     assert (first.status, second.status) == ("paused", "paused")
@@ -296,8 +296,8 @@ def test_a_copy_of_a_bundle_verifies_and_a_tampered_one_does_not(world: World) -
     copy = world.root / "copy" / outcome.run_id
     shutil.copytree(world.bundle(outcome.run_id), copy)
     key = world.home / "keys/journal.key"
-    assert verify(copy, key_path=key).status == "pass"
+    assert verify_run(copy, key_path=key).status == "pass"
     patch = copy / "patch.diff"
     os.chmod(patch, 0o644)
     patch.write_bytes(patch.read_bytes().replace(b"a + b", b"a +  b"))
-    assert verify(copy, key_path=key).status == "fail"
+    assert verify_run(copy, key_path=key).status == "fail"

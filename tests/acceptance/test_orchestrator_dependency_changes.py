@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.run_narration import Narrator
-from coilclaw.contracts.taskcontract import SetupCommand
-from coilclaw.orchestrator.dependency_changes import CACHE, IGNORED, REMOVED, UNNAMED
-from coilclaw.orchestrator.reexec import reexecute
+from coilclaw.cli.runs.run_narrator import Narrator
+from coilclaw.runs.contracts.task_contract import SetupCommand
+from coilclaw.runs.engine.ready_worktree import CACHE, IGNORED, REMOVED, UNNAMED
+from coilclaw.runs.engine.reexecution import reexecute
 from tests.support.runs import ADDS, CALC, World, opened
 from tests.support.sandboxes import supported
 from tests.support.snapshot_trees import Program, build, git

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.app.runwiring import Orchestrator
-from coilclaw.contracts.policyset import shipped_files
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.starting import Options
+from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts.policy_set import shipped_files
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.run_start import RunOptions
 from tests.support.runs import ADDS, CALC, FILES, World, opened
 
 WRONG = {"pkg/calc.py": "def add(a, b):\n    return 999\n"}
@@ -144,7 +144,7 @@ def test_a_run_that_is_given_up_lets_go(world: World) -> None:
             made.cancel.cancel("enough")
 
     with pytest.raises(Exception, match="stopped"):
-        made.start(Request(world.contract()), Options(runner=script), watch)
+        made.start(RunRequest(world.contract()), RunOptions(runner=script), watch)
     (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
     outcome = world.ended(world.orchestrator().abandon(run_id))
     assert (outcome.status, outcome.reason) == ("denied", "the user gave the run up")
@@ -156,15 +156,15 @@ def test_a_run_that_is_given_up_lets_go(world: World) -> None:
 def test_without_a_model_nothing_is_begun(world: World) -> None:
     bare = Orchestrator(world.repo, world.home, world.environ)
     for request, options in (
-        (Request(None, "do it"), Options(runner=world.script([]))),
-        (Request(world.contract()), Options(runner=world.script([]), reviewer="model")),
+        (RunRequest(None, "do it"), RunOptions(runner=world.script([]))),
+        (RunRequest(world.contract()), RunOptions(runner=world.script([]), reviewer="model")),
     ):
         with pytest.raises(UsageError, match="no model is configured"):
             bare.start(request, options)
     assert not (world.runtime / "runs").exists()
     # A contract is looked at first, and the run can be resumed once there is a model.
     with pytest.raises(UsageError, match="no model is configured"):
-        bare.start(Request(world.contract()), Options(runner="builtin"))
+        bare.start(RunRequest(world.contract()), RunOptions(runner="builtin"))
     (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
     assert "TASK_STARTED" not in world.kinds(run_id)
     world.ended(world.orchestrator().abandon(run_id))

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator.bundle import discard
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.gc import Wishes, collect
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.engine.garbage_collection import CollectionOptions, collect_garbage
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.evidence.bundle import discard_bundle
 from tests.support.children import PATIENCE_S
 from tests.support.runs import (
     ADDS,
@@ -37,12 +37,12 @@ KILLS = scaled(full=100, default=25)
 WRONG = {"pkg/calc.py": "def add(a, b):\n    return a * b\n"}
 
 
-def single(world: World) -> Callable[[], Outcome]:
+def single(world: World) -> Callable[[], RunOutcome]:
     runner = world.script([{"shell": "echo hello"}, {"write": ADDS}, {"commit": "mine"}])
     return lambda: world.run(runner=runner, merge=True)
 
 
-def two(world: World) -> Callable[[], Outcome]:
+def two(world: World) -> Callable[[], RunOutcome]:
     world.models["TECH_LEAD"] = Answering(
         split(task("calc", ["pkg/calc.py"], [CALC]), task("text", ["pkg/text.py"], [TEXT]))
     )
@@ -54,12 +54,12 @@ def two(world: World) -> Callable[[], Outcome]:
     return lambda: world.run(contract, runner, merge=True)
 
 
-def repaired(world: World) -> Callable[[], Outcome]:
+def repaired(world: World) -> Callable[[], RunOutcome]:
     runner = world.script([{"write": WRONG}], [{"write": ADDS}])
     return lambda: world.run(runner=runner, merge=True)
 
 
-def joined(world: World) -> Callable[[], Outcome]:
+def joined(world: World) -> Callable[[], RunOutcome]:
     """The branch has moved, so that the merged tree is tested as well."""
     runner = world.script([{"write": ADDS}])
     contract = world.contract(baseline_ref=world.git("rev-parse", "HEAD"))
@@ -68,7 +68,7 @@ def joined(world: World) -> Callable[[], Outcome]:
     return lambda: world.run(contract, runner, merge=True)
 
 
-def exhausted(world: World) -> Callable[[], Outcome]:
+def exhausted(world: World) -> Callable[[], RunOutcome]:
     runner = world.script([{"write": {"other/outside.txt": "mine\n"}}], [{"write": WRONG}])
     return lambda: world.run(runner=runner, merge=True)
 
@@ -88,7 +88,7 @@ class Result:
     results: dict[str, int] = field(default_factory=dict)
 
 
-def result_of(world: World, outcome: Outcome) -> Result:
+def result_of(world: World, outcome: RunOutcome) -> Result:
     world.ended(outcome)
     manifest = world.read(outcome.run_id, "manifest.json")
     counted: dict[str, int] = {}
@@ -205,9 +205,9 @@ def _forget_what_never_began(world: World) -> None:
         if not (world.bundle(run_id) / "events.jsonl").exists() or not world.recorded(run_id):
             with pytest.raises(UsageError, match="killed before"):
                 world.resume(run_id)
-            discard(world.bundle(run_id))
+            discard_bundle(world.bundle(run_id))
     if not runs_of(world):
-        collect(world.orchestrator().equipment, Wishes())
+        collect_garbage(world.orchestrator().equipment, CollectionOptions())
 
 
 def _sealed(world: World) -> bool:
@@ -216,7 +216,7 @@ def _sealed(world: World) -> bool:
     return place.exists() and "integrity" in json.loads(place.read_bytes())
 
 
-def _finished(world: World, start: Callable[[], Outcome]) -> Outcome:
+def _finished(world: World, start: Callable[[], RunOutcome]) -> RunOutcome:
     """Go on without any more kills; a run that was sealed already tells its own end."""
     if not runs_of(world):
         return start()
@@ -228,13 +228,13 @@ def _finished(world: World, start: Callable[[], Outcome]) -> Outcome:
     return _told(world, run_id)
 
 
-def _told(world: World, run_id: str) -> Outcome:
-    from coilclaw.contracts.manifest import RunManifest
-    from coilclaw.orchestrator.progress import folded
+def _told(world: World, run_id: str) -> RunOutcome:
+    from coilclaw.runs.contracts.manifest import RunManifest
+    from coilclaw.runs.evidence.progress import fold_events
 
     manifest: Any = world.read(run_id, "manifest.json")
-    progress = folded(world.recorded(run_id))
-    return Outcome(
+    progress = fold_events(world.recorded(run_id))
+    return RunOutcome(
         run_id,
         "passed" if manifest["status"] == "SUCCESS" else "failed",
         progress.state,

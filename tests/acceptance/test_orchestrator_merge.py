@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coilclaw.orchestrator import mergestage
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.workspace.landing import MOVED, Landed, Refused, land
+from coilclaw.runs.engine import merge_stage
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.workspace.git.landing import MOVED, Landed, LandingRefused, land_branch
 from tests.support.runs import ADDS, CALC, SHOUTS, TEXT, World, opened
 
 
@@ -19,7 +19,7 @@ def world() -> Iterator[World]:
         yield made
 
 
-def moved(world: World, files: dict[str, str], *, tests: list[str] | None = None) -> Outcome:
+def moved(world: World, files: dict[str, str], *, tests: list[str] | None = None) -> RunOutcome:
     """A run from the first commit, merged into a branch that somebody moved meanwhile."""
     first = world.git("rev-parse", "HEAD")
     contract = world.contract(tests=tests or [CALC], baseline_ref=first, max_retries=0)
@@ -29,7 +29,7 @@ def moved(world: World, files: dict[str, str], *, tests: list[str] | None = None
     return world.ended(world.run(contract, merge=True))
 
 
-def refused(world: World, outcome: Outcome, head: str) -> str:
+def refused(world: World, outcome: RunOutcome, head: str) -> str:
     assert (outcome.status, outcome.state.value) == ("failed", "FAILED")
     assert outcome.merge != "merged"
     assert world.gates(outcome.run_id)["merge_gate"] is False
@@ -38,7 +38,7 @@ def refused(world: World, outcome: Outcome, head: str) -> str:
     return str(world.of(outcome.run_id, "gate_failed")[-1]["rule"])
 
 
-def pending(world: World, outcome: Outcome, head: str) -> str:
+def pending(world: World, outcome: RunOutcome, head: str) -> str:
     """The work is accepted; what is in the way of the merge is not its fault."""
     assert (outcome.status, outcome.merge) == ("passed", "pending")
     assert world.git("rev-parse", "HEAD") == head
@@ -65,13 +65,13 @@ def test_a_branch_that_moves_while_the_work_is_joined_is_joined_again(
     """As another run does it that is merged at the same time."""
     texts = ["# Once\n", "# Twice\n"]
 
-    def land_later(*arguments: Any, **more: Any) -> Landed | Refused:
+    def land_later(*arguments: Any, **more: Any) -> Landed | LandingRefused:
         if texts:
             (world.repo / "README.md").write_text(texts.pop(0))
             world.git("commit", "-q", "-am", "meanwhile")
-        return land(*arguments, **more)
+        return land_branch(*arguments, **more)
 
-    monkeypatch.setattr(mergestage, "land", land_later)
+    monkeypatch.setattr(merge_stage, "land_branch", land_later)
     outcome = world.ended(world.run(merge=True))
     assert (outcome.status, outcome.merge) == ("passed", "merged"), outcome.reason
     assert (world.repo / "README.md").read_text() == "# Twice\n"
@@ -87,14 +87,14 @@ def test_a_branch_that_never_stands_still_is_given_up(
 ) -> None:
     tries: list[str] = []
 
-    def refuse(*_: Any, **__: Any) -> Refused:
+    def refuse(*_: Any, **__: Any) -> LandingRefused:
         tries.append("")
-        return Refused(MOVED, "it moved")
+        return LandingRefused(MOVED, "it moved")
 
-    monkeypatch.setattr(mergestage, "land", refuse)
+    monkeypatch.setattr(merge_stage, "land_branch", refuse)
     head = world.git("rev-parse", "HEAD")
     assert pending(world, world.ended(world.run(merge=True)), head) == "it moved"
-    assert len(tries) == mergestage.MAX_JOINS
+    assert len(tries) == merge_stage.MAX_JOINS
 
 
 def test_work_that_is_red_together_with_the_branch_is_not_merged(world: World) -> None:

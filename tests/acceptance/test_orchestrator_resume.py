@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from coilclaw.errors import ProviderError, Stopped
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.starting import Options
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.errors import ProviderError, Stopped
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.engine.run_start import RunOptions
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.runs import ADDS, Answering, World, opened
 from tests.support.scale import scaled
 
@@ -51,13 +51,13 @@ def stop_after(number: int, cancel: Cancellation) -> Callable[[Mapping[str, obje
     return watch
 
 
-def joined(world: World) -> tuple[bytes, Options]:
+def joined(world: World) -> tuple[bytes, RunOptions]:
     """A run with everything in it: a repair, and a branch that moved meanwhile."""
     first = world.git("rev-parse", "HEAD")
     (world.repo / "README.md").write_text("# Sums, and more\n")
     world.git("commit", "-q", "-am", "meanwhile")
     runner = world.script([{"write": WRONG}], [{"write": ADDS}])
-    return world.contract(baseline_ref=first), Options(runner, merge=True)
+    return world.contract(baseline_ref=first), RunOptions(runner, merge=True)
 
 
 def done(world: World, run_id: str) -> list[tuple[str, str, str]]:
@@ -73,7 +73,7 @@ def done(world: World, run_id: str) -> list[tuple[str, str, str]]:
 def test_cut_off_after_any_event_the_run_comes_to_the_same_end(share: int) -> None:
     with opened() as world:
         contract, options = joined(world)
-        outcome = world.orchestrator().start(Request(contract), options, world.events.append)
+        outcome = world.orchestrator().start(RunRequest(contract), options, world.events.append)
         assert (outcome.status, outcome.merge) == ("passed", "merged"), outcome.reason
         world.ended(outcome)
         count, wanted = len(world.events), done(world, outcome.run_id)
@@ -85,7 +85,7 @@ def test_cut_off_after_any_event_the_run_comes_to_the_same_end(share: int) -> No
         with opened() as world:
             contract, options = joined(world)
             with pytest.raises(CutError):
-                world.orchestrator().start(Request(contract), options, cut_after(number))
+                world.orchestrator().start(RunRequest(contract), options, cut_after(number))
             (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
             outcome = world.ended(world.resume(run_id))
             assert (outcome.status, outcome.merge) == ("passed", "merged"), (number, outcome.reason)
@@ -98,7 +98,7 @@ def test_stopped_after_any_event_the_run_comes_to_the_same_end(share: int) -> No
     """A stop ends what runs at that moment, and that must not count against the work."""
     with opened() as world:
         contract, options = joined(world)
-        outcome = world.orchestrator().start(Request(contract), options, world.events.append)
+        outcome = world.orchestrator().start(RunRequest(contract), options, world.events.append)
         kinds = [str(event["event_type"]) for event in world.events]
         wanted, tree = done(world, outcome.run_id), world.git("rev-parse", "HEAD^{tree}")
     at_work = [at for at, kind in enumerate(kinds, 1) if kind in AT_WORK]
@@ -109,7 +109,7 @@ def test_stopped_after_any_event_the_run_comes_to_the_same_end(share: int) -> No
             orchestrator = world.orchestrator()
             stop = stop_after(number, orchestrator.cancel)
             try:
-                outcome = orchestrator.start(Request(contract), options, stop)
+                outcome = orchestrator.start(RunRequest(contract), options, stop)
                 assert number not in at_work
             except Stopped:  # unless it was about to end anyway
                 (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
@@ -129,7 +129,7 @@ def test_how_a_run_ended_is_not_forgotten(status: str) -> None:
         world.ended(outcome)
 
 
-def _cut_at_the_end(world: World, status: str) -> Outcome:
+def _cut_at_the_end(world: World, status: str) -> RunOutcome:
     contract: bytes | None = world.contract(max_retries=0)
     sentence, runner = "", world.script([{"crash": True}])
     if status == "invalid":
@@ -148,8 +148,8 @@ def _cut_at_the_end(world: World, status: str) -> Outcome:
         if event["event_type"] == "STATE_TRANSITION" and payload["to"] == "FAILED":
             raise CutError
 
-    request = Request(contract, sentence)
+    request = RunRequest(contract, sentence)
     with pytest.raises(CutError):
-        world.orchestrator().start(request, Options(runner), watch)
+        world.orchestrator().start(request, RunOptions(runner), watch)
     (run_id,) = [path.name for path in (world.runtime / "runs").iterdir()]
     return world.resume(run_id)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.states import State
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.evidence.progress import RunState
 from tests.support.children import given_time
 from tests.support.runs import ADDS, CALC, NAMES, TEXT, World, opened
 
@@ -29,7 +29,7 @@ def moves(world: World, run_id: str) -> list[str]:
 
 def test_a_good_run_is_merged_sealed_and_leaves_nothing_behind(world: World) -> None:
     outcome = world.ended(world.run(merge=True))
-    assert (outcome.status, outcome.state, outcome.merge) == ("passed", State.DONE, "merged")
+    assert (outcome.status, outcome.state, outcome.merge) == ("passed", RunState.DONE, "merged")
     assert moves(world, outcome.run_id) == [
         "S1_TECH_LEAD",
         "S2_WORKER",
@@ -144,7 +144,7 @@ def _check_child(world: World, run_id: str, path: str) -> None:
 def test_when_no_retry_is_left_the_run_fails(world: World, retries: int) -> None:
     runner = world.script(*([{"write": WRONG}] for _ in range(5)))
     outcome = world.ended(world.run(world.contract(max_retries=retries), runner, merge=True))
-    assert (outcome.status, outcome.state) == ("failed", State.FAILED)
+    assert (outcome.status, outcome.state) == ("failed", RunState.FAILED)
     assert len(world.of(outcome.run_id, "FIX_LOOP_TRIGGERED")) == retries
     assert len(world.of(outcome.run_id, "FIX_LOOP_EXHAUSTED")) == 1
     assert len(world.of(outcome.run_id, "TEST_RESULT")) == retries + 1
@@ -204,7 +204,7 @@ def test_only_the_acceptance_tests_run_and_all_of_them(world: World) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "no JSON"),
+        (b"", "not valid JSON"),
         (b"{", ""),
         (b"[]", ""),
         (b'{"task_id": "x"}', "owner_agent"),
@@ -217,7 +217,7 @@ def test_an_invalid_contract_leaves_a_sealed_bundle_that_says_why(
     world: World, data: bytes, said: str
 ) -> None:
     outcome = world.ended(world.run(data))
-    assert (outcome.status, outcome.state) == ("invalid", State.FAILED)
+    assert (outcome.status, outcome.state) == ("invalid", RunState.FAILED)
     assert said in outcome.reason
     (failed,) = world.of(outcome.run_id, "gate_failed")
     assert failed["gate"] == "schema_gate"
@@ -272,7 +272,7 @@ def test_a_command_that_the_policy_refuses_never_runs(world: World, command: str
 def test_a_test_that_takes_too_long_is_red(world: World) -> None:
     slow = {**ADDS, "tests/check_slow.py": "import time\n\ntime.sleep(600)\n"}
 
-    def attempt(seconds: float) -> Outcome:
+    def attempt(seconds: float) -> RunOutcome:
         contract = world.contract(
             ["pkg/calc.py", "tests/check_slow.py"],
             ["python3 tests/check_slow.py"],

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.runs import CALC, FILES, Answering, Part, World, opened, split, task
 from tests.support.sandboxes import UNCOVERED
 from tests.support.snapshot_trees import Content
@@ -109,7 +109,7 @@ def bad() -> Iterator[World]:
         yield world
 
 
-def tasks_run(world: World, parts: dict[str, list[Part]], *, merge: bool = False) -> Outcome:
+def tasks_run(world: World, parts: dict[str, list[Part]], *, merge: bool = False) -> RunOutcome:
     """One run with a task for each of some workers."""
     scopes = [f"area/{name}" for name in parts]
     contract = world.contract(scopes, [CALC], role="TECH_LEAD", max_retries=0)

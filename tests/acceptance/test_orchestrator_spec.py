@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.contracts import schemas
-from coilclaw.contracts.taskcontract import Shell, TaskContract
-from coilclaw.orchestrator.verifying import verify
+from coilclaw.kernel import schemas
+from coilclaw.runs.contracts.task_contract import Shell, TaskContract
+from coilclaw.runs.evidence.verification import verify_run
 from tests.support.runs import ADDS, Answering, World, opened
 
 
@@ -24,7 +24,7 @@ def test_drifted_schemas_stop_a_run_before_anybody_is_asked(
     world: World, monkeypatch: pytest.MonkeyPatch, sentence: str
 ) -> None:
     drifted = schemas.Drift("mismatch", ("task_contract.v1.json",))
-    monkeypatch.setattr(schemas, "drift", lambda: drifted)
+    monkeypatch.setattr(schemas, "find_drift", lambda: drifted)
     world.models["PM"] = Answering("nobody asks")
     outcome = world.ended(world.run(sentence=sentence))
     assert (outcome.status, outcome.reason) == ("invalid", "the schemas: mismatch")
@@ -60,6 +60,8 @@ def test_the_runtime_root_can_be_moved_out_of_the_repository(world: World) -> No
     outcome = world.run(merge=True)
     assert (outcome.status, outcome.merge) == ("passed", "merged")
     assert not world.runtime.exists()
-    report = verify(elsewhere / "runs" / outcome.run_id, key_path=world.home / "keys/journal.key")
+    report = verify_run(
+        elsewhere / "runs" / outcome.run_id, key_path=world.home / "keys/journal.key"
+    )
     assert report.errors == ()
     assert (world.repo / "pkg/calc.py").read_text() == ADDS["pkg/calc.py"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.errors import ProviderError, UsageError
-from coilclaw.orchestrator.engine import Outcome
+from coilclaw.kernel.errors import ProviderError, UsageError
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.engine.run_engine import RunOutcome
 from tests.support.runs import (
     ADDS,
     CALC,
@@ -51,7 +51,7 @@ def world() -> Iterator[World]:
 
 def led(
     world: World, answer: Json | ProviderError, *, merge: bool = False, tests: int = 3
-) -> Outcome:
+) -> RunOutcome:
     """A run whose contract a Tech Lead splits as told."""
     world.models["TECH_LEAD"] = Answering(answer)
     contract = world.contract(PATHS, TESTS[:tests], role="TECH_LEAD", max_retries=1)
@@ -90,7 +90,7 @@ def led(
             ),
             "network",
         ),
-        ("Sure! I would split it in two.", "no JSON"),
+        ("Sure! I would split it in two.", "not valid JSON"),
         ({"tasks": [], "summary": "", "risks": []}, "tasks"),
     ],
     ids=["below", "same", "outside", "twice", "command", "form", "network", "prose", "none"],

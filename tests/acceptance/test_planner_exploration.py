@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app.runwiring import Orchestrator
-from coilclaw.domain.messages import Json
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.orchestrator import plan_dialogue, planner_exploration
-from coilclaw.orchestrator.engine import Outcome
+from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.roles import plan_dialogue, plan_exploration
 from tests.support.person import Terminal
 from tests.support.repository import ROOT
 from tests.support.runcommands import Coilclaw
@@ -76,7 +76,7 @@ def serving(world: World, *turns: Sequence[Any], **script: Any) -> Iterator[Mode
         yield server
 
 
-def planned(world: World, sentence: str = SENTENCE, *, merge: bool = True) -> Outcome:
+def planned(world: World, sentence: str = SENTENCE, *, merge: bool = True) -> RunOutcome:
     return world.run(sentence=sentence, merge=merge)
 
 
@@ -89,13 +89,13 @@ def body(server: ModelServer, number: int) -> Any:
     return server.requests[number].body
 
 
-def calls(world: World, outcome: Outcome, number: int = 1) -> list[tuple[str, str]]:
+def calls(world: World, outcome: RunOutcome, number: int = 1) -> list[tuple[str, str]]:
     path = world.bundle(outcome.run_id) / f"codex/plan-{number:04}/tool_calls.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [(row["tool"], row["status"]) for row in rows]
 
 
-def merged(world: World, outcome: Outcome) -> None:
+def merged(world: World, outcome: RunOutcome) -> None:
     assert (outcome.status, outcome.merge) == ("passed", "merged"), outcome.reason
     world.ended(outcome)
     assert (world.repo / "pkg/calc.py").read_text() == ADDS["pkg/calc.py"]
@@ -252,7 +252,7 @@ def test_a_model_that_never_ends_uses_its_budget_up(world: World) -> None:
     assert outcome.status == "failed"
     assert "rounds of tool calls are used up" in outcome.reason
     # One more answer than rounds, and one for each plan that was asked for afterwards.
-    assert asked == planner_exploration.MAX_ROUNDS + 1 + plan_dialogue.MAX_REPLANS
+    assert asked == plan_exploration.MAX_ROUNDS + 1 + plan_dialogue.MAX_REPLANS
     assert not {"TASK_STARTED", "CONTRACT_WRITTEN"} & set(world.kinds(outcome.run_id))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app.run_failures import read_failures
-from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
+from coilclaw.runs.contracts.task_contract import SetupCommand, TaskContract
+from coilclaw.runs.run_failures import read_failures
 from tests.acceptance.test_planner_exploration import (
     PLAN,
     call,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -13,19 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.agentwiring import Runtime
-from coilclaw.app.pluginwiring import builtin_names, open_plugins, plugin_tools
-from coilclaw.cli import plugin
+from coilclaw.agent.estop import Estop
+from coilclaw.agent.plugins.installation import PluginTrial, install_plugin, list_trials
+from coilclaw.agent.settings import PluginSettings
+from coilclaw.app.agent_runtime import Runtime
+from coilclaw.app.tools import builtin_names, open_plugins, plugin_tools
 from coilclaw.cli.console import Console
-from coilclaw.cli.parser import COMMANDS
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.toolcalls import Reply, ToolResult
-from coilclaw.domain.verdict import Risk
-from coilclaw.errors import CoilClawError, DeniedError, UsageError
-from coilclaw.plugins.installing import install
-from coilclaw.plugins.settings import PluginSettings
-from coilclaw.plugins.trial import Trial, trials
-from coilclaw.runtime.estop import Estop
+from coilclaw.cli.parser import COMMANDS, Parser
+from coilclaw.cli.runtime import plugin
+from coilclaw.kernel.effects import Risk
+from coilclaw.kernel.errors import CoilClawError, DeniedError, UsageError
+from coilclaw.kernel.messages import ApprovalReply, Json, ToolCall, ToolResult
 from tests.support.agents import AgentHome, Person
 from tests.support.command import Command
 from tests.support.pluginworld import entries, make, manifest, zipped
@@ -69,7 +66,7 @@ class Cli:
         self.out, self.err = io.StringIO(), io.StringIO()
 
     def __call__(self, *arguments: str) -> str:
-        parser = argparse.ArgumentParser()
+        parser = Parser()
         plugin.declare(parser)
         args = parser.parse_args(arguments)
         self.out, self.err = io.StringIO(), io.StringIO()
@@ -85,10 +82,10 @@ def cli(home: AgentHome, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 def test_a_plugin_is_high_risk_unless_the_user_lowers_it(home: AgentHome) -> None:
-    install(open_plugins(home.home), ECHO, builtin_names())
+    install_plugin(open_plugins(home.home), ECHO, builtin_names())
     with opened(home, {}) as runtime:
         assert told(runtime.call(call("echo", text="x"))) == ("denied", "autonomy.supervised")
-    person = Person([Reply.NO, Reply.YES])
+    person = Person([ApprovalReply.NO, ApprovalReply.YES])
     medium = {"echo-plugin": PluginSettings(risk=Risk.MEDIUM)}
     with opened(home, medium, person) as runtime:
         assert told(runtime.call(call("echo", text="x"))) == ("denied", "approval.denied")
@@ -100,7 +97,7 @@ def test_a_plugin_is_high_risk_unless_the_user_lowers_it(home: AgentHome) -> Non
 
 
 def test_a_call_leaves_a_receipt_with_its_sandbox_like_any_other(home: AgentHome) -> None:
-    install(open_plugins(home.home), ECHO, builtin_names())
+    install_plugin(open_plugins(home.home), ECHO, builtin_names())
     with opened(home, TRUSTED) as runtime:
         result = runtime.call(call("echo", text="x"))
     (receipt,) = home.records()
@@ -111,7 +108,7 @@ def test_a_call_leaves_a_receipt_with_its_sandbox_like_any_other(home: AgentHome
 
 
 def test_arguments_are_checked_against_the_schema_of_the_manifest(home: AgentHome) -> None:
-    install(open_plugins(home.home), ECHO, builtin_names())
+    install_plugin(open_plugins(home.home), ECHO, builtin_names())
     with opened(home, TRUSTED) as runtime:
         bad: tuple[dict[str, Json], ...] = ({}, {"text": 7}, {"text": "", "x": 1}, {"times": 11})
         for wrong in bad:
@@ -132,7 +129,7 @@ def test_arguments_are_checked_against_the_schema_of_the_manifest(home: AgentHom
 def test_declared_paths_are_judged_like_everybodys(home: AgentHome, path: str, rule: str) -> None:
     (home.workspace / "a.txt").write_text("1\n2\n3\n")
     (home.workspace / "link").symlink_to(home.workspace.parent)
-    install(open_plugins(home.home), ECHO, builtin_names())
+    install_plugin(open_plugins(home.home), ECHO, builtin_names())
     with opened(home, TRUSTED) as runtime:
         assert told(runtime.call(call("count_lines", path=path))) == ("denied", rule)
         assert runtime.call(call("count_lines", path="a.txt")).output == "3"
@@ -143,7 +140,7 @@ def test_declared_writes_and_hosts_are_judged_too(home: AgentHome, tmp_path: Pat
     for name, effects in (("one", 'writes = ["$p"]'), ("two", 'fetches = ["$p"]')):
         more = f"network = true\neffects = {{ {effects} }}"
         text = manifest(f"tool_{name}", more, schema).replace('"sample"', f'"{name}"')
-        install(open_plugins(home.home), make(tmp_path / name, text=text), ())
+        install_plugin(open_plugins(home.home), make(tmp_path / name, text=text), ())
     trust = PluginSettings(risk=Risk.LOW, network=True)
     with opened(home, {"one": trust, "two": trust}) as runtime:
         assert told(runtime.call(call("tool_one", p=".git/hooks/x"))) == ("denied", "path.git")
@@ -200,7 +197,7 @@ def test_a_person_is_shown_the_difference_and_asked(
 
 
 def test_the_emergency_stop_holds_for_plugins(home: AgentHome) -> None:
-    install(open_plugins(home.home), ECHO, builtin_names())
+    install_plugin(open_plugins(home.home), ECHO, builtin_names())
     Estop.of(home.home).trigger("test")
     with opened(home, TRUSTED) as runtime:
         assert told(runtime.call(call("echo", text="x"))) == ("denied", "estop")
@@ -215,7 +212,7 @@ def test_an_agent_without_plugins_looks_once(home: AgentHome) -> None:
 def test_a_plugin_cannot_take_the_name_of_a_tool(home: AgentHome, tmp_path: Path) -> None:
     for name in ("shell", "pdf_extract", "web_search"):
         with pytest.raises(UsageError) as problem:
-            install(
+            install_plugin(
                 open_plugins(home.home),
                 make(tmp_path / name, text=manifest(name)),
                 builtin_names(),
@@ -265,28 +262,28 @@ def test_a_broken_or_unapproved_plugin_is_listed_as_such(cli: Cli, tmp_path: Pat
     pins.write_text(json.dumps(value))
     lines = cli("list").splitlines()
     assert lines[0].split()[:3] == ["sample", "1.2.3", "broken"]
-    assert "it is not TOML" in lines[1]
+    assert "is not valid TOML" in lines[1]
     assert lines[2].split() == ["stranger", "unapproved", "-"]
 
 
 def test_what_a_plugin_is_tried_with(home: AgentHome, tmp_path: Path) -> None:
     store = open_plugins(home.home)
-    install(store, ECHO, builtin_names())
+    install_plugin(store, ECHO, builtin_names())
     examples = (
-        Trial("echo", {"text": "hello"}, output="hello"),
-        Trial("echo", {"text": "ho", "times": 3}, output="ho\nho\nho"),
+        PluginTrial("echo", {"text": "hello"}, output="hello"),
+        PluginTrial("echo", {"text": "ho", "times": 3}, output="ho\nho\nho"),
     )
-    assert trials(store, "echo-plugin") == examples
-    assert trials(store, "echo-plugin", "echo") == examples
-    given = trials(store, "echo-plugin", "count_lines", {"path": "x"})
-    assert given == (Trial("count_lines", {"path": "x"}),)
+    assert list_trials(store, "echo-plugin") == examples
+    assert list_trials(store, "echo-plugin", "echo") == examples
+    given = list_trials(store, "echo-plugin", "count_lines", {"path": "x"})
+    assert given == (PluginTrial("count_lines", {"path": "x"}),)
     for name, tool, rule in (
         ("echo-plugin", "count_lines", "plugin.examples"),
         ("echo-plugin", "absent", "plugin.tool"),
         ("absent", None, "plugin.missing"),
     ):
         with pytest.raises(CoilClawError) as problem:
-            trials(store, name, tool)
+            list_trials(store, name, tool)
         assert problem.value.rule == rule
     with opened(home, TRUSTED) as runtime:
         for trial in examples:
@@ -296,7 +293,7 @@ def test_what_a_plugin_is_tried_with(home: AgentHome, tmp_path: Path) -> None:
     with opened(home, {}) as runtime:
         refused = runtime.call(call("echo", text="hello"))
     assert "denied by autonomy.supervised" in str(examples[0].shortfall(refused))
-    failing = Trial("echo", {}, success=False)
+    failing = PluginTrial("echo", {}, success=False)
     assert failing.shortfall(other) == "it succeeded, and should not have"
 
 

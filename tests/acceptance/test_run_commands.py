@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.taskcontract import RuntimeOptions
-from coilclaw.storage.checkpoint import parse, render
+from coilclaw.kernel.checkpoint import parse_checkpoints, render_checkpoint
+from coilclaw.runs.contracts.task_contract import RuntimeOptions
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw
 from tests.support.runs import ADDS, CALC, FILES, World, opened
@@ -381,12 +381,12 @@ def test_a_sealed_run_is_stated_elsewhere_and_compared_with_that(
 ) -> None:
     coilclaw, run_id = ended
     file = coilclaw.world.root / "checkpoints"
-    (kept,) = parse(file.read_text())
+    (kept,) = parse_checkpoints(file.read_text())
     assert coilclaw("runs", "checkpoint", run_id).out == file.read_text()
     assert kept.checkpoint.origin == f"coilclaw/runs/{run_id}"
     assert coilclaw("runs", "verify", run_id, "--checkpoint", str(file)).code == 0
     other = coilclaw.world.root / "other"
-    other.write_text(render(replace(kept.checkpoint, root="0" * 64), None))
+    other.write_text(render_checkpoint(replace(kept.checkpoint, root="0" * 64), None))
     wrong = coilclaw("runs", "verify", run_id, "--checkpoint", str(other), "--json")
     assert wrong.code == 1
     assert [each["code"] for each in wrong.json["errors"]] == ["checkpoint_mismatch"]
@@ -465,7 +465,7 @@ def test_re_execution_says_that_the_baseline_is_gone(coilclaw: Coilclaw) -> None
     world.git("gc", "-q", "--prune=now")
     done = coilclaw("runs", "reexec", run_id, "--json")
     assert (done.code, done.json["status"]) == (1, "fail")
-    assert "names no commit" in done.json["errors"][0]
+    assert "does not name a commit" in done.json["errors"][0]
 
 
 def test_re_execution_asks_the_command_gate_of_today(coilclaw: Coilclaw) -> None:
@@ -640,8 +640,8 @@ def test_export_needs_a_key_and_says_how_to_make_one(coilclaw: Coilclaw) -> None
 
 
 def test_the_hint_after_a_pause_names_only_what_is_not_answered(coilclaw: Coilclaw) -> None:
-    from coilclaw.app.next_command import after_run
-    from coilclaw.cli.runprogress import _unanswered
+    from coilclaw.cli.runs.run_display import _unanswered
+    from coilclaw.runs.next_command import after_run
 
     world = coilclaw.world
     paused = world.run(world.contract(BROAD))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import ChatRequest, ChatResponse, Usage
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Usage
 from tests.support.children import PATIENCE_S
 from tests.support.html_page import EVIL, Page
 from tests.support.runcommands import Coilclaw

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
 from tests.support.children import PATIENCE_S
 from tests.support.runcommands import Coilclaw, Done
 from tests.support.runs import ADDS, CALC, FILES, opened

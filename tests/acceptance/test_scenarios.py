@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.cli import main
+from coilclaw.cli.main import main
 from tests.support.trees import picture
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios" / "changes"

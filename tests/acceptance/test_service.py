@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.workspace.sandbox import probe
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.usermanager import SOURCE, managed
 
 # What the service runs here: it says what it can do, and answers /health.
 STAND_IN = """
 import http.server, json, mmap, os, pathlib, sys
 sys.path.insert(0, SOURCE)
-from coilclaw.workspace import process
-from coilclaw.workspace.sandbox import Sandbox, probe
+from coilclaw.workspace.process import command as process
+from coilclaw.workspace.process.sandbox import Sandbox, probe_sandboxes as probe
 
 support = probe()
 confined = process.run(
@@ -65,8 +65,8 @@ http.server.HTTPServer(("127.0.0.1", 8737), Handler).serve_forever()
 DRIVER = """
 import json, os, signal, sys, time, urllib.request
 from pathlib import Path
-from coilclaw.service.systemd import Systemd
-from coilclaw.service.unit import Unit
+from coilclaw.app.service.systemd import Systemd
+from coilclaw.app.service.systemd import Unit
 
 program = Path("/mnt/coil/stand in 100%$HOME.py")
 program.write_text(f"SOURCE = {SOURCE!r};{STAND_IN}")
@@ -138,7 +138,7 @@ def test_it_is_installed_started_restarted_stopped_and_removed(uid: int) -> None
     }
     assert isinstance(first, dict)
     first.pop("pid")
-    support = probe()
+    support = probe_sandboxes()
     # Commands are confined inside of the service as well as outside of it.
     assert first == {
         "bubblewrap": support.bubblewrap is not None,

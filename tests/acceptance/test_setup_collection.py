@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.taskcontract import SetupCommand
-from coilclaw.orchestrator.gc import Removed, Wishes, collect
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.setup_retention import lock_setup
-from coilclaw.orchestrator.starting import Options, owned
-from coilclaw.orchestrator.worktree_setup import load
+from coilclaw.runs.contracts.task_contract import SetupCommand
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.garbage_collection import CollectionOptions, Removed, collect_garbage
+from coilclaw.runs.engine.run_start import RunOptions, own_run
+from coilclaw.runs.engine.worktree_setup import load_setup, lock_setup
 from tests.support.runs import ADDS, World, opened
 from tests.support.snapshot_trees import Program, build, git
 
@@ -53,7 +52,7 @@ def made(world: World, name: str = "make") -> tuple[str, Path]:
 
 
 def collected(world: World, **wishes: object) -> list[Removed]:
-    gone = collect(world.orchestrator().equipment, replace(Wishes(), **wishes))  # type: ignore[arg-type] # what the caller names are its fields
+    gone = collect_garbage(world.orchestrator().equipment, replace(CollectionOptions(), **wishes))  # type: ignore[arg-type] # what the caller names are its fields
     return [one for one in gone if one.what == "setup"]
 
 
@@ -81,11 +80,11 @@ def test_a_set_up_of_a_run_that_goes_on_is_left_alone(world: World) -> None:
         if event["event_type"] in {"TASK_STARTED", "TEST_RESULT"}:
             found.append(collected(world))
 
-    options = Options(world.script([{"write": ADDS}]), "rules", merge=False, baseline=True)
-    outcome = orchestrator.start(Request(contract_of(world), ""), options, gather)
+    options = RunOptions(world.script([{"write": ADDS}]), "rules", merge=False, baseline=True)
+    outcome = orchestrator.start(RunRequest(contract_of(world), ""), options, gather)
     assert outcome.status == "passed"
     assert found == [[], []]
-    with owned(world.orchestrator().equipment, outcome.run_id):
+    with own_run(world.orchestrator().equipment, outcome.run_id):
         assert collected(world) == []
     assert len(collected(world)) == 1
 
@@ -128,9 +127,9 @@ def test_age_and_number_decide_over_set_ups_as_over_runs(world: World) -> None:
 
 _KILLED = """import os, signal, sys
 from pathlib import Path
-from coilclaw.app.runwiring import Orchestrator
-from coilclaw.orchestrator.gc import Wishes, collect
-from coilclaw.workspace import removal
+from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.runs.engine.garbage_collection import CollectionOptions, collect_garbage
+from coilclaw.workspace.tree import removal
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -140,7 +139,7 @@ if sys.argv[3] == "before":
     removal.os.rename = die
 else:
     removal._empty = die
-collect(equipment, Wishes())
+collect_garbage(equipment, CollectionOptions())
 """
 
 
@@ -150,12 +149,12 @@ def test_a_collection_that_is_killed_leaves_a_whole_set_up_or_none(world: World,
     command = [sys.executable, "-c", _KILLED, str(world.repo), str(world.home), when]
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    whole = load(place, place.name)
+    whole = load_setup(place, place.name)
     assert place.exists() is (when == "before") is (whole is not None)
     (aside,) = place.parent.glob(".coilclaw-gone-*")
     assert (aside / "0" / "setup.json").exists() is (when == "after")
     assert world.run(contract_of(world)).status == "passed"
-    assert load(place, place.name) is not None
+    assert load_setup(place, place.name) is not None
     assert {one.name for one in collected(world)} == {str(place), str(aside)}
     assert not [name for name in os.listdir(place.parent) if not name.endswith(".lock")]
 

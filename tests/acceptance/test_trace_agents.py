@@ -5,6 +5,7 @@ They need the programs: ``$COILCLAW_CODEX`` and ``$COILCLAW_OPENCODE`` name wher
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -22,11 +23,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import finding, naming
-from coilclaw.errors import UsageError
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.trace import Trace, load
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runners import agent_program, runner
+from coilclaw.traces.trajectory.plan import TracePlaces
+from coilclaw.traces.trajectory.trace import Trace, load_trace
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.environments import BUILD, STORE
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.full
 
 ID = "real"
 KEY = "sk-real-test-key-9"
-TRACE = [sys.executable, "-c", "from coilclaw.cli.trace import main; main()"]
+TRACE = [sys.executable, "-c", "from coilclaw.cli.traces.trace import main; main()"]
 COILCLAW = [sys.executable, "-m", "coilclaw"]
 PATCH = "*** Begin Patch\n*** Update File: build.sh\n@@\n-exit 1\n+exit 9\n*** End Patch\n"
 
@@ -130,11 +131,11 @@ class World:
 
     @property
     def workspace(self) -> Path:
-        return Places(self.home, ID).workspace
+        return TracePlaces(self.home, ID).workspace
 
     @property
     def trace(self) -> Trace:
-        return load(Places(self.home, ID).document)
+        return load_trace(TracePlaces(self.home, ID).document)
 
     def environ(self) -> dict[str, str]:
         return {
@@ -187,7 +188,7 @@ class World:
         words = [*COILCLAW, "trace", "verify", ID]
         done = subprocess.run(words, env=self.environ(), capture_output=True, check=False)
         assert done.returncode == 0, done
-        return KEY not in Places(self.home, ID).document.read_text()
+        return KEY not in TracePlaces(self.home, ID).document.read_text()
 
     def agents_of(self, process: subprocess.Popen[str]) -> list[int]:
         """The processes of the agent that a recording has started."""
@@ -242,7 +243,7 @@ def _world(name: str) -> Iterator[World]:
     folder = Path(tempfile.mkdtemp(prefix="coilclaw-agents-", dir=UNCOVERED))
     try:
         try:
-            program = finding.require(naming.parse(name), os.environ, folder)
+            program = agent_program.require(runner.parse(name), os.environ, folder)
         except UsageError as missing:
             pytest.skip(f"the real {name} is not traced: {missing.message}")
         assert program is not None
@@ -324,7 +325,7 @@ def test_texts_commands_edits_failures_and_tests_are_parts(world: World) -> None
     assert json.loads(str(tested.tool_input)) == {"test_path": "basics"}
     assert all(json.loads(str(part.raw)) for part in parts)
     trace = world.trace
-    assert trace.versions["agent"] in str(finding.version_of(world.program, os.environ))
+    assert trace.versions["agent"] in str(agent_program.version_of(world.program, os.environ))
     # From the first part on, for the agent names its session before it works.
     assert {part.session_id for part in parts} == {trace.session_id}
     assert not trace.session_id.startswith("pending-")
@@ -372,7 +373,9 @@ def test_the_agent_is_killed_in_the_first_turn_and_goes_on_later(either: World) 
         with world.recording("--environment", "kv_store", "--max-turns", "1") as process:
             _until(lambda: running(mark))
             for pid in world.agents_of(process):
-                os.kill(pid, signal.SIGKILL)
+                # The others may die with the first one.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             out, _ = process.communicate(timeout=2 * PATIENCE_S)
         end = json.loads(out)["session_end"]
         assert (process.returncode, end["reason"]) == (4, "agent_error")

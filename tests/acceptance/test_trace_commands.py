@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts import schemas
+from coilclaw.kernel import schemas
 from tests.support.s3server import serving, why_not
 from tests.support.sandboxes import UNCOVERED
 
@@ -74,7 +74,7 @@ if program == "coilclaw":
     from coilclaw.cli.main import main
     sys.exit(main(sys.argv[1:]))
 from importlib import import_module
-import_module(f"coilclaw.cli.{program}").main()
+import_module(f"coilclaw.cli.traces.{program}").main()
 """
 
 
@@ -167,7 +167,7 @@ def test_an_id_that_is_taken_or_unknown_is_refused(world: World) -> None:
     assert taken.code == 2
     assert "trajectory.exists" in taken.err
     for words in (
-        ("graphtrace", "nobody"),
+        ("graph_trace", "nobody"),
         ("coilclaw", "trace", "show", "nobody"),
         ("coilclaw", "trace", "verify", "nobody"),
         ("replay", "--trajectory-id", "nobody"),
@@ -204,9 +204,9 @@ def test_diff_between_two_parts(world: World) -> None:
 
 def test_replay_evaluates_each_tree_once_and_then_nothing(world: World) -> None:
     first = world("replay", "--mode", "evaluate", "--trajectory-id", ID, "--json", "--fresh").json()
-    assert schemas.problems("replay.v1", first) == ()
+    assert schemas.find_schema_problems("replay.v1", first) == ()
     for kept in (world.home / "evaluations").rglob("*.json"):
-        assert schemas.problems("evaluation.v1", json.loads(kept.read_bytes())) == ()
+        assert schemas.find_schema_problems("evaluation.v1", json.loads(kept.read_bytes())) == ()
     passed = [row["evaluation"]["passed"] for row in first["part_evaluations"]]
     # Part 4 has the files of part 2 again.
     assert passed == [0, 1, 0, 1, 2, 1, 1, 2, 3, 3]
@@ -274,7 +274,7 @@ def test_an_s3_server_serves_as_the_store(world: World, tmp_path: Path) -> None:
         by_address = world("replay", "--trace", trace, *named, "--json", **bucket)
         for report in (by_id.json(), by_address.json()):
             assert report["part_evaluations"] == here["part_evaluations"]
-        drawn = world("graphtrace", "afar", *named, "--output", "afar", **bucket)
+        drawn = world("graph_trace", "afar", *named, "--output", "afar", **bucket)
         assert drawn.code == 0, drawn
 
 
@@ -296,7 +296,7 @@ def test_a_part_is_checked_out_as_a_repository(world: World) -> None:
     )  # fmt: skip
     record = said.json()
     assert record == json.loads((world.folder / "at6.json").read_text())
-    assert schemas.problems("replay.v1", record) == ()
+    assert schemas.find_schema_problems("replay.v1", record) == ()
     assert (world.folder / "at6" / "one").read_text() == "oops"
     head = subprocess.run(
         ["git", "log", "-1", "--format=%H"],
@@ -306,12 +306,12 @@ def test_a_part_is_checked_out_as_a_repository(world: World) -> None:
         check=True,
     ).stdout.strip()
     assert head == record["commit"]
-    again = world("graphtrace", ID, "--part", "6", "--checkout-dest", "at6")
+    again = world("graph_trace", ID, "--part", "6", "--checkout-dest", "at6")
     assert (again.code, "replay.destination" in again.err) == (2, True)
 
 
 def test_graph_trace_writes_figures_pictures_and_the_report(world: World) -> None:
-    said = world("graphtrace", ID, "--output", "graphs")
+    said = world("graph_trace", ID, "--output", "graphs")
     assert said.code == 0, said
     assert "part 6 broke first/one" in said.out
     base = world.folder / "graphs" / f"graph_trace_{ID}"
@@ -320,7 +320,7 @@ def test_graph_trace_writes_figures_pictures_and_the_report(world: World) -> Non
         assert base.with_suffix(form).read_bytes().startswith(start), form
     figures = json.loads(base.with_suffix(".json").read_text())
     assert figures["regressions"] == [3, 6]
-    assert schemas.problems("graph_trace.v1", figures) == ()
+    assert schemas.find_schema_problems("graph_trace.v1", figures) == ()
     analyzed = world("replay", "--mode", "analyze", "--trajectory-id", ID, "--output", "a.json")
     assert analyzed.code == 0, analyzed
     assert json.loads((world.folder / "a.json").read_text()) == figures

@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app.replaywiring import Archive
-from coilclaw.app.tracestore import verified
-from coilclaw.app.tracewiring import Tracing, Wishes
-from coilclaw.errors import CoilClawError, EnvironmentFault, UsageError
-from coilclaw.trajectory import returning
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.plan import Plan
-from coilclaw.trajectory.trace import Trace, load
-from coilclaw.trajectory.verifying import verify
+from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, UsageError
+from coilclaw.traces import stored_trajectory
+from coilclaw.traces.archive import TrajectoryArchive
+from coilclaw.traces.stored_trajectory import verify_stored
+from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan
+from coilclaw.traces.trajectory.trace import Trace, load_trace
+from coilclaw.traces.trajectory.verification import verify_trajectory
 from tests.acceptance.test_trace_commands import ENVIRONMENT, TURNS
 from tests.support.children import PATIENCE_S
 from tests.support.s3server import serving, why_not
@@ -45,8 +44,8 @@ class Earth:
         home.mkdir(mode=0o700, exist_ok=True)
         return Tracing(home, self.environ, self.folder, store_at=self.store, **more)
 
-    def wishes(self, **more: Any) -> Wishes:
-        made = Wishes(
+    def wishes(self, **more: Any) -> TraceOptions:
+        made = TraceOptions(
             agent="scripted:agent.json",
             environment="./task/main.py",
             trajectory_id=ID,
@@ -62,12 +61,12 @@ class Earth:
         """The first machine records some parts, and is gone."""
         first = self.machine("first")
         assert first.run(first.plan(self.wishes())).end.reason == "part_limit"
-        made = load(Places(first.home, ID).document)
+        made = load_trace(TracePlaces(first.home, ID).document)
         shutil.rmtree(first.home)
         return made
 
 
-def further(plan: Plan) -> Plan:
+def further(plan: TrajectoryPlan) -> TrajectoryPlan:
     return replace(plan, max_parts=99)
 
 
@@ -88,24 +87,24 @@ def goes_on(earth: Earth) -> None:
     before = earth.begun()
     second = earth.machine("second")
     ready = second.resumable(ID, further)
-    places = Places(second.home, ID)
+    places = TracePlaces(second.home, ID)
     assert ready.brought is not None
     assert (ready.brought.history.parts, ready.brought.left_out) == (LIMIT, 0)
     workspace = {path.name for path in places.workspace.iterdir()}
     assert workspace == {".git", "one", "two"}
     outcome = second.resume(ID, ready=ready)
     assert (outcome.end.reason, outcome.uploads.complete) == ("solved", True)
-    trace = load(places.document)
+    trace = load_trace(places.document)
     assert trace.parts[:LIMIT] == before.parts
     assert [part.part for part in trace.parts] == list(range(1, len(trace.parts) + 1))
     assert trace.parts[LIMIT].elapsed_ms >= before.parts[-1].elapsed_ms
     assert [one.after_part for one in trace.resumptions] == [LIMIT]
     assert [one.leftover for one in trace.resumptions] == [None]
     assert trace.started_at == before.started_at
-    assert verify(places).problems == ()
-    archive = Archive(earth.machine("third").home, earth.environ, earth.store)
+    assert verify_trajectory(places).problems == ()
+    archive = TrajectoryArchive(earth.machine("third").home, earth.environ, earth.store)
     assert archive.trace(ID) == trace
-    assert verified(archive, ID).problems == ()
+    assert verify_stored(archive, ID).problems == ()
     with pytest.raises(UsageError, match="is solved"):
         earth.machine("fourth").resumable(ID)
     assert not (earth.folder / "fourth" / "trajectories").exists()
@@ -136,13 +135,13 @@ def test_of_two_machines_that_go_on_at_once_the_second_is_stopped(earth: Earth) 
     with pytest.raises(EnvironmentFault, match="recorded on another machine") as refused:
         third.resume(ID, ready=both[1])
     assert refused.value.rule == "trajectory.elsewhere"
-    assert not Places(third.home, ID).directory.exists()
+    assert not TracePlaces(third.home, ID).directory.exists()
     assert (earth.kept / "parts.jsonl").read_bytes() == stored
 
 
 def settle(tracing: Tracing, earth: Earth) -> None:
     """Wait until the store has what there is, so that it is known who will be second."""
-    here = Places(tracing.home, ID).directory
+    here = TracePlaces(tracing.home, ID).directory
     until = time.monotonic() + PATIENCE_S
     for name in ("parts.jsonl", "parts.jsonl.anchor", "agent_trace.json"):
         stored = earth.kept / name
@@ -169,8 +168,8 @@ def test_a_machine_that_still_records_ends_when_another_goes_on(earth: Earth) ->
     end = first.run(plan).end
     assert end.reason == "interrupted"
     assert "recorded on another machine" in end.detail
-    assert verify(Places(first.home, ID)).problems == ()
-    with pytest.raises(EnvironmentFault, match="gone on with elsewhere"):
+    assert verify_trajectory(TracePlaces(first.home, ID)).problems == ()
+    with pytest.raises(EnvironmentFault, match="resumed elsewhere"):
         earth.machine("first").resumable(ID, further)
 
 
@@ -224,10 +223,10 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
 }
 
 
-def complaint(archive: Archive) -> str:
+def complaint(archive: TrajectoryArchive) -> str:
     """What ``verify`` has to say of the store."""
     try:
-        return " ".join(verified(archive, ID).problems)
+        return " ".join(verify_stored(archive, ID).problems)
     except CoilClawError as problem:
         return problem.message
 
@@ -236,7 +235,7 @@ def test_what_is_wrong_in_the_store_is_refused_and_nothing_is_made(earth: Earth)
     earth.begun()
     whole = earth.kept.with_name("whole")
     earth.kept.rename(whole)
-    archive = Archive(earth.machine("looks").home, earth.environ, earth.store)
+    archive = TrajectoryArchive(earth.machine("looks").home, earth.environ, earth.store)
     for name, harm in HOSTILE.items():
         shutil.rmtree(earth.kept, ignore_errors=True)
         shutil.copytree(whole, earth.kept)
@@ -245,7 +244,7 @@ def test_what_is_wrong_in_the_store_is_refused_and_nothing_is_made(earth: Earth)
         second = earth.machine("second")
         with pytest.raises(CoilClawError) as refused:
             second.resumable(ID, further)
-        assert not Places(second.home, ID).directory.exists(), name
+        assert not TracePlaces(second.home, ID).directory.exists(), name
         assert list((second.home / "replays").iterdir()) == [], name
         assert refused.value.rule.split(".")[0] in {"trajectory", "trace"}, name
         assert complaint(archive), name
@@ -260,15 +259,15 @@ def test_what_did_not_reach_the_store_is_said_and_kept(earth: Earth) -> None:
     ready = second.resumable(ID, further)
     assert ready.brought is not None
     assert (ready.brought.history.parts, ready.brought.left_out) == (4, 1)
-    places = Places(second.home, ID)
-    assert (places.directory / returning.AHEAD).read_bytes() == stored
+    places = TracePlaces(second.home, ID)
+    assert (places.directory / stored_trajectory.AHEAD).read_bytes() == stored
     assert stored.startswith(places.journal.read_bytes())
     assert second.resume(ID, ready=ready).uploads.complete
-    trace = load(places.document)
+    trace = load_trace(places.document)
     assert trace.parts[:4] == before.parts[:4]
-    assert verify(places).problems == ()
-    archive = Archive(earth.machine("third").home, earth.environ, earth.store)
-    assert verified(archive, ID).problems == ()
+    assert verify_trajectory(places).problems == ()
+    archive = TrajectoryArchive(earth.machine("third").home, earth.environ, earth.store)
+    assert verify_stored(archive, ID).problems == ()
 
 
 def test_the_environment_may_be_elsewhere_but_not_another(earth: Earth) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app import tracewiring
-from coilclaw.app.tracewiring import Tracing, Wishes
-from coilclaw.artifacts.local import LocalStore
-from coilclaw.artifacts.uploader import Report
-from coilclaw.cli import tracerun
+from coilclaw.agent.estop import Estop
+from coilclaw.app import trace_recorder
+from coilclaw.app.trace_recorder import TraceOptions, Tracing
 from coilclaw.cli.console import Console
-from coilclaw.environments import catalogue
-from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
-from coilclaw.runtime.estop import Estop
-from coilclaw.trajectory.opening import Opening
-from coilclaw.trajectory.places import Places
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.cli.parser import Parser
+from coilclaw.cli.traces import trace_run
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
+from coilclaw.traces.artifacts.local_store import LocalStore
+from coilclaw.traces.artifacts.uploader import UploadReport
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.trajectory.opened_trajectory import TrajectoryOpening
+from coilclaw.traces.trajectory.plan import TracePlaces
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.acceptance.test_trace_commands import ENVIRONMENT
 from tests.support.s3server import Fault, going_wrong
 from tests.support.trajectories import opened
@@ -43,8 +43,8 @@ def tracing() -> Iterator[Tracing]:
         yield Tracing(world.home, environ={"PATH": "/usr/bin:/bin"}, start=start)
 
 
-def wishes(**more: Any) -> Wishes:
-    made = Wishes(
+def wishes(**more: Any) -> TraceOptions:
+    made = TraceOptions(
         agent="scripted:agent.json",
         environment="./task/main.py",
         trajectory_id=ID,
@@ -103,7 +103,7 @@ def test_flags_that_are_none(tracing: Tracing, monkeypatch: pytest.MonkeyPatch) 
     assert refusal(tracing, trajectory_id="nul").rule == "trajectory.id"
     assert refusal(tracing, environment="./nowhere").rule == "environment.unknown"
     none = SandboxSupport(None, False, 3, ("it is not installed",), True)
-    monkeypatch.setattr(tracewiring, "probe", lambda: none)
+    monkeypatch.setattr(trace_recorder, "probe_sandboxes", lambda: none)
     tracing.ready(tracing.plan(wishes()))
     tracing.box = "bwrap"
     assert refusal(tracing).rule == "sandbox.unavailable"
@@ -139,7 +139,7 @@ def test_an_id_that_is_taken_here_or_in_the_store(tracing: Tracing) -> None:
 def test_one_that_is_being_recorded(tracing: Tracing) -> None:
     plan = tracing.plan(wishes())
     tracing.run(plan)
-    opening = Opening(Places(tracing.home, ID), stamp=str, seconds=int)
+    opening = TrajectoryOpening(TracePlaces(tracing.home, ID), stamp=str, seconds=int)
     with opening.locked():
         for ask in (lambda: tracing.ready(plan), lambda: tracing.resumable(ID)):
             with pytest.raises(EnvironmentFault) as refused:
@@ -154,7 +154,7 @@ def test_what_cannot_be_gone_on_with(tracing: Tracing) -> None:
         tracing.resumable(ID)
     assert unknown.value.rule == "trajectory.unknown"
     tracing.run(tracing.plan(wishes()))
-    before = Places(tracing.home, ID).journal.read_bytes()
+    before = TracePlaces(tracing.home, ID).journal.read_bytes()
     (tracing.start / "agent.json").unlink()
     with pytest.raises(UsageError) as script:
         tracing.resumable(ID)
@@ -163,7 +163,7 @@ def test_what_cannot_be_gone_on_with(tracing: Tracing) -> None:
     with pytest.raises(UsageError) as changed:
         tracing.resumable(ID)
     assert changed.value.rule == "trajectory.environment"
-    assert Places(tracing.home, ID).journal.read_bytes() == before
+    assert TracePlaces(tracing.home, ID).journal.read_bytes() == before
 
 
 def unwritable(folder: Path) -> str:
@@ -207,17 +207,17 @@ def test_a_store_without_conditions(tracing: Tracing, monkeypatch: pytest.Monkey
 
 
 def test_the_defaults(tracing: Tracing) -> None:
-    parser = ArgumentParser()
-    tracerun.declare(parser)
+    parser = Parser()
+    trace_run.declare(parser)
     args = parser.parse_args([])
-    asked = tracerun._wishes(args)
-    assert asked == Wishes()
+    asked = trace_run._wishes(args)
+    assert asked == TraceOptions()
     assert (asked.agent, asked.max_parts) == ("codex", 1000)
     assert (asked.max_turns, asked.timeout_s) == (None, None)
     assert (args.sandbox, args.detach, args.preemptible) == ("local", False, False)
-    assert tracewiring.DEFAULT_ENVIRONMENT == "c_compiler"
+    assert trace_recorder.DEFAULT_ENVIRONMENT == "c_compiler"
     assert "c_compiler" in catalogue.names()
-    plan = tracing.plan(Wishes())
+    plan = tracing.plan(TraceOptions())
     assert (plan.agent, plan.environment, plan.max_parts) == ("codex", "c_compiler", 1000)
     assert plan.network == "deny"
     place = f"{tracing.home}/artifacts/trajectories/{plan.trajectory_id}"
@@ -225,7 +225,7 @@ def test_the_defaults(tracing: Tracing) -> None:
     assert plan.bundle_uri == f"{place}/repo.bundle"
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_S3_BUCKET": "a-bucket"}
     tracing.environ = {**tracing.environ, **keys}
-    afar = tracing.plan(Wishes())
+    afar = tracing.plan(TraceOptions())
     assert afar.trace_uri == f"s3://a-bucket/trajectories/{afar.trajectory_id}/agent_trace.json"
     assert afar.trajectory_id != plan.trajectory_id
 
@@ -241,11 +241,13 @@ def test_the_end_says_that_it_waits_and_a_signal_ends_the_waiting(
         return real(self, key, source, **more)
 
     monkeypatch.setattr(LocalStore, "put", full)
-    monkeypatch.setattr(tracewiring, "FLUSH_LOOK_S", 0.2)
+    monkeypatch.setattr(trace_recorder, "FLUSH_LOOK_S", 0.2)
     err = io.StringIO()
-    progress = tracerun.Progress(Console(io.StringIO(), err, colour_out=False, colour_err=False))
+    progress = trace_run.TraceProgress(
+        Console(io.StringIO(), err, colour_out=False, colour_err=False)
+    )
 
-    def wait(report: Report, seconds: int) -> None:
+    def wait(report: UploadReport, seconds: int) -> None:
         progress.wait(report, seconds)
         tracing.cancel.cancel("signal SIGINT")
 

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents.codex import CodexRunner
-from coilclaw.agents.runner import Assignment, Ending, Means
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
-from coilclaw.errors import EnvironmentFault
-from coilclaw.trajectory.replaying import Recording, gather
-from coilclaw.trajectory.verifying import verify
-from coilclaw.workspace.removal import remove_tree
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.kernel.messages import Part, Usage
+from coilclaw.runners.codex.runner import CodexRunner
+from coilclaw.runners.runner import Assignment, Ending, Means
+from coilclaw.traces.evaluation.recorded_trace import Recording, gather_bundles
+from coilclaw.traces.trajectory.verification import verify_trajectory
+from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.children import PATIENCE_S, wait_for
 from tests.support.trajectories import FileTests, Saying, World, opened, turns
 
@@ -42,7 +41,7 @@ def plain() -> Iterator[World]:
 def files_after(world: World, part: int, name: str) -> Path:
     """What a replay judges."""
     recording = Recording.of(
-        world.trace(), gather([world.places.bundle], world.home / f"{name}.git")
+        world.trace(), gather_bundles([world.places.bundle], world.home / f"{name}.git")
     )
     recording.checkout(recording.commit(part), world.home / name)
     return world.home / name
@@ -139,13 +138,13 @@ def test_names_that_git_refuses_are_gone_on_with_tested_and_replayed(
     judged = files_after(world, 2, "checked-out")
     assert os.readlink(judged / name) == "/etc/passwd"
     assert (judged / "one.txt").read_text() == "ok"
-    assert verify(world.places).problems == ()
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_a_tree_that_leads_out_of_the_directory_is_not_written(plain: World) -> None:
     """A bundle may be anybody's."""
     plain.run(turns([{"write": {"a": "x"}}]), max_turns=1)
-    git = gather([plain.places.bundle], plain.home / "evil.git")
+    git = gather_bundles([plain.places.bundle], plain.home / "evil.git")
     blob = plain.git("hash-object", "-w", "--stdin", git_dir=git.git_dir)
     raw = b"40000 ..\0" + bytes.fromhex(
         _object(git.git_dir, "tree", b"100644 out\0" + bytes.fromhex(blob))
@@ -191,7 +190,7 @@ def test_names_texts_and_numbers_beyond_a_line_of_the_journal_are_cut(plain: Wor
     assert part.tool_exit_code is None
     assert part.token_usage is not None
     assert (part.token_usage.input_tokens, part.token_usage.output_tokens) == (None, None)
-    assert verify(plain.places).problems == ()
+    assert verify_trajectory(plain.places).problems == ()
 
 
 def test_paths_that_are_too_long_to_be_copied_end_the_run_in_order(world: World) -> None:
@@ -228,7 +227,7 @@ def test_a_workspace_that_no_commit_can_hold_is_moved_away_and_gone_on_with(plai
     aside = plain.places.directory / "unkept-after-part-1-0"
     assert sorted(os.listdir(aside)) == [".git", "a", "d"]
     remove_tree(aside)
-    assert verify(plain.places).problems == ()
+    assert verify_trajectory(plain.places).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +267,7 @@ def test_a_key_in_the_name_of_a_file_is_not_recorded(plain: World) -> None:
     assert checkpoint.changed_files == ("[redacted].txt",)
     assert [change.path for change in checkpoint.numstat] == ["[redacted].txt"]
     assert key not in plain.places.document.read_text() + plain.places.journal.read_text()
-    assert verify(plain.places).problems == ()
+    assert verify_trajectory(plain.places).problems == ()
 
 
 def test_codex_starts_from_below_our_home_which_is_hidden(plain: World) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.tracewiring import Tracing, Wishes
-from coilclaw.errors import Stopped, UsageError
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.trace import load
-from coilclaw.trajectory.verifying import verify
+from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.kernel.errors import Stopped, UsageError
+from coilclaw.traces.trajectory.plan import TracePlaces
+from coilclaw.traces.trajectory.trace import load_trace
+from coilclaw.traces.trajectory.verification import verify_trajectory
 from tests.support.environments import BUILD, STORE, VARIANTS
 from tests.support.trajectories import opened
 
@@ -26,9 +26,9 @@ def tracing() -> Iterator[Tracing]:
         yield Tracing(world.home, environ={"PATH": "/usr/bin:/bin"}, start=world.home.parent)
 
 
-def written(tracing: Tracing, *turns: list[dict[str, object]]) -> Wishes:
+def written(tracing: Tracing, *turns: list[dict[str, object]]) -> TraceOptions:
     (tracing.start / "script.json").write_text(json.dumps(turns))
-    return Wishes(
+    return TraceOptions(
         agent="scripted:script.json", environment="kv_store", trajectory_id=ID, max_turns=len(turns)
     )
 
@@ -51,9 +51,9 @@ def test_an_agent_that_builds_the_store_solves_the_environment(tracing: Tracing)
     outcome = tracing.run(plan)
     assert (outcome.end.reason, outcome.end.total_parts) == ("solved", 6)
     assert outcome.uploads.troubles == ()
-    places = Places(tracing.home, ID)
-    assert verify(places).problems == ()
-    trace = load(tracing.store.get(f"trajectories/{ID}/agent_trace.json"))
+    places = TracePlaces(tracing.home, ID)
+    assert verify_trajectory(places).problems == ()
+    trace = load_trace(tracing.store.get(f"trajectories/{ID}/agent_trace.json"))
     assert trace.artifacts.agent_trace == str(
         tracing.home / "artifacts" / "trajectories" / ID / "agent_trace.json"
     )
@@ -87,7 +87,7 @@ def test_what_cannot_be_recorded_is_refused_before_anything_is_made(tracing: Tra
 
 def test_another_environment_than_before_is_refused(tracing: Tracing) -> None:
     tracing.run(tracing.plan(written(tracing, [{"text": "x"}])))
-    session = Places(tracing.home, ID).session
+    session = TracePlaces(tracing.home, ID).session
     kept = json.loads(session.read_text())
     session.write_text(json.dumps({**kept, "environment_version": "0" * 64}))
     with pytest.raises(UsageError, match="is not the one that trajectory traj-kv began with"):

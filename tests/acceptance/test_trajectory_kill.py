@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.trajectory.opening import repair
-from coilclaw.trajectory.trace import SessionEnd
-from coilclaw.trajectory.verifying import verify
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.trajectory.opened_trajectory import repair_document
+from coilclaw.traces.trajectory.trace import SessionEnd
+from coilclaw.traces.trajectory.verification import verify_trajectory
 from tests.support.scale import scaled
 from tests.support.trajectories import FileTests, World, opened, turns
 
@@ -104,11 +104,11 @@ def killed(work: Callable[[], object], after_s: float, victims: str) -> bool:
 def holds(world: World, told: Path) -> None:
     """What was told is recorded, and what is recorded holds."""
     try:
-        repair(world.places)
+        repair_document(world.places)
     except UsageError:
         assert not told.read_text()  # it was killed before it began
         return
-    found = verify(world.places)
+    found = verify_trajectory(world.places)
     assert found.problems == ()
     parts = world.trace().parts
     lines = [line.split(" ", 2) for line in told.read_text().splitlines()]
@@ -126,7 +126,7 @@ def took() -> float:
         began = time.monotonic()
         end = world.run(SCRIPT, max_turns=TURNS)
         assert (end.reason, end.total_parts) == ("turn_limit", 5 * TURNS)
-        assert verify(world.places).problems == ()
+        assert verify_trajectory(world.places).problems == ()
         return time.monotonic() - began
 
 

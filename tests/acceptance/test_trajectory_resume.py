@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.agents.runner import Assignment, Ending, Means
-from coilclaw.domain.parts import Part
-from coilclaw.errors import UsageError
-from coilclaw.trajectory.opening import repair
-from coilclaw.trajectory.verifying import verify
-from coilclaw.workspace.removal import remove_tree
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Part
+from coilclaw.runners.runner import Assignment, Ending, Means
+from coilclaw.traces.trajectory.opened_trajectory import repair_document
+from coilclaw.traces.trajectory.verification import verify_trajectory
+from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.trajectories import FileTests, Saying, World, opened, turns
 
 
@@ -62,7 +62,7 @@ def test_a_budget_that_was_used_up_can_be_raised(world: World) -> None:
     assert [turn.session_end for turn in trace.turns] == [None, None, end]
     assert trace.limits.max_parts == 4
     assert [one.after_part for one in trace.resumptions] == [2, 2]
-    assert verify(world.places).problems == ()
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_after_a_kill_everything_goes_on_where_the_record_ends(world: World) -> None:
@@ -94,21 +94,21 @@ def test_after_a_kill_everything_goes_on_where_the_record_ends(world: World) -> 
     assert resumption.leftover_ref == "refs/heads/leftover/after-part-3-0"
     assert world.at(end.final_git_commit) == {"a": "2"}
     assert trace.parts[3].elapsed_ms >= trace.parts[2].elapsed_ms
-    assert verify(world.places).problems == ()
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_a_document_that_was_torn_is_mended_from_the_journal(world: World) -> None:
     world.run(turns([{"text": "1"}, {"text": "2"}]), max_turns=1)
     whole = world.places.document.read_bytes()
-    assert not repair(world.places)
+    assert not repair_document(world.places)
     for left in (b"", whole[:100], whole[:-20], whole[: len(whole) // 2]):
         world.places.document.write_bytes(left)
-        assert verify(world.places).problems != ()
-        assert repair(world.places)
+        assert verify_trajectory(world.places).problems != ()
+        assert repair_document(world.places)
         assert world.places.document.read_bytes() == whole
     world.places.document.unlink()
-    assert repair(world.places)
-    assert verify(world.places).problems == ()
+    assert repair_document(world.places)
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_a_trajectory_that_was_killed_while_it_was_made_begins_anew(world: World) -> None:
@@ -119,11 +119,11 @@ def test_a_trajectory_that_was_killed_while_it_was_made_begins_anew(world: World
     world.places.workspace.mkdir()
     (world.places.workspace / "half").write_text("half")
     with pytest.raises(UsageError, match="killed before it began"):
-        repair(world.places)
+        repair_document(world.places)
     end = world.resume(turns([{"write": {"a": "1"}}]))
     assert end.total_parts == 1
     assert world.at(end.final_git_commit) == {"a": "1"}
-    assert verify(world.places).problems == ()
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_code_that_a_power_cut_took_comes_back_from_the_bundles(world: World) -> None:
@@ -134,7 +134,7 @@ def test_code_that_a_power_cut_took_comes_back_from_the_bundles(world: World) ->
     end = world.resume(script, lambda plan: replace(plan, max_turns=2))
     assert world.trace().parts[2].tool_output == "12"
     assert world.at(end.final_git_commit) == {"a": "1", "b": "2"}
-    assert verify(world.places).problems == ()
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_the_agents_own_session_is_gone_on_with(world: World) -> None:
@@ -176,7 +176,7 @@ def test_without_its_home_the_agent_is_told_everything_again(world: World) -> No
         "pending-traj-1",
         "thread-2",
     ]
-    assert verify(world.places).problems == ()
+    assert verify_trajectory(world.places).problems == ()
 
 
 def test_how_far_the_tests_were_is_known_again() -> None:

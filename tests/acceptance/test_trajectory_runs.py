@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.runner import Assignment, Ending, Means
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
-from coilclaw.errors import EnvironmentFault, ProcessFault, UsageError
-from coilclaw.trajectory import running
-from coilclaw.trajectory.opening import Opening
-from coilclaw.trajectory.trace import PartRecord, TokenUsage
-from coilclaw.trajectory.verifying import verify
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.errors import EnvironmentFault, ProcessFault, UsageError
+from coilclaw.kernel.messages import Part, Usage
+from coilclaw.runners.runner import Assignment, Ending, Means
+from coilclaw.traces.trajectory import trajectory_run
+from coilclaw.traces.trajectory.opened_trajectory import TrajectoryOpening
+from coilclaw.traces.trajectory.trace import PartRecord, TokenUsage
+from coilclaw.traces.trajectory.verification import verify_trajectory
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.children import PATIENCE_S, given_time
 from tests.support.trajectories import FileTests, Saying, World, opened, ticking, turns
 
@@ -42,7 +41,7 @@ def plain() -> Iterator[World]:
 
 
 def holds(world: World) -> None:
-    found = verify(world.places)
+    found = verify_trajectory(world.places)
     assert found.problems == ()
     assert found.ended
 
@@ -152,7 +151,7 @@ def test_an_agent_that_says_nothing_is_an_agent_error_after_a_while(plain: World
         return Ending("done")
 
     end = plain.run(lambda _: Saying(silent))
-    assert (end.reason, end.total_turns) == ("agent_error", running.MAX_IDLE_TURNS)
+    assert (end.reason, end.total_turns) == ("agent_error", trajectory_run.MAX_IDLE_TURNS)
 
 
 def test_tests_that_cannot_be_run_are_an_envoi_error(world: World) -> None:
@@ -346,7 +345,7 @@ def test_an_id_is_not_used_twice(plain: World) -> None:
 
 def test_what_is_going_on_is_not_recorded_by_another(plain: World) -> None:
     def second(_: Assignment, __: Means) -> Generator[Part, None, Ending]:
-        opening = Opening(plain.places, stamp=str, seconds=int)
+        opening = TrajectoryOpening(plain.places, stamp=str, seconds=int)
         with pytest.raises(EnvironmentFault, match=f"by process {os.getpid()}"), opening.resume():
             pass
         yield Part("text", text="x")

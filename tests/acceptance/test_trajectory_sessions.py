@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from coilclaw.agents.runner import Assignment, Ending, Means
-from coilclaw.domain.parts import Part
-from coilclaw.trajectory.opening import repair
-from coilclaw.trajectory.plan import Plan
-from coilclaw.trajectory.verifying import verify
+from coilclaw.kernel.messages import Part
+from coilclaw.runners.runner import Assignment, Ending, Means
+from coilclaw.traces.trajectory.opened_trajectory import repair_document
+from coilclaw.traces.trajectory.plan import TrajectoryPlan
+from coilclaw.traces.trajectory.verification import verify_trajectory
 from tests.support.scale import scaled
 from tests.support.trajectories import Saying, World, opened
 
@@ -48,7 +48,7 @@ def test_it_is_written_down_before_the_first_part() -> None:
         trace = world.trace()
         assert [part.session_id for part in trace.parts] == ["thread-1", "thread-2"]
         assert (trace.session_id, trace.turns[0].session_id) == ("thread-2", "thread-2")
-        assert verify(world.places).problems == ()
+        assert verify_trajectory(world.places).problems == ()
 
 
 def test_what_was_killed_in_its_first_turn_goes_on_and_is_told_the_task_again() -> None:
@@ -66,13 +66,13 @@ def test_what_was_killed_in_its_first_turn_goes_on_and_is_told_the_task_again() 
         try:
             world.run(lambda _: Saying(named), max_turns=3)
         except Vanished:
-            repair(world.places)
+            repair_document(world.places)
         assert [turn.session_id for turn in world.trace().turns] == ["thread-1"]
         world.resume(lambda _: Saying(named))
         # It may have been killed before it kept what it was told, but not in the turn after.
         assert given == [("", True), ("thread-1", True), ("thread-1", False)]
         assert [turn.status for turn in world.trace().turns] == ["killed", "done", "done"]
-        assert verify(world.places).problems == ()
+        assert verify_trajectory(world.places).problems == ()
 
 
 def test_a_session_that_the_agent_has_lost_is_begun_anew_with_the_whole_task() -> None:
@@ -94,7 +94,7 @@ def test_a_session_that_the_agent_has_lost_is_begun_anew_with_the_whole_task() -
         trace = world.trace()
         assert [turn.status for turn in trace.turns] == ["done", "failed", "done", "done"]
         assert trace.session_id == "thread-3"
-        assert verify(world.places).problems == ()
+        assert verify_trajectory(world.places).problems == ()
 
 
 def test_a_kill_at_any_moment_leaves_what_was_named() -> None:
@@ -114,7 +114,7 @@ def test_a_kill_at_any_moment_leaves_what_was_named() -> None:
             world.resume(always(resumed_with(seen)), one_more_turn)
             named += told.exists()
             assert seen[0] == "thread-1" or not told.exists()
-            assert verify(world.places).problems == ()
+            assert verify_trajectory(world.places).problems == ()
     assert named > 0
 
 
@@ -133,7 +133,7 @@ def always(performance: Performance) -> Callable[[int], Saying]:
     return lambda _: Saying(performance)
 
 
-def one_more_turn(plan: Plan) -> Plan:
+def one_more_turn(plan: TrajectoryPlan) -> TrajectoryPlan:
     return replace(plan, max_turns=2, max_parts=1_000_000)
 
 

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.manifest import RunManifest
-from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.attestation import enveloped
-from coilclaw.orchestrator.bundle import json_bytes
-from coilclaw.orchestrator.export import export
-from coilclaw.orchestrator.run_checkpoint import make_checkpoint
-from coilclaw.storage import signing
-from coilclaw.storage.checkpoint import render
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.checkpoint import render_checkpoint
+from coilclaw.runs.contracts.manifest import RunManifest
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.audits import make_checkpoint
+from coilclaw.runs.evidence.bundle import json_bytes
+from coilclaw.runs.evidence.export import export_run, make_envelope
 from tests.support.bundles import World
 from tests.support.repository import ROOT
 from tests.support.scale import scaled
@@ -35,14 +34,14 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.key = signing.create(root / "signing.key")
+        self.key = checkpoint.create_key(root / "signing.key")
         self.pem = root / "public.pem"
         self.pem.write_bytes(self.key.public.pem())
         self.world = World(root, signing_key=self.key, candidate_commit="1" * 40)
         self.world.play()
         self.world.bundle.write_text(f"artifacts/{'long-name-' * 15}.txt", "A name of 154.\n")
         self.world.seal()
-        self.file = export(
+        self.file = export_run(
             self.world.directory, root, root / "run.tar", self.key, key_path=self.world.key_path
         )
 
@@ -104,7 +103,7 @@ def test_an_export_without_a_key_is_worth_nothing(place: Place) -> None:
 
 def test_another_key_or_root_is_found(place: Place, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
-    other.write_bytes(signing.create(tmp_path / "other").public.pem())
+    other.write_bytes(checkpoint.create_key(tmp_path / "other").public.pem())
     wrong = tmp_path / "journal.key"
     wrong.write_bytes(b"x" * 32)
     assert _run("--key", other, place.file).returncode == 1
@@ -119,12 +118,20 @@ def test_a_checkpoint_vouches_for_a_run_and_finds_another(place: Place, tmp_path
     assert made is not None
     elsewhere = replace(made, origin="coilclaw/runs/run_other")
     for statements, options, code in (
-        (render(made, None), (), 0),
-        (render(elsewhere, None) + render(made, place.key), ("--key", place.pem), 0),
-        (render(made, None), ("--key", place.pem), 1),
-        (render(made, None) + render(replace(made, root="0" * 64), None), (), 1),
-        (render(replace(made, size=1), place.key), ("--key", place.pem), 1),
-        (render(elsewhere, place.key), ("--key", place.pem), 1),
+        (render_checkpoint(made, None), (), 0),
+        (
+            render_checkpoint(elsewhere, None) + render_checkpoint(made, place.key),
+            ("--key", place.pem),
+            0,
+        ),
+        (render_checkpoint(made, None), ("--key", place.pem), 1),
+        (
+            render_checkpoint(made, None) + render_checkpoint(replace(made, root="0" * 64), None),
+            (),
+            1,
+        ),
+        (render_checkpoint(replace(made, size=1), place.key), ("--key", place.pem), 1),
+        (render_checkpoint(elsewhere, place.key), ("--key", place.pem), 1),
         ("nonsense\n", (), 1),
     ):
         file.write_text(statements, encoding="utf-8")
@@ -210,12 +217,12 @@ def test_nothing_can_be_added_to_an_export(place: Place, tmp_path: Path, name: s
 
 
 def test_a_statement_signed_again_by_somebody_else_is_found(place: Place, tmp_path: Path) -> None:
-    other = signing.create(tmp_path / "other")
+    other = checkpoint.create_key(tmp_path / "other")
     target = tmp_path / "run.tar"
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
         for member, content in _members(place):
             if member.name == "attestation.dsse.json":
-                content = enveloped(b"{}", other)
+                content = make_envelope(b"{}", other)
                 member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     assert _run("--key", place.pem, target).returncode == 1

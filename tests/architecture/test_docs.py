@@ -221,11 +221,18 @@ def test_every_row_of_the_conformance_tables_points_at_code_and_tests_that_exist
     assert missing == {}
 
 
-def test_the_architecture_document_marks_the_areas_that_exist() -> None:
-    rows = [row for row in _table_rows(text("docs/architecture.md")) if "today" in row]
-    marked = {row["area"].strip("`") for row in rows if row["today"] == "yes"}
-    assert {row["today"] for row in rows} <= {"yes", "no"}
-    assert marked == {module.area for module in modules()} - {"", "__main__"}
+def test_the_architecture_document_lists_the_packages_that_exist() -> None:
+    rows = [row for row in _table_rows(text("docs/architecture.md")) if "package" in row]
+    listed = {row["package"].strip("`") for row in rows}
+    assert listed == {m.package for m in modules()} - {"", "__main__", "pages", "environments"}
+
+
+def test_every_library_has_a_reason() -> None:
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    named = {re.split(r"[>=<;\[ ]", requirement)[0] for requirement in project["dependencies"]}
+    rows = [row for row in _table_rows(text("docs/adr/0006-libraries.md")) if "library" in row]
+    assert {row["library"].strip("`") for row in rows} == named
+    assert [row["library"] for row in rows if not row["instead of"] or not row["licence"]] == []
 
 
 def test_the_architecture_document_draws_the_import_rule_as_it_is() -> None:

@@ -1,4 +1,4 @@
-"""Pure areas reach nothing outside, and processes start in one place."""
+"""Pure packages reach nothing outside, and processes start in one place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.repository import ROOT, modules
 # Where processes are started; everybody else asks `workspace.process`.
 PROCESS_MODULES = frozenset(
     {
-        "coilclaw.workspace.launch",  # does the work of `process`
-        "coilclaw.cli.detaching",  # goes on behind the terminal, as itself
+        "coilclaw.workspace.process.launch",  # does the work of `process`
+        "coilclaw.cli.traces.detachment",  # goes on behind the terminal, as itself
         "coilclaw.cli.main",  # replaces itself, once, to have file names in UTF-8
-        "coilclaw.workspace.bubblewrap",  # asks bwrap whether it works here, before `process` can
+        "coilclaw.workspace.process.bubblewrap",  # asks bwrap whether it works here
     }
 )
 
@@ -90,7 +90,7 @@ def _uses_a_shell(tree: ast.Module) -> list[int]:
 
 
 def _reaches_outside(tree: ast.Module) -> list[str]:
-    """Return the calls of built-in functions that a pure area has no use for."""
+    """Return the calls of built-in functions that a pure package has no use for."""
     return [
         f"{node.lineno}: {node.func.id}()"
         for node in ast.walk(tree)
@@ -100,11 +100,11 @@ def _reaches_outside(tree: ast.Module) -> list[str]:
     ]
 
 
-def _pure_areas() -> frozenset[str]:
-    """Return the areas that the import contract calls pure."""
+def _pure_packages() -> frozenset[str]:
+    """Return the packages that the import contract calls pure."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
-    (pure,) = (c["source_modules"] for c in contracts if c["name"].startswith("Pure areas"))
+    (pure,) = (c["source_modules"] for c in contracts if c["name"].startswith("Pure packages"))
     return frozenset(name.removeprefix("coilclaw.") for name in pure)
 
 
@@ -175,8 +175,8 @@ def test_nobody_uses_a_shell() -> None:
     assert {m.name: found for m in modules() if (found := _uses_a_shell(m.tree))} == {}
 
 
-def test_pure_areas_reach_nothing_outside() -> None:
-    pure = _pure_areas()
-    assert pure >= {"errors", "domain", "security", "changes"}
-    inside = [m for m in modules() if m.area in pure]
+def test_pure_packages_reach_nothing_outside() -> None:
+    pure = tuple(f"coilclaw.{name}." for name in _pure_packages())
+    assert {"coilclaw.policy.", "coilclaw.changes."} <= set(pure)
+    inside = [m for m in modules() if m.name.startswith(pure)]
     assert {m.name: found for m in inside if (found := _reaches_outside(m.tree))} == {}

@@ -98,7 +98,7 @@ def test_a_thread_started_by_an_import_is_seen(tmp_path: Path) -> None:
 
 def test_importing_every_module_does_nothing() -> None:
     result = _observe(PACKAGE.parent, *(module.name for module in modules()))
-    assert "coilclaw.errors" in result["modules"]
+    assert "coilclaw.kernel.errors" in result["modules"]
     del result["modules"]
     assert result == {"seen": [], "threads": 1, "environment_changed": False}
 

@@ -52,7 +52,7 @@ def checkout() -> Iterator[Path]:
         root = Path(directory) / "a checkout"
         package = root / "src" / "coilclaw"
         (package / "cli").mkdir(parents=True)
-        (package / "cli" / "__init__.py").write_text(_PRODUCT, encoding="utf-8")
+        (package / "cli" / "main.py").write_text(_PRODUCT, encoding="utf-8")
         for name in ("src/coilclaw/__init__.py", "src/coilclaw/__main__.py", "pyproject.toml"):
             shutil.copy(ROOT / name, root / name)
         for name in ("requirements.txt", "requirements-dev.txt"):
@@ -121,7 +121,7 @@ def test_all_packages_of_the_product_are_installed(checkout: Path) -> None:
 
 def test_the_bytecode_is_compiled_though_the_environment_says_not_to(checkout: Path) -> None:
     _run(checkout, PYTHONDONTWRITEBYTECODE="1")
-    assert list((checkout / "src" / "coilclaw" / "cli" / "__pycache__").glob("__init__.*.pyc"))
+    assert list((checkout / "src" / "coilclaw" / "cli" / "__pycache__").glob("main.*.pyc"))
 
 
 def test_a_module_in_the_current_directory_is_not_imported(checkout: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_agents_are_installed_by_the_product_where_there_is_npm(
     # This product always fails, and each agent is tried for itself.
     failed = _bootstrap(checkout, "--quiet", "--agents", path=str(tmp_path))
     assert (failed.returncode, failed.stdout, failed.stderr) == (5, "", "".join(calls))
-    cli = checkout / "src" / "coilclaw" / "cli" / "__init__.py"
+    cli = checkout / "src" / "coilclaw" / "cli" / "main.py"
     cli.write_text(_PRODUCT.replace("return 7", "return 0"), encoding="utf-8")
     done = _bootstrap(checkout, "--quiet", "--agents", path=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "".join(calls))

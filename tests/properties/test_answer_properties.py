@@ -25,9 +25,9 @@ from coilclaw.changes.operations import (
     Replacement,
     WriteFile,
 )
-from coilclaw.changes.render import render
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render
 from tests.support.children import PATIENCE_S
 from tests.support.scale import scaled
 
@@ -51,7 +51,7 @@ HOSTILE = st.builds(lambda lines, end: end.join(lines), LINES, st.sampled_from([
 
 def attempt(text: str, form: Format | None = None) -> Answer | AnswerError | PathRefused:
     try:
-        return answer.parse(text, format=form)
+        return answer.parse_answer(text, format=form)
     except (AnswerError, PathRefused) as problem:
         return problem
 
@@ -76,7 +76,7 @@ def test_any_text_is_read_or_refused(text: str, form: Format | None) -> None:
 @settings(deadline=None)
 def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
     try:
-        text = answer.decode(raw)
+        text = answer.decode_answer(raw)
     except AnswerError as problem:
         text = problem.rule
     assert text == "answer.encoding" or raw.removeprefix(b"\xef\xbb\xbf") == text.encode()
@@ -142,17 +142,17 @@ def test_what_a_format_can_say_reads_back_wherever_it_stands(
         text = problem.rule
     if text == "render.inexpressible":
         return
-    assert answer.parse(text) == wanted
-    assert answer.parse(text, format=form) == wanted
-    assert answer.parse(f"Hello,\nhere it is:\n\n{text}\nThat was all.\n") == wanted
-    assert answer.parse(f"````markdown\n{text}````\n") == wanted
+    assert answer.parse_answer(text) == wanted
+    assert answer.parse_answer(text, format=form) == wanted
+    assert answer.parse_answer(f"Hello,\nhere it is:\n\n{text}\nThat was all.\n") == wanted
+    assert answer.parse_answer(f"````markdown\n{text}````\n") == wanted
     if form is Format.GIT:
         bare = text[text.index("\n") + 1 : text.rindex("\n", 0, -1) + 1]
-        assert answer.parse(f"Hello.\n\n{bare}\nThat was all.\n") == wanted
-    assert answer.parse(answer.decode(b"\xef\xbb\xbf" + text.encode())) == wanted
+        assert answer.parse_answer(f"Hello.\n\n{bare}\nThat was all.\n") == wanted
+    assert answer.parse_answer(answer.decode_answer(b"\xef\xbb\xbf" + text.encode())) == wanted
     crlf = text.replace("\n", "\r\n")
-    assert answer.parse(crlf) == wanted
-    assert answer.parse(f"Hello,\r\n\r\n{crlf}\r\nBye.") == wanted
+    assert answer.parse_answer(crlf) == wanted
+    assert answer.parse_answer(f"Hello,\r\n\r\n{crlf}\r\nBye.") == wanted
 
 
 SIZE = scaled(full=5_000_000, default=500_000)

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.channels.rows import LEAST_WIDTH, LINE, MORE, rows
-from coilclaw.channels.visible import SafeText, harmless, visible
+from coilclaw.agent.channels.visible import (
+    FIRST_ROW_PREFIX,
+    LEAST_WIDTH,
+    NEXT_ROW_PREFIX,
+    SafeText,
+    break_rows,
+    harmless,
+    visible,
+)
 from tests.support.scale import scaled
 
 _NAMES = {
@@ -92,15 +99,17 @@ def test_every_code_point_can_be_taken_back() -> None:
 
 
 @_MANY
-@given(_TEXTS, st.integers(0, 120), st.sampled_from([LINE, "args: ", "reason: "]))
+@given(_TEXTS, st.integers(0, 120), st.sampled_from([FIRST_ROW_PREFIX, "args: ", "reason: "]))
 def test_rows_are_the_line_and_never_wider_than_the_screen(
     text: str, width: int, first: str
 ) -> None:
-    shown = list(rows(text, width, first=first))
+    shown = list(break_rows(text, width, first=first))
     wide = max(width, LEAST_WIDTH)
     assert shown[0].startswith(first)
-    assert all(row.startswith(MORE) for row in shown[1:])
-    joined = shown[0].removeprefix(first) + "".join(row[len(MORE) :] for row in shown[1:])
+    assert all(row.startswith(NEXT_ROW_PREFIX) for row in shown[1:])
+    joined = shown[0].removeprefix(first) + "".join(
+        row[len(NEXT_ROW_PREFIX) :] for row in shown[1:]
+    )
     assert decode(joined) == text
     for row in shown:
         cells = sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in row)

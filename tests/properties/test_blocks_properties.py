@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import blocks, lines
-from coilclaw.changes.operations import Hunk, HunkLine, Operation, Options, PatchFile, WriteFile
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.changes import line_edits
+from coilclaw.changes.formats import blocks
+from coilclaw.changes.operations import Hunk, HunkLine, Operation, PatchFile, WriteFile
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_blocks
 from tests.support.scale import scaled
 
 names = st.text("ab .*#`:=ä", min_size=1, max_size=5).filter(
@@ -40,20 +42,20 @@ operations = st.one_of(
 
 def attempt(text: str) -> tuple[Operation, ...] | AnswerError | PathRefused:
     try:
-        return blocks.parse(text, first_line=7, options=Options())
+        return blocks.parse(text, first_line=7)
     except (AnswerError, PathRefused) as problem:
         return problem
 
 
 def parse(text: str) -> tuple[Operation, ...]:
-    return blocks.parse(text, first_line=1, options=Options())
+    return blocks.parse(text, first_line=1)
 
 
 @settings(max_examples=scaled(full=600, default=300), deadline=None)
 @given(st.lists(operations, min_size=1, max_size=3))
 def test_what_is_rendered_is_read_back_as_it_was(wanted: list[Operation]) -> None:
     try:
-        text = blocks.render(wanted)
+        text = render_blocks(wanted)
     except UsageError as problem:
         text = problem.rule
     assert text == "render.inexpressible" or parse(text) == tuple(wanted)
@@ -70,7 +72,7 @@ unmarked = st.binary(max_size=9).filter(
 def test_every_edit_without_markers_has_a_spelling(edits: list[tuple[bytes, bytes]]) -> None:
     made = tuple(swap(old.split(b"\n"), new.split(b"\n")) for old, new in edits)
     operation = PatchFile(TreePath(("the file",)), made)
-    assert parse(blocks.render([operation])) == (operation,)
+    assert parse(render_blocks([operation])) == (operation,)
 
 
 @settings(max_examples=scaled(full=1000, default=300), deadline=None)
@@ -82,10 +84,10 @@ def test_an_edit_written_as_blocks_gives_the_edited_file_in_any_order(
     chosen = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=4, unique=True))
     expected = [b"new %d" % at if at in chosen else row for at, row in enumerate(rows)]
     made = tuple(swap([rows[at]], [b"new %d" % at]) for at in chosen)
-    (operation,) = parse(blocks.render([PatchFile(TreePath(("f",)), made)]))
+    (operation,) = parse(render_blocks([PatchFile(TreePath(("f",)), made)]))
     assert isinstance(operation, PatchFile)
     tail = newline if ended else b""
-    result = lines.apply(newline.join(rows) + tail, operation.hunks, path="f", options=Options())
+    result = line_edits.apply_hunks(newline.join(rows) + tail, operation.hunks, path="f")
     assert result == newline.join(expected) + tail
 
 
@@ -118,4 +120,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert 7 <= found.line <= 8 + text.count("\n")
     elif not isinstance(found, PathRefused):
         assert found
-        assert parse(blocks.render(found)) == found
+        assert parse(render_blocks(found)) == found

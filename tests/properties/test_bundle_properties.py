@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import answer, bundle
+from coilclaw.changes import answer
 from coilclaw.changes.operations import (
     ChangeSet,
     DeleteFile,
@@ -18,8 +18,9 @@ from coilclaw.changes.operations import (
     Replacement,
     WriteFile,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused
+from coilclaw.kernel.errors import AnswerError, PathRefused
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_bundle
 
 
 def accepted(text: str) -> bool:
@@ -57,10 +58,10 @@ OPERATIONS: st.SearchStrategy[Operation] = (
 @given(st.lists(OPERATIONS, min_size=1, max_size=4).map(tuple))
 @settings(deadline=None)
 def test_what_is_rendered_reads_back(operations: tuple[Operation, ...]) -> None:
-    text = bundle.render(operations)
-    assert answer.parse(text) == ChangeSet(operations)
-    assert answer.parse(text, format=Format.BUNDLE) == ChangeSet(operations)
-    assert answer.parse(text, format=Format.PATCH) == NoChanges()
+    text = render_bundle(operations)
+    assert answer.parse_answer(text) == ChangeSet(operations)
+    assert answer.parse_answer(text, format=Format.BUNDLE) == ChangeSet(operations)
+    assert answer.parse_answer(text, format=Format.PATCH) == NoChanges()
 
 
 JSON = st.recursive(
@@ -98,12 +99,12 @@ JSON = st.recursive(
 def test_any_json_is_read_or_refused(value: object) -> None:
     text = json.dumps(value)
     try:
-        found = answer.parse(f"```json\n{text}\n```\n")
+        found = answer.parse_answer(f"```json\n{text}\n```\n")
     except (AnswerError, PathRefused):
         return
     assert isinstance(found, ChangeSet | NoChanges)
     try:
-        assert answer.parse(text) == found
+        assert answer.parse_answer(text) == found
     except AnswerError:
         # Alone on its line a list is prose, in a JSON block it may be refused.
         assert not text.startswith("{")

@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.environments import fixtures
-from coilclaw.environments.installing import install
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments import fixtures
+from coilclaw.traces.environments.fixture_install import install_fixtures
 from tests.support.cprograms import loader, wacct_files, write
 from tests.support.fixturesets import FILES, package, packed, pinned
 from tests.support.scale import scaled
@@ -133,7 +133,7 @@ def test_a_damaged_archive_is_refused_or_whole(kind: str, at: float, change: byt
         file.write_bytes(whole[:where] + change + whole[where + len(change) :])
         root = folder / "root"
         try:
-            assert install(wanted, root, origin=file).found.state == "pinned"
+            assert install_fixtures(wanted, root, origin=file).found.state == "pinned"
         except UsageError:
             assert fixtures.find(wanted, root).state == "missing"
             assert [entry.name for entry in root.iterdir()] == [".coilclaw-fixtures.lock"]
@@ -148,7 +148,7 @@ def test_any_bytes_are_no_archive(data: bytes, head: bytes) -> None:
         file.write_bytes(head + data)
         root = Path(place) / "root"
         try:
-            install(wanted, root, origin=file)
+            install_fixtures(wanted, root, origin=file)
         except UsageError:
             assert [entry.name for entry in root.iterdir()] == [".coilclaw-fixtures.lock"]
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.workspace.capture import Capture, Captured
+from coilclaw.workspace.process.capture import Capture, Captured
 
 pieces = st.lists(st.binary(max_size=40), max_size=30)
 limits = st.integers(min_value=0, max_value=200)

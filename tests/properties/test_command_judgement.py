@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.domain.verdict import Risk
-from coilclaw.security.commands import CommandFinding
-from coilclaw.security.sedscripts import script_problem
+from coilclaw.kernel.effects import Risk
+from coilclaw.policy.commands.judge import CommandFinding
+from coilclaw.policy.commands.stream_editors import find_impurity
 from tests.support.judging import judged
 from tests.support.scale import scaled
 
@@ -174,7 +174,7 @@ sed_scripts = st.text(st.sampled_from("p1,$/[]^\\a.b*dewrRWs|{};! \n:#x0~+&ghINt
 )
 def test_a_script_we_call_pure_is_one_that_sed_runs_in_its_sandbox(script: str) -> None:
     """``sed --sandbox`` refuses e, r and w when it reads the script; it is asked what we missed."""
-    if script_problem(script) is not None:
+    if find_impurity(script) is not None:
         return
     done = subprocess.run(
         ["sed", "--sandbox", "-n", "-e", script],

@@ -9,10 +9,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.config import edit, expand, sample
-from coilclaw.config.keys import ANY, TABLES
-from coilclaw.config.load import examine, examine_text
-from coilclaw.errors import UsageError
+from coilclaw.app.config import edit, sample
+from coilclaw.app.config.keys import ANY, TABLES
+from coilclaw.app.config.load import examine_config, examine_config_text
+from coilclaw.app.config.section import Expanded, escape_path, expand_path
+from coilclaw.kernel.errors import UsageError
 from tests.support.scale import scaled
 
 HOME = Path("/home/u/.coilclaw")
@@ -34,7 +35,7 @@ WORDS = st.one_of(
 
 
 def checked(text: str) -> None:
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert (result.config is None) == bool(result.problems)
     lines = text.count("\n") + 1
     for problem in result.problems:
@@ -63,7 +64,7 @@ def test_any_bytes(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.toml"
         path.write_bytes(data)
-        result = examine(path, home=HOME, environ=ENVIRON)
+        result = examine_config(path, home=HOME, environ=ENVIRON)
     assert (result.config is None) == bool(result.problems)
 
 
@@ -90,4 +91,4 @@ def test_setting_one_key_changes_that_one_only(key: str, value: str) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20))
 def test_an_escaped_path_expands_to_itself(name: str) -> None:
     path = f"/{name}"
-    assert expand.path(expand.escaped(path), ENVIRON) == expand.Expanded(path)
+    assert expand_path(escape_path(path), ENVIRON) == Expanded(path)

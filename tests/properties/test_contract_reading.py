@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.contracts import reading
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts import task_contract
 from tests.support.scale import scaled
 from tests.support.schemavalues import JSON
 
@@ -20,14 +20,14 @@ EXAMPLES = scaled(full=2000, default=200)
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=5), st.booleans())
 def test_what_json_writes_is_read_as_it_was(value: dict[str, Any], ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=1)
-    assert reading.parse(text.encode()) == value
+    assert task_contract.parse_document(text.encode()) == value
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.binary(max_size=64) | st.text('{}[]",:\\u0041 19-.eENaN', max_size=64).map(str.encode))
 def test_any_bytes_are_read_or_refused_with_a_reason(data: bytes) -> None:
     try:
-        value = reading.parse(data)
+        value = task_contract.parse_document(data)
     except UsageError:
         return
     assert json.loads(data) == value
@@ -39,7 +39,7 @@ def test_a_key_twice_is_never_read(pairs: list[tuple[str, int]]) -> None:
     text = "{" + ",".join(f'"{name}": {value}' for name, value in pairs) + "}"
     twice = len({name for name, _ in pairs}) < len(pairs)
     try:
-        reading.parse(text.encode())
+        task_contract.parse_document(text.encode())
     except UsageError:
         assert twice
     else:

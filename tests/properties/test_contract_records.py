@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import coilclaw.contracts
-from coilclaw.contracts import rules, schemas
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.record import Record
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.errors import UsageError
+import coilclaw.runs.contracts
+from coilclaw.kernel import schemas
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.record import Record
+from coilclaw.runs.contracts import rules
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import TaskContract
+from tests.support import schema_records
 from tests.support.scale import scaled
 from tests.support.schemavalues import values
 
@@ -28,8 +30,10 @@ POLICIES = PolicySet.shipped()
 
 def _records() -> dict[str, type[Record]]:
     found: dict[str, type[Record]] = {}
-    for module in pkgutil.iter_modules(coilclaw.contracts.__path__):
-        for value in vars(importlib.import_module(f"coilclaw.contracts.{module.name}")).values():
+    names = [module.name for module in pkgutil.iter_modules(coilclaw.runs.contracts.__path__)]
+    modules = [importlib.import_module(f"coilclaw.runs.contracts.{name}") for name in names]
+    for module in (*modules, schema_records):
+        for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Record) and "#" not in value.SCHEMA:
                 found[value.SCHEMA] = value
     del found[""]
@@ -40,7 +44,7 @@ RECORDS = _records()
 
 
 def _valid(name: str) -> st.SearchStrategy[dict[str, Any]]:
-    document = schemas.document(name)
+    document = schemas.load_schema(name)
 
     def mended(value: dict[str, Any]) -> dict[str, Any]:
         # What the conditions of these two ask for.
@@ -59,7 +63,7 @@ def test_a_valid_value_comes_back_as_it_was(name: str) -> None:
     @settings(max_examples=scaled(full=200, default=20), suppress_health_check=SLOW, deadline=None)
     @given(_valid(name))
     def check(value: dict[str, Any]) -> None:
-        assert schemas.problems(name, value) == ()
+        assert schemas.find_schema_problems(name, value) == ()
         assert RECORDS[name].of(value).json() == value
 
     check()
@@ -67,7 +71,7 @@ def test_a_valid_value_comes_back_as_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(RECORDS))
 def test_a_key_too_few_or_too_many_is_refused(name: str) -> None:
-    required: Any = schemas.document(name)["required"]
+    required: Any = schemas.load_schema(name)["required"]
 
     @settings(max_examples=scaled(full=100, default=10), suppress_health_check=SLOW, deadline=None)
     @given(_valid(name), st.sampled_from(sorted(required)), st.text(max_size=8))
@@ -89,4 +93,4 @@ def test_a_contract_is_judged_whatever_it_says_and_hashed_as_rfc_8785(
     contract = TaskContract.of(value)
     assert contract.sha256 == hashlib.sha256(rfc8785.dumps(value)).hexdigest()
     # Agents are made up here, so that no such contract can be right.
-    assert rules.problems(contract, POLICIES, known_files=lambda _: None)
+    assert rules.find_rule_problems(contract, POLICIES, known_files=lambda _: None)

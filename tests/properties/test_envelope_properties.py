@@ -5,18 +5,19 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import envelope, lines
+from coilclaw.changes import line_edits
+from coilclaw.changes.formats import envelope
 from coilclaw.changes.operations import (
     DeleteFile,
     Hunk,
     HunkLine,
     Operation,
-    Options,
     PatchFile,
     WriteFile,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_envelope
 from tests.support.scale import scaled
 
 names = st.text("ab .*@ä", min_size=1, max_size=5).filter(
@@ -49,20 +50,20 @@ operations = st.one_of(
 
 def attempt(text: str) -> tuple[Operation, ...] | AnswerError | PathRefused:
     try:
-        return envelope.parse(text, first_line=7, options=Options())
+        return envelope.parse(text, first_line=7)
     except (AnswerError, PathRefused) as problem:
         return problem
 
 
 def parse(text: str) -> tuple[Operation, ...]:
-    return envelope.parse(text, first_line=1, options=Options())
+    return envelope.parse(text, first_line=1)
 
 
 @settings(max_examples=scaled(full=600, default=300), deadline=None)
 @given(st.lists(operations, min_size=1, max_size=4))
 def test_what_is_rendered_is_read_back_as_it_was(wanted: list[Operation]) -> None:
     try:
-        text = envelope.render(wanted)
+        text = render_envelope(wanted)
     except UsageError as problem:
         text = problem.rule
     assert text == "render.inexpressible" or parse(text) == tuple(wanted)
@@ -79,7 +80,7 @@ def test_every_proper_edit_has_a_spelling(
     )
     good = target if target is not None and str(target) == str(target).strip() else None
     operation = PatchFile(TreePath(("the file",)), made, target=good)
-    assert parse(envelope.render([operation])) == (operation,)
+    assert parse(render_envelope([operation])) == (operation,)
 
 
 @settings(max_examples=scaled(full=1000, default=300), deadline=None)
@@ -96,10 +97,10 @@ def test_an_edit_written_as_an_envelope_gives_the_edited_file(
         before = () if at - 1 in chosen else (HunkLine(" ", rows[at - 1]),)
         made.append(Hunk((*before, *marked)))
         expected[at] = b"new %d" % at
-    (operation,) = parse(envelope.render([PatchFile(TreePath(("f",)), tuple(made))]))
+    (operation,) = parse(render_envelope([PatchFile(TreePath(("f",)), tuple(made))]))
     assert isinstance(operation, PatchFile)
     tail = newline if ended else b""
-    result = lines.apply(newline.join(rows) + tail, operation.hunks, path="f", options=Options())
+    result = line_edits.apply_hunks(newline.join(rows) + tail, operation.hunks, path="f")
     assert result == newline.join(expected) + tail
 
 
@@ -136,4 +137,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert 7 <= found.line <= 8 + text.count("\n")
     elif not isinstance(found, PathRefused):
         assert found
-        assert parse(envelope.render(found)) == found
+        assert parse(render_envelope(found)) == found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.environments.difference import first_difference
-from coilclaw.environments.naming import name_of
-from coilclaw.environments.results import Case, Delta, Result, Status, compact, delta
+from coilclaw.traces.environments.checks import first_difference
+from coilclaw.traces.environments.results import Case, Delta, Result, Status, compact, delta
+from coilclaw.traces.environments.test_names import name_of
 from tests.support.scale import scaled
 
 EXAMPLES = scaled(full=300, default=60)

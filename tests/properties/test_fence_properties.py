@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import answer, fence
+from coilclaw.changes import answer
 from coilclaw.changes.operations import ChangeSet, DeleteFile, Format, Operation, WriteFile
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused
+from coilclaw.kernel.errors import AnswerError, PathRefused
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_fence
 
 
 def accepted(text: str) -> bool:
@@ -38,9 +39,9 @@ MANY = st.lists(OPERATIONS, min_size=1, max_size=4).map(tuple)
 @given(MANY)
 @settings(deadline=None)
 def test_what_is_rendered_reads_back(operations: tuple[Operation, ...]) -> None:
-    text = fence.render(operations)
-    assert answer.parse(text) == ChangeSet(operations)
-    assert answer.parse(text, format=Format.FENCE) == ChangeSet(operations)
+    text = render_fence(operations)
+    assert answer.parse_answer(text) == ChangeSet(operations)
+    assert answer.parse_answer(text, format=Format.FENCE) == ChangeSet(operations)
 
 
 @given(MANY, st.data())
@@ -48,19 +49,19 @@ def test_what_is_rendered_reads_back(operations: tuple[Operation, ...]) -> None:
 def test_a_fence_that_is_cut_off_refuses(
     operations: tuple[Operation, ...], data: st.DataObject
 ) -> None:
-    lines = fence.render(operations).split("\n")
+    lines = render_fence(operations).split("\n")
     closers = [at for at, line in enumerate(lines) if line in {"^^^end", "^^^delete"}]
     at = data.draw(st.sampled_from(closers))
     with pytest.raises((AnswerError, PathRefused)):
-        answer.parse("\n".join([*lines[:at], *lines[at + 1 :]]), format=Format.FENCE)
+        answer.parse_answer("\n".join([*lines[:at], *lines[at + 1 :]]), format=Format.FENCE)
 
 
 @given(MANY, st.data())
 @settings(deadline=None)
 def test_a_marker_too_many_refuses(operations: tuple[Operation, ...], data: st.DataObject) -> None:
-    lines = fence.render(operations).split("\n")
+    lines = render_fence(operations).split("\n")
     at = data.draw(st.integers(0, len(lines) - 1))
     marker = data.draw(st.sampled_from(["^^^", "^^^^", "^^^ a", "^^^end", "^^^delete"]))
     # A closing marker before the first content line closes the block early; the second is stray.
     with pytest.raises(AnswerError):
-        answer.parse("\n".join([*lines[:at], marker, *lines[at:]]), format=Format.FENCE)
+        answer.parse_answer("\n".join([*lines[:at], marker, *lines[at:]]), format=Format.FENCE)

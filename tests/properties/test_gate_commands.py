@@ -7,11 +7,11 @@ import subprocess
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.gates.command import Terms, judge_text
-from coilclaw.gates.commandline import parse
-from coilclaw.gates.testgrammar import GRAMMARS
-from coilclaw.gates.testweakening import weakened
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.gates.command import CommandTerms, judge_text
+from coilclaw.runs.gates.command_line import parse_command
+from coilclaw.runs.gates.test_grammar import GRAMMARS
+from coilclaw.runs.gates.weakened_tests import find_weakened_tests
 from tests.support.scale import scaled
 
 PIECES = st.sampled_from(
@@ -24,7 +24,7 @@ TEXTS = st.lists(PIECES, max_size=14).map("".join)
 @given(st.lists(TEXTS, min_size=20, max_size=20))
 @example(["pytest 'a|b' \"c;d\" e\\ f"] * 20)
 def test_a_shell_reads_the_same_words(texts: list[str]) -> None:
-    accepted = [(text, parse(text).argv) for text in texts]
+    accepted = [(text, parse_command(text).argv) for text in texts]
     accepted = [(text, argv) for text, argv in accepted if argv and not argv[0].startswith("-")]
     script = "".join(f"printf '%s\\0' {text}\nprintf '\\n\\0'\n" for text, _ in accepted)
     done = subprocess.run(["sh", "-f"], input=script.encode(), capture_output=True, check=True)
@@ -36,10 +36,10 @@ def test_a_shell_reads_the_same_words(texts: list[str]) -> None:
 @given(TEXTS)
 def test_nothing_is_allowed_that_could_not_be_read(text: str) -> None:
     policies = PolicySet.shipped("low")
-    terms = Terms(policies.commands, policies.forbidden_actions, lambda _: True)
+    terms = CommandTerms(policies.commands, policies.forbidden_actions, lambda _: True)
     result = judge_text(text, terms=terms, timeout_sec=1)
     if result.passed:
-        argv = parse(text).argv
+        argv = parse_command(text).argv
         assert argv
         assert any(
             argv[0].removeprefix("./") == rule.exec.removeprefix("./") for rule in terms.rules
@@ -98,22 +98,23 @@ FILES = st.sampled_from(
 
 @given(FILES, CODE, CODE)
 def test_weakening_is_judged_for_any_contents(path: str, old: str, new: str) -> None:
-    assert weakened({path: old.encode()}, {path: old.encode()}) in ((), *_unreadable(path, old))
-    for violation in weakened({path: old.encode()}, {path: new.encode()}):
+    assert find_weakened_tests({path: old.encode()}, {path: old.encode()}) in (
+        (),
+        *_unreadable(path, old),
+    )
+    for violation in find_weakened_tests({path: old.encode()}, {path: new.encode()}):
         assert violation.rule.startswith("tests.")
         assert violation.path == path
 
 
 def _unreadable(path: str, text: str) -> list[tuple[object, ...]]:
     """Python that cannot be read is refused even if it was there before."""
-    return [weakened({}, {path: text.encode()})] if path.endswith(".py") else []
+    return [find_weakened_tests({}, {path: text.encode()})] if path.endswith(".py") else []
 
 
 @given(st.sampled_from(sorted(GRAMMARS)), CODE)
 def test_blanking_out_moves_nothing(language: str, code: str) -> None:
-    from coilclaw.gates.tokentests import _blanked
-
-    blank = GRAMMARS[language].noise.sub(_blanked, code)
+    blank = GRAMMARS[language].blank(code)
     assert len(blank) == len(code)
     assert [at for at, char in enumerate(blank) if char == "\n"] == [
         at for at, char in enumerate(code) if char == "\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.domain.treediff import ChangeKind, EntryType, TreeChange, TreeDiff
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import PathRefused
-from coilclaw.gates.diff import Observed, judge
-from coilclaw.gates.scope import Places, Scope
+from coilclaw.kernel.errors import PathRefused
+from coilclaw.kernel.tree_files import ChangeKind, EntryType, TreeChange, TreeDiff
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.runs.gates.diff import Observed, judge_diff
+from coilclaw.runs.gates.scope import Scope, ScopePlaces
 
 NAMES = st.sampled_from(
     [
@@ -67,7 +67,7 @@ def change(kind: ChangeKind, path: str, old: str | None = None) -> TreeChange:
 
 @given(ENTRIES, PATHS, KINDS)
 def test_what_passes_is_inside(entries: tuple[str, ...], path: str, kind: ChangeKind) -> None:
-    result = judge(TreeDiff((change(kind, path),)), scope=Scope(entries), observed=observed())
+    result = judge_diff(TreeDiff((change(kind, path),)), scope=Scope(entries), observed=observed())
     if result.passed:
         assert inside(entries, path)
         assert not {".git", ".env"} & set(path.casefold().split("/"))
@@ -77,7 +77,9 @@ def test_what_passes_is_inside(entries: tuple[str, ...], path: str, kind: Change
 def test_both_ends_of_what_passes_are_inside(
     entries: tuple[str, ...], old: str, new: str, kind: ChangeKind
 ) -> None:
-    result = judge(TreeDiff((change(kind, new, old),)), scope=Scope(entries), observed=observed())
+    result = judge_diff(
+        TreeDiff((change(kind, new, old),)), scope=Scope(entries), observed=observed()
+    )
     if result.passed:
         assert inside(entries, old)
         assert inside(entries, new)
@@ -86,16 +88,16 @@ def test_both_ends_of_what_passes_are_inside(
 @given(ENTRIES, PATHS)
 def test_a_path_below_a_sound_entry_is_covered(entries: tuple[str, ...], path: str) -> None:
     for entry in entries:
-        if Places.of((entry,)).cover(entry.removesuffix("/") + "/x"):
-            assert Places.of(entries).cover(entry.removesuffix("/") + "/x/y")
-    if Places.of(entries).cover(path):
+        if ScopePlaces.of((entry,)).cover(entry.removesuffix("/") + "/x"):
+            assert ScopePlaces.of(entries).cover(entry.removesuffix("/") + "/x/y")
+    if ScopePlaces.of(entries).cover(path):
         assert any(below(entry, path) for entry in entries)
 
 
 @given(PATHS)
 def test_messages_and_facts_are_always_valid_unicode(path: str) -> None:
     odd = path + "\udcff"
-    result = judge(
+    result = judge_diff(
         TreeDiff((change(ChangeKind.ADDED, odd),)), scope=Scope(("src",)), observed=observed()
     )
     for violation in result.violations:

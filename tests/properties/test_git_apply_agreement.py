@@ -11,9 +11,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import gitpatch, lines
-from coilclaw.changes.operations import Options, PatchFile
-from coilclaw.errors import PlanRefused
+from coilclaw.changes import line_edits
+from coilclaw.changes.formats import git_patch
+from coilclaw.changes.operations import AnswerOptions, PatchFile
+from coilclaw.kernel.errors import PlanRefused
 from tests.support.scale import scaled
 
 ENVIRONMENT = {
@@ -100,7 +101,7 @@ def applied_by_git(root: Path, patch: bytes, cases: list[Case]) -> list[bytes | 
 
 def applied_by_us(operation: PatchFile, content: bytes) -> bytes | str:
     try:
-        return lines.apply(content, operation.hunks, path="f", options=Options())
+        return line_edits.apply_hunks(content, operation.hunks, path="f")
     except PlanRefused as refused:
         return refused.rule
 
@@ -125,7 +126,7 @@ def test_what_git_refuses_is_refused_and_what_both_accept_is_equal(
         by_git = applied_by_git(root, patch, cases)
     if not cases:
         return
-    read = gitpatch.parse(patch.decode(), first_line=1, options=Options())
+    read = git_patch.parse(patch.decode(), first_line=1, options=AnswerOptions())
     operations = {str(each.path): each for each in read}
     for number, each in enumerate(cases):
         operation = operations[f"f{number}"]

@@ -12,24 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import gitbinary, gitpatch, lines
+from coilclaw.changes import line_edits
+from coilclaw.changes.formats import git_binary, git_patch
 from coilclaw.changes.operations import (
+    AnswerOptions,
     DeleteFile,
     Hunk,
     HunkLine,
     Operation,
-    Options,
     PatchBinary,
     PatchFile,
     WriteFile,
     WriteLink,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, PlanRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, PlanRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_git
 from tests.support.scale import scaled
 
 REFUSED = {b"lines.ambiguous", b"lines.anchor", b"lines.applied", b"lines.missing"}
-PERMISSIVE = Options(binary=True, links=True)
+PERMISSIVE = AnswerOptions(binary=True, links=True)
 
 # Few different lines, so that files have much in common and much that repeats.
 row = st.sampled_from(
@@ -75,19 +77,19 @@ def only(operations: tuple[Operation, ...]) -> PatchFile:
     return operation
 
 
-def parse(text: str, options: Options = Options()) -> tuple[Operation, ...]:
-    return gitpatch.parse(text, first_line=1, options=options)
+def parse(text: str, options: AnswerOptions = AnswerOptions()) -> tuple[Operation, ...]:
+    return git_patch.parse(text, first_line=1, options=options)
 
 
-def attempt(text: str, options: Options) -> tuple[Operation, ...] | AnswerError | PathRefused:
+def attempt(text: str, options: AnswerOptions) -> tuple[Operation, ...] | AnswerError | PathRefused:
     try:
-        return gitpatch.parse(text, first_line=7, options=options)
+        return git_patch.parse(text, first_line=7, options=options)
     except (AnswerError, PathRefused) as problem:
         return problem
 
 
 def put(old: bytes, operation: PatchFile) -> bytes:
-    return lines.apply(old, operation.hunks, path="f", options=Options())
+    return line_edits.apply_hunks(old, operation.hunks, path="f")
 
 
 @settings(max_examples=scaled(full=600, default=150), deadline=None)
@@ -99,9 +101,9 @@ def test_git_s_own_patch_gives_git_s_own_result(old: bytes, new: bytes, context:
         return
     operation = only(parse(text))
     assert put(old, operation) == new
-    assert parse(gitpatch.render([operation])) == (operation,)
+    assert parse(render_git([operation])) == (operation,)
     # Lenient reading changes nothing where the counts are right, and repairs them where not.
-    assert parse(text, Options(lenient=True)) == (operation,)
+    assert parse(text, AnswerOptions(lenient=True)) == (operation,)
 
 
 plain_row = st.sampled_from([b"", b"a", b"b", b"c", b"    d", b"++ x"])
@@ -115,9 +117,9 @@ def test_wrong_counts_are_recounted_when_lenient(old: bytes, new: bytes, b: int,
     if old == new:
         return
     wrong = re.sub(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@", rf"@@ -\1,{b} +\2,{d} @@", text)
-    repaired = parse(wrong, Options(lenient=True))
+    repaired = parse(wrong, AnswerOptions(lenient=True))
     assert put(old, only(repaired)) == new
-    strict = attempt(wrong, Options())
+    strict = attempt(wrong, AnswerOptions())
     assert strict == repaired or (
         isinstance(strict, AnswerError) and strict.rule == "git.corrupt" and wrong != text
     )
@@ -156,7 +158,7 @@ hunks = st.builds(
     heading=text_line,
 )
 mode = st.none() | st.booleans()
-blob = st.sampled_from(["1" * 40, "a" * 40, gitbinary.ABSENT])
+blob = st.sampled_from(["1" * 40, "a" * 40, git_binary.ABSENT])
 operation_values = st.one_of(
     st.builds(WriteFile, paths, any_bytes, new=st.booleans(), executable=mode),
     st.builds(WriteLink, paths, any_bytes),
@@ -190,7 +192,7 @@ operation_values = st.one_of(
 @given(st.lists(operation_values, min_size=1, max_size=3))
 def test_what_is_rendered_is_read_back_as_it_was(operations: list[Operation]) -> None:
     try:
-        text = gitpatch.render(operations)
+        text = render_git(operations)
     except UsageError as problem:
         text = problem.rule
     assert text == "render.inexpressible" or parse(text, PERMISSIVE) == tuple(operations)
@@ -210,7 +212,7 @@ def test_every_proper_line_edit_has_a_spelling(
         executable=executable,
     )
     if operation.hunks or operation.target or executable is not None:
-        assert parse(gitpatch.render([operation])) == (operation,)
+        assert parse(render_git([operation])) == (operation,)
 
 
 @settings(max_examples=scaled(full=600, default=150), deadline=None)
@@ -220,10 +222,10 @@ def test_every_new_file_has_a_spelling_but_an_empty_one_without_mode(
 ) -> None:
     operation = WriteFile(path, data, new=True, executable=executable)
     if data or executable is not None:
-        assert parse(gitpatch.render([operation])) == (operation,)
+        assert parse(render_git([operation])) == (operation,)
     else:
         with pytest.raises(UsageError):
-            gitpatch.render([operation])
+            render_git([operation])
 
 
 fragment = st.sampled_from(
@@ -271,9 +273,9 @@ fragment = st.sampled_from(
 @settings(max_examples=scaled(full=1000, default=700), deadline=None)
 @given(
     st.lists(fragment | st.text(max_size=12), max_size=14).map("\n".join) | st.text(),
-    st.builds(Options, lenient=st.booleans(), binary=st.booleans(), links=st.booleans()),
+    st.builds(AnswerOptions, lenient=st.booleans(), binary=st.booleans(), links=st.booleans()),
 )
-def test_any_text_is_read_or_refused(text: str, options: Options) -> None:
+def test_any_text_is_read_or_refused(text: str, options: AnswerOptions) -> None:
     found = attempt(text, options)
     if isinstance(found, AnswerError):
         assert found.rule.startswith("git.")
@@ -281,4 +283,4 @@ def test_any_text_is_read_or_refused(text: str, options: Options) -> None:
         assert 7 <= found.line <= 8 + text.count("\n")
     elif not isinstance(found, PathRefused):
         assert found
-        assert parse(gitpatch.render(found), PERMISSIVE) == found
+        assert parse(render_git(found), PERMISSIVE) == found

@@ -16,16 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.app import mcpwiring
-from coilclaw.app.agentwiring import Runtime
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
-from coilclaw.domain.verdict import Risk
-from coilclaw.mcp.definitions import checked
-from coilclaw.mcp.pins import Pins
-from coilclaw.mcp.settings import McpServer, identity
-from coilclaw.plugins.settings import PluginSettings
-from coilclaw.receipts.verification import verify
+from coilclaw.agent.mcp.definitions import check_definition
+from coilclaw.agent.mcp.pins import Pins
+from coilclaw.agent.mcp.settings import McpServer, identity
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.agent.settings import PluginSettings
+from coilclaw.app import mcp_clients
+from coilclaw.app.agent_runtime import Runtime
+from coilclaw.kernel.effects import Risk
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest, Json, ToolCall
 from tests.support.agents import AgentHome, Person
 from tests.support.pluginworld import installed, make
 from tests.support.scale import scaled
@@ -69,9 +68,9 @@ HOSTILE: st.SearchStrategy[Any] = (
 class Unhelpful(Person):
     """Approves what stays in the workspace; no process and no request leaves by its word."""
 
-    def approve(self, request: ApprovalRequest) -> Answer:
+    def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         yes = request.tool not in {"shell", "http"}
-        return Answer(Reply.YES if yes else Reply.NO, self.name)
+        return ApprovalAnswer(ApprovalReply.YES if yes else ApprovalReply.NO, self.name)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +96,10 @@ def runtime(home: AgentHome) -> Iterator[Runtime]:
         server = McpServer(
             "stub", command=(PYTHON, "-I", "stubserver.py", "tools.json"), risk=Risk.LOW
         )
-        Pins(home.home).approve("stub", identity(server), [checked(one) for one in listed], "now")
-        foreign = mcpwiring.mcp_tools({"stub": server}, home.home, stack)
+        Pins(home.home).approve(
+            "stub", identity(server), [check_definition(one) for one in listed], "now"
+        )
+        foreign = mcp_clients.mcp_tools({"stub": server}, home.home, stack)
         guard = opened.guard
         guard.tools = {**guard.tools, **{tool.name: tool for tool in (plugin, *foreign)}}
         guard.allowed = frozenset(guard.tools)

@@ -6,9 +6,9 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.errors import DeniedError
-from coilclaw.security.hosts import address_allowed, is_public, judge_url, parse
-from coilclaw.security.settings import SecuritySettings
+from coilclaw.kernel.errors import DeniedError
+from coilclaw.policy.hosts import is_address_allowed, is_public, judge_url, parse_url
+from coilclaw.policy.settings import SecuritySettings
 
 AUTHORITIES = (
     st.text(st.sampled_from(list("aZ0129.:@[]%\\/?#xX-_ \n\u3002\uff0e\u00df*"))) | st.text()
@@ -25,7 +25,7 @@ def test_what_is_parsed_can_be_sent_and_parses_to_itself(
     authority: str, rest: str, scheme: str
 ) -> None:
     try:
-        address = parse(f"{scheme}://{authority}/{rest}")
+        address = parse_url(f"{scheme}://{authority}/{rest}")
     except DeniedError:
         return
     sent = f"GET {address.target} HTTP/1.1 {address.authority}"
@@ -33,13 +33,13 @@ def test_what_is_parsed_can_be_sent_and_parses_to_itself(
     assert sent.isprintable()
     assert address.target.count(" ") == 0
     assert not set(address.host) & set("@/\\?#% ")
-    assert parse(str(address)) == address
+    assert parse_url(str(address)) == address
 
 
 @given(AUTHORITIES)
 def test_nothing_is_allowed_that_is_not_listed(authority: str) -> None:
     finding = judge_url(f"https://{authority}", allowing("example.com"))
-    assert finding.forbidden or parse(f"https://{authority}").host == "example.com"
+    assert finding.forbidden or parse_url(f"https://{authority}").host == "example.com"
 
 
 @given(IPS)
@@ -54,6 +54,6 @@ def test_what_python_calls_private_is_never_public(ip: Any) -> None:
 @given(IPS)
 def test_a_listed_address_is_allowed_and_its_neighbour_is_not(ip: Any) -> None:
     settings = allowing(str(ip))
-    assert address_allowed(str(ip), "any.example", settings)
+    assert is_address_allowed(str(ip), "any.example", settings)
     neighbour = ipaddress.ip_address(int(ip) ^ 1) if ip.version == 4 else ip.__class__(int(ip) ^ 1)
-    assert address_allowed(str(neighbour), "any.example", settings) is is_public(str(neighbour))
+    assert is_address_allowed(str(neighbour), "any.example", settings) is is_public(str(neighbour))

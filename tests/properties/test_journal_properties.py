@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.domain.canonical import MAX_INTEGER
-from coilclaw.storage.chain import Form, Link
-from coilclaw.storage.journal import Journal
-from coilclaw.storage.verify import JournalReport, verify
+from coilclaw.kernel.journal import Journal
+from coilclaw.kernel.journal_line import JournalForm, JournalLink
+from coilclaw.kernel.journal_verification import JournalReport, verify_journal
+from coilclaw.kernel.strict_json import MAX_INTEGER
 
 NAMES = st.sampled_from(["receipt_hash", "event_hash", "A", "zz", "previous", "previous_hash_"])
 RESERVED = {"previous_hash", "receipt_hash", "event_hash", "A", "zz", "previous"}
@@ -52,7 +52,9 @@ class Made:
 
     def verify(self, data: bytes) -> JournalReport:
         self.path.write_bytes(data)
-        return verify(self.path, hash_field="receipt_hash", id_field="id", key_path=self.key)
+        return verify_journal(
+            self.path, hash_field="receipt_hash", id_field="id", key_path=self.key
+        )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_whatever_is_appended_reads_back_and_verifies(
             journal.open()
             hashes = [value for batch in batches for value in journal.append_all(batch)]
             found = list(journal.read())
-        report = verify(path, hash_field=name, key_path=key)
+        report = verify_journal(path, hash_field=name, key_path=key)
         assert report == JournalReport(True, len(records), 0, 0, "valid", None)
         previous = ["0" * 64, *hashes[:-1]][: len(records)]
         assert found == [
@@ -93,12 +95,14 @@ def test_whatever_is_appended_reads_back_and_verifies(
 def test_no_changed_byte_of_any_line_passes(
     record: dict[str, Any], name: str, data: st.DataObject
 ) -> None:
-    form = Form(name)
+    form = JournalForm(name)
     line, _ = form.seal(form.draft(record), "0" * 64)
-    assert isinstance(form.check(line, strict=True), Link)
+    assert isinstance(form.check(line, strict=True), JournalLink)
     place = data.draw(st.integers(0, len(line) - 1))
     value = data.draw(st.integers(0, 255).filter(lambda byte: byte != line[place]))
-    assert not isinstance(form.check(line[:place] + bytes([value]) + line[place + 1 :]), Link)
+    assert not isinstance(
+        form.check(line[:place] + bytes([value]) + line[place + 1 :]), JournalLink
+    )
 
 
 @settings(max_examples=300, deadline=None)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import lines
-from coilclaw.changes.operations import Hunk, HunkLine, Options
-from coilclaw.errors import PlanRefused
+from coilclaw.changes import line_edits
+from coilclaw.changes.operations import Hunk, HunkLine
+from coilclaw.kernel.errors import PlanRefused
 from tests.support.scale import scaled
 
 BOM = b"\xef\xbb\xbf"
@@ -25,7 +25,7 @@ loose_hunk = st.builds(
 
 def outcome(content: bytes, hunks: Sequence[Hunk]) -> bytes | str:
     try:
-        return lines.apply(content, hunks, path="f", options=Options())
+        return line_edits.apply_hunks(content, hunks, path="f")
     except PlanRefused as refusal:
         return refusal.rule
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coilclaw.domain.messages import ToolCall
-from coilclaw.domain.turns import ToolAnswer, TurnRecord
-from coilclaw.memory.excerpt import WIDTH
-from coilclaw.memory.store import Memory
+from coilclaw.agent.memory.search import WIDTH
+from coilclaw.agent.memory.store import Memory
+from coilclaw.kernel.messages import ToolAnswer, ToolCall, TurnRecord
 
 TIME = "2026-01-02T03:04:05.000006Z"
 

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.modelserver import scriptfile
-from coilclaw.modelserver.answerfields import ANSWER_FIELDS
-from coilclaw.modelserver.reply import MOST_PIECES, pieces
-from coilclaw.modelserver.script import Script
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server import script_file
+from coilclaw.cli.model_server.dialect import MOST_PIECES, pieces
+from coilclaw.cli.model_server.script import ModelScript
+from coilclaw.cli.model_server.server import ModelServer
 from tests.support.scale import scaled
 from tests.unit.modelserver.asking import (
     DIALECTS,
@@ -28,10 +27,14 @@ from tests.unit.modelserver.asking import (
     hear,
 )
 
+_UNKNOWN = script_file.parse(b'[{"text": "", "?": 1}]')
+assert isinstance(_UNKNOWN, tuple)
+ANSWER_KEYS = _UNKNOWN[0].allowed
+
 # Words that mean something, so that what is generated gets past the first check.
 WORDS = st.sampled_from(
     sorted(
-        ANSWER_FIELDS
+        set(ANSWER_KEYS)
         | {"answers", "turns", "models", "strict", "role", "user", "assistant", "tool", "system"}
         | {"messages", "input", "contents", "parts", "content", "type", "name", "tools", "stream"}
         | {"function", "parameters", "properties", "required", "functionDeclarations", "message"}
@@ -76,15 +79,15 @@ SCRIPT = {
 @quick
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_script_or_have_problems(data: bytes) -> None:
-    found = scriptfile.parse(data)
-    assert isinstance(found, Script) or (found and all(p.path.startswith("$") for p in found))
+    found = script_file.parse(data)
+    assert isinstance(found, ModelScript) or (found and all(p.key.startswith("$") for p in found))
 
 
 @quick
-@given(st.lists(st.dictionaries(st.sampled_from(sorted(ANSWER_FIELDS)), VALUES, max_size=4)))
+@given(st.lists(st.dictionaries(st.sampled_from(sorted(ANSWER_KEYS)), VALUES, max_size=4)))
 def test_any_answers_are_a_script_or_have_problems(answers: list[Any]) -> None:
-    found = scriptfile.parse(json.dumps(answers).encode())
-    assert isinstance(found, Script) or found
+    found = script_file.parse(json.dumps(answers).encode())
+    assert isinstance(found, ModelScript) or found
 
 
 @contextmanager

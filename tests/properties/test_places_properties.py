@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.workspace.places import Places
+from coilclaw.workspace.tree.path_lookup import PathLookup
 
 NAMES = st.sampled_from(["a", "b", "l1", "l2", "l3", "up", "loop", "..", ".", "", "f", "new", "~"])
 PATHS = st.lists(NAMES, max_size=8).map("/".join)
@@ -31,7 +31,7 @@ def tree() -> Iterator[Path]:
 
 @given(path=PATHS)
 def test_the_real_path_is_that_of_the_kernel(tree: Path, path: str) -> None:
-    place = Places(tree, home=str(tree)).locate(path)
+    place = PathLookup(tree, home=str(tree)).locate(path)
     assert place.lexical.startswith("/")
     assert place.lexical == os.path.normpath(place.lexical)
     if place.real is None:
@@ -42,7 +42,7 @@ def test_the_real_path_is_that_of_the_kernel(tree: Path, path: str) -> None:
 
 @given(path=st.text())
 def test_any_text_has_a_place(tree: Path, path: str) -> None:
-    place = Places(tree).locate(path)
+    place = PathLookup(tree).locate(path)
     assert place.given == path
     assert place.lexical.startswith("/")
     assert ".." not in place.lexical.split("/")

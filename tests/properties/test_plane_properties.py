@@ -9,13 +9,13 @@ import jsonschema_rs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.contracts.reports import ReviewReport
-from coilclaw.domain.messages import Json
-from coilclaw.modelserver.structured import check_anthropic, check_openai
-from coilclaw.orchestrator import rulesreviewer
-from coilclaw.orchestrator.plane import parse
-from coilclaw.orchestrator.reviewevidence import ChangedFile
-from coilclaw.providers.outputschema import narrowed
+from coilclaw.cli.model_server.structured import check_anthropic, check_openai
+from coilclaw.kernel.messages import Json
+from coilclaw.models.output_schema import narrowed
+from coilclaw.runs.contracts.records import ReviewReport
+from coilclaw.runs.roles import rule_review
+from coilclaw.runs.roles.model_questions import parse_answer
+from coilclaw.runs.roles.rule_review import ChangedFile
 from tests.unit.orchestrator.planning import evidence
 
 GOOD = json.dumps(
@@ -67,7 +67,7 @@ SCHEMAS = _object(
 
 @given(TEXT, TEXT)
 def test_nothing_stands_around_an_answer(before: str, after: str) -> None:
-    value, problems = parse(before + GOOD + after, "review_answer.v1")
+    value, problems = parse_answer(before + GOOD + after, "review_answer.v1")
     bare = not (before + after).strip(" \t\r\n")
     assert (value is not None) == bare
     assert (problems == ()) == bare
@@ -75,7 +75,7 @@ def test_nothing_stands_around_an_answer(before: str, after: str) -> None:
 
 @given(st.text(max_size=200))
 def test_no_text_makes_reading_fail(text: str) -> None:
-    value, problems = parse(text, "plan.v1")
+    value, problems = parse_answer(text, "plan.v1")
     assert value is None
     assert problems
 
@@ -96,7 +96,7 @@ def test_every_service_takes_what_goes_out(schema: Json) -> None:
 )
 def test_rules_read_any_file(before: bytes, after: bytes, ending: str) -> None:
     change = ChangedFile(f"src/app/a.{ending}", before, after)
-    report = rulesreviewer.review(evidence(change))
+    report = rule_review.review(evidence(change))
     assert ReviewReport.of(report.json()) == report
     blocking = any(finding.severity == "blocking" for finding in report.findings)
     assert (report.verdict == "FAIL") == blocking

@@ -10,24 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.domain import freeform
-from coilclaw.domain.messages import ChatRequest, ChatResponse, Json, Message, ToolCall, Usage
-from coilclaw.errors import ProviderError
-from coilclaw.providers import fixture
-from coilclaw.providers.anthropic import Anthropic
-from coilclaw.providers.arguments import MAX_CALLS, numbered, tool_call
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.exchange import decode, described, encode, marks
-from coilclaw.providers.gemini import Gemini
-from coilclaw.providers.mock import Mock
-from coilclaw.providers.openai import OpenAI
-from coilclaw.providers.sse import Tally, events
-from coilclaw.providers.wire import Wire
+from coilclaw.kernel import canonical_json
+from coilclaw.kernel.errors import ProviderError
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Json, Message, ToolCall, Usage
+from coilclaw.models.anthropic import Anthropic
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.event_stream import StreamTally, events
+from coilclaw.models.gemini import Gemini
+from coilclaw.models.mock import Mock, parse_fixture
+from coilclaw.models.openai import OpenAI
+from coilclaw.models.recorded_answers import decode, described, encode, marks
+from coilclaw.models.tool_arguments import MAX_CALLS, numbered, tool_call
+from coilclaw.models.wire import ModelWire
 from tests.support.scale import scaled
 
-PLACE = Endpoint("m", "http://127.0.0.1:9", max_response_bytes=100_000)
+PLACE = ModelEndpoint("m", "http://127.0.0.1:9", max_response_bytes=100_000)
 REQUEST = ChatRequest("", (Message("user", "hi"),), "m")
-WIRES: dict[str, Wire] = {
+WIRES: dict[str, ModelWire] = {
     "openai": OpenAI(PLACE, "m"),
     "gemini": Gemini(PLACE, "m"),
     "anthropic": Anthropic(PLACE, "m"),
@@ -100,7 +99,7 @@ def usable(found: ChatResponse) -> None:
     for call in found.tool_calls:
         assert call.name
         assert call.id
-        freeform.text(dict(call.arguments))
+        canonical_json.render_json(dict(call.arguments))
         assert call.problem is None or call.arguments == {}
 
 
@@ -125,7 +124,7 @@ def test_any_stream_is_read_or_refused(name: str, told: list[dict[str, Json]], d
 
     drafts: list[str] = []
     try:
-        payload = WIRES[name].fold(stream(), Tally(PLACE), drafts.append)
+        payload = WIRES[name].fold(stream(), StreamTally(PLACE), drafts.append)
         usable(WIRES[name].response(payload, None, REQUEST))
     except ProviderError:
         return
@@ -139,7 +138,7 @@ def test_a_call_can_be_acted_on_or_has_a_problem(
     arguments: Json, name: Json, identity: Json
 ) -> None:
     call = tool_call(name, arguments, identity)
-    freeform.text(dict(call.arguments))
+    canonical_json.render_json(dict(call.arguments))
     assert call.problem is None or call.arguments == {}
     if isinstance(arguments, dict) and call.problem is None:
         assert call.arguments == arguments
@@ -188,7 +187,7 @@ def test_any_bytes_are_events_or_an_error(raw: bytes, lead: bytes) -> None:
 @settings(max_examples=scaled(full=1000, default=80))
 @given(value=st.lists(OBJECTS, max_size=4) | VALUES)
 def test_any_fixture_is_played_or_has_problems(value: Json) -> None:
-    answers, problems = fixture.parse(value)
+    answers, problems = parse_fixture(value)
     if problems:
         return
     provider = Mock("m", "m", answers, timeout_s=0, sleep=lambda _: None)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.domain.messages import Json
-from coilclaw.domain.secret import Secret
-from coilclaw.security.forms import MIN_BEYOND, MIN_DISTINCT, MIN_PIECE, public_prefix
-from coilclaw.security.redaction import Redactor
+from coilclaw.kernel.messages import Json
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.redaction import SecretRedactor
+from coilclaw.policy.secret_forms import MIN_BEYOND, MIN_DISTINCT, MIN_PIECE, public_prefix
 from tests.support.scale import scaled
 
 _EXAMPLES = scaled(full=2000, default=150)
@@ -120,7 +120,7 @@ def _leaked(key: str, text: str) -> str | None:
 def test_a_secret_does_not_survive_in_any_encoding(
     key: str, encoding: str, before: str, after: str
 ) -> None:
-    clean = Redactor([Secret(key)]).redact(before + ENCODINGS[encoding](key) + after[::-1])
+    clean = SecretRedactor([Secret(key)]).redact(before + ENCODINGS[encoding](key) + after[::-1])
     assert _leaked(key, clean) is None
     assert clean.startswith(before)
     assert clean.endswith(after[::-1])
@@ -140,7 +140,7 @@ def test_a_secret_of_which_some_characters_are_escaped_does_not_survive(
         f"\\{ord(char):03o}" if choice == "octal" else ENCODINGS[choice](char)
         for char, choice in zip(key, choices, strict=True)
     )
-    clean = Redactor([Secret(key)]).redact(before + written + after[::-1])
+    clean = SecretRedactor([Secret(key)]).redact(before + written + after[::-1])
     assert clean.startswith(before)
     assert clean.endswith(after[::-1])
     assert f"…{key[-2:]}]" in clean
@@ -156,7 +156,7 @@ def test_a_piece_of_a_secret_does_not_survive(
     high = data.draw(st.integers(low + MIN_PIECE, len(key)))
     encoding = data.draw(st.sampled_from(["plain", "json", "percent", "base64", "hex"]))
     text = before + ENCODINGS[encoding](key[low:high]) + after[::-1]
-    assert _leaked(key, Redactor([Secret(key)]).redact(text)) is None
+    assert _leaked(key, SecretRedactor([Secret(key)]).redact(text)) is None
 
 
 @settings(max_examples=_EXAMPLES, deadline=None)
@@ -172,7 +172,7 @@ def test_whatever_the_secrets_are_the_result_is_stable_and_free_of_them(
         for secret in secrets:
             at = data.draw(st.integers(0, len(text)))
             text = text[:at] + secret + text[at:]
-    redactor = Redactor([Secret(secret) for secret in secrets])
+    redactor = SecretRedactor([Secret(secret) for secret in secrets])
     clean = redactor.redact(text)
     assert [secret for secret in secrets if secret in clean] == []
     assert redactor.redact(clean) is clean
@@ -181,7 +181,7 @@ def test_whatever_the_secrets_are_the_result_is_stable_and_free_of_them(
 @settings(max_examples=_EXAMPLES, deadline=None)
 @given(st.lists(keys, min_size=1, max_size=3), st.text(max_size=300))
 def test_a_text_without_a_secret_is_the_same_object(secrets: list[str], text: str) -> None:
-    redactor = Redactor([Secret(secret) for secret in secrets])
+    redactor = SecretRedactor([Secret(secret) for secret in secrets])
     if not any(_leaked(secret, text) for secret in secrets):
         assert redactor.redact(text) is text
 
@@ -191,7 +191,7 @@ def test_a_text_without_a_secret_is_the_same_object(secrets: list[str], text: st
 def test_bytes_of_any_kind_around_a_secret_are_kept(key: str, before: bytes, after: bytes) -> None:
     before, after = before + b"|", b"|" + after
     mark = f"[redacted …{key[-2:]}]".encode()
-    clean = Redactor([Secret(key)]).redact_bytes(before + key.encode() + after)
+    clean = SecretRedactor([Secret(key)]).redact_bytes(before + key.encode() + after)
     assert clean == before + mark + after
 
 
@@ -206,7 +206,7 @@ def test_a_stream_cut_anywhere_gives_what_the_whole_gives(
 ) -> None:
     written = "".join(f"{filler}{ENCODINGS[name](key)}|" for filler, name in pieces).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(written)), max_size=12)))
-    redactor = Redactor([Secret(key)])
+    redactor = SecretRedactor([Secret(key)])
     stream = redactor.stream()
     bounds = [0, *cuts, len(written)]
     chunks = [written[low:high] for low, high in itertools.pairwise(bounds)]
@@ -225,7 +225,7 @@ _json = st.recursive(
 @settings(max_examples=_EXAMPLES, deadline=None)
 @given(keys, _json)
 def test_json_holds_no_secret_in_strings_and_keys(key: str, value: Json) -> None:
-    redactor = Redactor([Secret(key)])
+    redactor = SecretRedactor([Secret(key)])
     assert redactor.redact_json(value) == value
     clean = redactor.redact_json({key: [value, {"a": f"<{key}>"}], f"{key}!": key})
     assert _leaked(key, json.dumps(clean)) is None

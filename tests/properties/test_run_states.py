@@ -7,13 +7,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.orchestrator import progress as progress_
-from coilclaw.orchestrator import states
-from coilclaw.orchestrator.states import START, TRANSITIONS, State, Trigger
+from coilclaw.runs.evidence.progress import (
+    START,
+    TRANSITIONS,
+    RunState,
+    Trigger,
+    apply_event,
+    fold_events,
+    is_legal_move,
+    next_state,
+)
 
 
 @st.composite
-def walks(draw: st.DrawFn) -> list[tuple[State, Trigger, State]]:
+def walks(draw: st.DrawFn) -> list[tuple[RunState, Trigger, RunState]]:
     """Moves as an engine makes them, as long as there are any."""
     state, moves = START, []
     for _ in range(draw(st.integers(0, 20))):
@@ -21,12 +28,12 @@ def walks(draw: st.DrawFn) -> list[tuple[State, Trigger, State]]:
         if not open_to:
             break
         trigger = draw(st.sampled_from(open_to))
-        moves.append((state, trigger, states.after(state, trigger)))
+        moves.append((state, trigger, next_state(state, trigger)))
         state = moves[-1][2]
     return moves
 
 
-def told(move: tuple[State, Trigger, State]) -> dict[str, Any]:
+def told(move: tuple[RunState, Trigger, RunState]) -> dict[str, Any]:
     origin, trigger, target = move
     payload = {"from": origin.value, "to": target.value, "trigger": trigger.value}
     return {"event_type": "STATE_TRANSITION", "task_id": None, "payload": payload}
@@ -34,46 +41,50 @@ def told(move: tuple[State, Trigger, State]) -> dict[str, Any]:
 
 @given(walks())
 def test_done_is_reached_through_review_and_tests_only(
-    moves: list[tuple[State, Trigger, State]],
+    moves: list[tuple[RunState, Trigger, RunState]],
 ) -> None:
     visited = [START, *(target for _, _, target in moves)]
     for number, state in enumerate(visited):
-        if state is State.DONE:
-            assert visited[number - 3 : number] == [State.WORKER, State.REVIEWER, State.TEST]
+        if state is RunState.DONE:
+            assert visited[number - 3 : number] == [
+                RunState.WORKER,
+                RunState.REVIEWER,
+                RunState.TEST,
+            ]
 
 
 @given(walks())
 def test_work_after_the_first_is_always_a_repair(
-    moves: list[tuple[State, Trigger, State]],
+    moves: list[tuple[RunState, Trigger, RunState]],
 ) -> None:
-    begun = [origin for origin, _, target in moves if target is State.WORKER]
-    assert begun[:1] in ([], [State.TECH_LEAD])
-    assert set(begun[1:]) <= {State.FIX}
-    progress = progress_.folded(map(told, moves))
+    begun = [origin for origin, _, target in moves if target is RunState.WORKER]
+    assert begun[:1] in ([], [RunState.TECH_LEAD])
+    assert set(begun[1:]) <= {RunState.FIX}
+    progress = fold_events(map(told, moves))
     assert progress.attempt == len(begun[1:])
 
 
 @given(walks(), st.integers(0, 20))
 def test_the_rest_of_the_events_leads_from_anywhere_to_the_same_end(
-    moves: list[tuple[State, Trigger, State]], cut: int
+    moves: list[tuple[RunState, Trigger, RunState]], cut: int
 ) -> None:
     events = [told(move) for move in moves]
-    whole = progress_.folded(events)
-    resumed = progress_.folded(events[:cut])
+    whole = fold_events(events)
+    resumed = fold_events(events[:cut])
     for event in events[cut:]:
-        resumed = progress_.after(resumed, event)
+        resumed = apply_event(resumed, event)
     assert resumed == whole
     assert whole.state is (moves[-1][2] if moves else START)
 
 
-@given(st.sampled_from(State), st.sampled_from(State), st.sampled_from(Trigger))
+@given(st.sampled_from(RunState), st.sampled_from(RunState), st.sampled_from(Trigger))
 def test_legal_is_the_table_and_nothing_else(
-    origin: State, target: State, trigger: Trigger
+    origin: RunState, target: RunState, trigger: Trigger
 ) -> None:
     wanted = TRANSITIONS.get((origin, trigger)) is target
-    assert states.legal(origin.value, target.value, trigger.value) is wanted
+    assert is_legal_move(origin.value, target.value, trigger.value) is wanted
 
 
 @given(st.text(), st.text(), st.text())
 def test_no_other_words_are_a_move(origin: str, target: str, trigger: str) -> None:
-    assert not states.legal(origin, target, trigger)
+    assert not is_legal_move(origin, target, trigger)

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.security.shellgrammar import read
-from coilclaw.security.shellscript import NotUnderstood, Script, Simple
+from coilclaw.policy.shell.reader import read_script
+from coilclaw.policy.shell.script import NotUnderstood, Script, Simple
 from tests.support.children import PATIENCE_S
 from tests.support.scale import scaled
 
@@ -295,7 +295,7 @@ def examples(full: int, default: int) -> settings:
 @given(command=simple_commands(only_static=True))
 @examples(full=8_000, default=500)
 def test_a_simple_command_gets_the_words_that_bash_gives_it(bash: LiveBash, command: str) -> None:
-    script = read(command)
+    script = read_script(command)
     if isinstance(script, Script):
         (simple,) = script.commands
         (call,) = bash.run(command)
@@ -304,7 +304,7 @@ def test_a_simple_command_gets_the_words_that_bash_gives_it(bash: LiveBash, comm
 
 
 def check(bash: LiveBash, text: str) -> None:
-    script = read(text)
+    script = read_script(text)
     if isinstance(script, Script):
         assert unexplained(bash.run(text), script) == []
 
@@ -318,7 +318,7 @@ def test_bash_runs_nothing_that_was_not_read(bash: LiveBash, text: str) -> None:
 @given(text=all_run)
 @examples(full=5_000, default=300)
 def test_bash_runs_all_that_was_read(bash: LiveBash, text: str) -> None:
-    script = read(text)
+    script = read_script(text)
     if isinstance(script, Script):
         assert len(bash.run(text)) == len(script.commands)
 
@@ -332,4 +332,4 @@ def test_a_changed_command_is_read_as_bash_runs_it_or_not_at_all(bash: LiveBash,
 @given(st.text() | st.text(LETTERS + SPECIAL, max_size=40) | mutations())
 @examples(full=8_000, default=600)
 def test_reading_never_raises(text: str) -> None:
-    assert isinstance(read(text), Script | NotUnderstood)
+    assert isinstance(read_script(text), Script | NotUnderstood)

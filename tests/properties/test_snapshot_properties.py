@@ -13,8 +13,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.domain.treediff import ChangeKind, EntryType, TreeDiff
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.kernel.tree_files import ChangeKind, EntryType, TreeDiff
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.scale import scaled
 from tests.support.snapshot_trees import Content, Empty, Link, Program, build, contents, git
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import answer, structured
+from coilclaw.changes import answer
 from coilclaw.changes.operations import (
     ChangeSet,
     EditText,
@@ -14,8 +14,9 @@ from coilclaw.changes.operations import (
     Operation,
     Replacement,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused
+from coilclaw.kernel.errors import AnswerError, PathRefused
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_structured
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 REPLACEMENTS = st.lists(
@@ -32,10 +33,10 @@ MANY: st.SearchStrategy[tuple[Operation, ...]] = st.lists(
 @given(MANY)
 @settings(deadline=None)
 def test_what_is_rendered_reads_back(operations: tuple[Operation, ...]) -> None:
-    text = structured.render(operations)
-    assert answer.parse(text) == ChangeSet(operations)
-    assert answer.parse(text, format=Format.PATCH) == ChangeSet(operations)
-    assert answer.parse(text, format=Format.BUNDLE) == NoChanges()
+    text = render_structured(operations)
+    assert answer.parse_answer(text) == ChangeSet(operations)
+    assert answer.parse_answer(text, format=Format.PATCH) == ChangeSet(operations)
+    assert answer.parse_answer(text, format=Format.BUNDLE) == NoChanges()
 
 
 @given(MANY, st.data())
@@ -43,11 +44,11 @@ def test_what_is_rendered_reads_back(operations: tuple[Operation, ...]) -> None:
 def test_a_patch_that_is_cut_off_is_never_applied_in_part(
     operations: tuple[Operation, ...], data: st.DataObject
 ) -> None:
-    text = structured.render(operations)
+    text = render_structured(operations)
     # Without its last line the block is not closed; with less, the JSON is not.
     cut = text[: data.draw(st.integers(0, len(text.rstrip("`\n"))))]
     try:
-        found = answer.parse(cut)
+        found = answer.parse_answer(cut)
     except (AnswerError, PathRefused):
         return
     assert found == NoChanges()

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import textedit
-from coilclaw.changes.operations import Options, Replacement
-from coilclaw.errors import PlanRefused
+from coilclaw.changes import text_edits
+from coilclaw.changes.operations import AnswerOptions, Replacement
+from coilclaw.kernel.errors import PlanRefused
 
-STRICT = Options()
+STRICT = AnswerOptions()
 PIECES = st.lists(st.sampled_from(["a", "b", "é", "\n", "\r\n"]), max_size=14).map("".join)
 NEEDLES = st.lists(st.sampled_from(["a", "b", "\n"]), min_size=1, max_size=3).map("".join)
 PUTS = st.lists(st.sampled_from(["a", "x", "\n"]), max_size=4).map("".join)
@@ -19,8 +19,10 @@ UNIQUE = st.builds(lambda head, tail: f"{head}§{tail}", *[st.sampled_from(["", 
 MARKS = st.sampled_from(["", "\ufeff"])
 
 
-def apply(content: str, *replacements: Replacement, options: Options = STRICT) -> str:
-    result, _ = textedit.apply(content.encode(), replacements, path="a", options=options)
+def apply(content: str, *replacements: Replacement, options: AnswerOptions = STRICT) -> str:
+    result, _ = text_edits.apply_replacements(
+        content.encode(), replacements, path="a", options=options
+    )
     return result.decode()
 
 
@@ -83,7 +85,7 @@ def test_a_file_of_crlf_lines_stays_one(before: str, after: str, find: str, put:
 def test_several_replacements_are_one_after_the_other(
     content: str, replacements: list[Replacement]
 ) -> None:
-    lenient = Options(lenient=True)
+    lenient = AnswerOptions(lenient=True)
     expected = content
     for replacement in replacements:
         expected = apply(expected, replacement, options=lenient)
@@ -95,7 +97,7 @@ def test_several_replacements_are_one_after_the_other(
 def test_any_bytes_are_edited_or_refused(content: bytes, find: str, put: str) -> None:
     rule = ""
     try:
-        textedit.apply(content, [Replacement(find, put)], path="a", options=STRICT)
+        text_edits.apply_replacements(content, [Replacement(find, put)], path="a", options=STRICT)
     except PlanRefused as error:
         rule = error.rule
     assert rule in {"", "patch.missing", "patch.ambiguous", "patch.binary"}

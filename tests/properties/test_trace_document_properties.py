@@ -12,7 +12,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.trajectory.document import Document, parse
+from coilclaw.traces.trajectory.trace_document import TraceDocument, parse_trace
 from tests.support.scale import scaled
 
 TEXTS = st.text(max_size=30) | st.sampled_from(["\n]}\n", ',"parts":[\n', "]}", "{", '"', "\\"])
@@ -30,7 +30,7 @@ def test_a_write_that_is_cut_off_loses_nothing(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent_trace.json"
-        document = Document(path)
+        document = TraceDocument(path)
         document.rebuild({"head": head}, parts[:-1])
         whole, real = path.read_bytes(), os.pwrite
 
@@ -39,7 +39,7 @@ def test_a_write_that_is_cut_off_loses_nothing(
             real(descriptor, written[:kept], at)
             raise Killed
 
-        with mock.patch("coilclaw.trajectory.document.os.pwrite", torn):
+        with mock.patch("coilclaw.traces.trajectory.trace_document.os.pwrite", torn):
             try:
                 document.append(parts[-1])
             except Killed:
@@ -47,10 +47,10 @@ def test_a_write_that_is_cut_off_loses_nothing(
         left = path.read_bytes()
         assert left[: len(whole) - 4] == whole[: len(whole) - 4]
         # Whoever reads it before it is mended sees every part that was there before.
-        found = parse(left, "it")
+        found = parse_trace(left, "it")
         assert found["head"] == head
         assert found["parts"] in (parts[:-1], parts)
-        again = Document(path)
+        again = TraceDocument(path)
         again.rebuild({"head": head}, parts)
         again.close()
         assert json.loads(path.read_bytes()) == {"head": head, "parts": parts}

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.trajectory.checkpoints import Checkpoints
+from coilclaw.traces.trajectory.checkpoints import Checkpoints
 from tests.support.scale import scaled
 
 NAMES = st.sampled_from(["a", "a.b", "a-b", "a0", "b", "ä"])

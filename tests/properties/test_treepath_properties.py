@@ -5,8 +5,8 @@ import os.path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.domain.treepath import TreePath, fold
-from coilclaw.errors import PathRefused
+from coilclaw.kernel.errors import PathRefused
+from coilclaw.kernel.tree_path import TreePath, fold_name
 
 NAMES = st.text(alphabet=st.sampled_from(list("abcG.gitGIT~1:\\ /\u200c\0\n"))) | st.text()
 
@@ -21,7 +21,7 @@ def test_what_is_accepted_stays_inside_and_is_stable(text: str) -> None:
     assert joined.startswith("/root/")
     assert TreePath.parse(str(path)) == path
     assert not {".", "..", ""} & set(path.parts)
-    assert all(fold(part) != ".git" for part in path.parts)
+    assert all(fold_name(part) != ".git" for part in path.parts)
 
 
 @given(NAMES, st.sampled_from([".git", ".GIT", "git~1", ".g\u200dit", ".git "]), NAMES)

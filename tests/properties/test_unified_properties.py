@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.changes import unified
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.domain.files import RegularFile
-from coilclaw.domain.treepath import TreePath
+from coilclaw.changes import unified_diff
+from coilclaw.changes.operations import PathChange, Plan
+from coilclaw.kernel.tree_files import RegularFile
+from coilclaw.kernel.tree_path import TreePath
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "c\r", "+x", "-y", "@@", " z", "ä"]), max_size=30)
 TEXTS = st.tuples(LINES, st.booleans()).map(
@@ -35,8 +35,8 @@ def test_git_applies_a_change_that_is_shown_whole(gone: int) -> None:
 
 
 def _apply(old: str, new: str) -> None:
-    change = FileChange(TreePath.parse("f"), RegularFile(old.encode()), RegularFile(new.encode()))
-    patch = "\n".join(unified.diff(Plan((change,)))) + "\n"
+    change = PathChange(TreePath.parse("f"), RegularFile(old.encode()), RegularFile(new.encode()))
+    patch = "\n".join(unified_diff.diff_plan(Plan((change,)))) + "\n"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "f"
         path.write_bytes(old.encode())

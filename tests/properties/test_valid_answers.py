@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from coilclaw.changes import answer
-from coilclaw.changes.gitquote import quote
-from coilclaw.errors import CoilClawError
-from coilclaw.workspace.delivery import Delivered, Terms, deliver
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.kernel.errors import CoilClawError
+from coilclaw.workspace.tree.delivery import Delivered, DeliveryTerms, deliver_answer
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from tests.support.answer_rendering import quote_name as quote
 
 EPOCH = "1970-01-01 00:00:00.000000000 +0000"
 STAMP = "2024-05-06 07:08:09.123456789 +0200"
@@ -227,8 +227,10 @@ def outcome(root: Path, edit: Edit, text: str) -> dict[str, str] | str:
         place.write_bytes(content.encode())
     with Root(tree) as opened:
         try:
-            parsed = answer.parse(text)
-            found = deliver(opened, TreeState.of(root / "home", tree), parsed, Terms(dry_run=True))
+            parsed = answer.parse_answer(text)
+            found = deliver_answer(
+                opened, TreeState.of(root / "home", tree), parsed, DeliveryTerms(dry_run=True)
+            )
         except CoilClawError as problem:
             return f"{problem.rule}: {problem.message}"
     if not isinstance(found, Delivered):

@@ -9,23 +9,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coilclaw.app.agentwiring import People, Runtime, open_runtime
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
+from coilclaw.app.agent_runtime import People, Runtime, open_runtime
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest
 
 
 @dataclass
 class Person:
     """Approves as told, and remembers what was asked."""
 
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[ApprovalReply] = field(default_factory=list)
     asked: list[ApprovalRequest] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
     answer: str | None = None
     name: str = "person ann"
 
-    def approve(self, request: ApprovalRequest) -> Answer:
+    def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(request)
-        return Answer(self.replies.pop(0) if self.replies else Reply.NO, self.name)
+        return ApprovalAnswer(self.replies.pop(0) if self.replies else ApprovalReply.NO, self.name)
 
     def ask(self, question: str) -> str | None:
         self.questions.append(question)

@@ -12,21 +12,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from coilclaw.contracts.artifact import ArtifactRef
-from coilclaw.contracts.eventtypes import EventType
-from coilclaw.contracts.manifest import RunManifest
-from coilclaw.contracts.results import NEXT
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.domain.canonical import digest
-from coilclaw.domain.freeform import hashed
-from coilclaw.domain.messages import Json
-from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.bundle import Bundle
-from coilclaw.orchestrator.eventlog import EventLog
-from coilclaw.orchestrator.patchnames import name_only
-from coilclaw.orchestrator.seal import seal
-from coilclaw.storage.atomic import create_private
-from coilclaw.storage.signing import SigningKey
+from coilclaw.kernel.atomic_file import create_private
+from coilclaw.kernel.canonical_json import digest_bytes, hash_json
+from coilclaw.kernel.checkpoint import SigningKey
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.contracts.event_types import EventType
+from coilclaw.runs.contracts.manifest import RunManifest
+from coilclaw.runs.contracts.records import NEXT, ArtifactRef
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.bundle import Bundle
+from coilclaw.runs.evidence.event_log import EventLog
+from coilclaw.runs.evidence.patch_names import name_only
+from coilclaw.runs.evidence.seal import seal_bundle
 
 KEY = bytes(range(32))
 RUN_ID = "run_20260512_140000_0123456789abcdef"
@@ -148,7 +146,7 @@ class World:
         contract = self.contract()
         self.tell(
             EventType.RUN_CREATED,
-            contract_sha256=hashed(contract),
+            contract_sha256=hash_json(contract),
             source="contract",
             baseline_commit=self.baseline_commit,
             runner="scripted",
@@ -415,7 +413,9 @@ class World:
         return facts
 
     def seal(self, status: str = "SUCCESS", reason: str = "") -> RunManifest:
-        return seal(self.bundle, self.log, self.facts(status, reason), signing_key=self.signing_key)
+        return seal_bundle(
+            self.bundle, self.log, self.facts(status, reason), signing_key=self.signing_key
+        )
 
     def copied(self, root: Path) -> World:
         """The same run at the same moment, in another place: quicker than to play it again."""
@@ -443,6 +443,6 @@ def picture(directory: Path) -> dict[str, tuple[int, str]]:
         status = path.lstat()
         what = str(path.readlink()) if path.is_symlink() else ""
         if path.is_file() and not path.is_symlink():
-            what = digest(path.read_bytes())
+            what = digest_bytes(path.read_bytes())
         found[str(path.relative_to(directory))] = (status.st_mode, f"{what} {status.st_mtime_ns}")
     return found

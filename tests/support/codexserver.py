@@ -29,15 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coilclaw.agents.codex import CodexRunner
-from coilclaw.agents.denial import Denial
-from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
-from coilclaw.domain.toolcalls import Answer, Reply
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.sandbox import Sandbox, SandboxSupport
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, Budget, Part, Usage
+from coilclaw.runners.agent_requests import Denial
+from coilclaw.runners.codex.runner import CodexRunner
+from coilclaw.runners.runner import AgentRequest, Assignment, Ending, Means
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import Sandbox, SandboxSupport
 
 THREAD = "thread-1"
 TURN = "turn-1"
@@ -245,7 +242,10 @@ class World:
         return path
 
     def begin(
-        self, program: Path, approve: Callable[[AgentRequest], Answer] | None = None, **changes: Any
+        self,
+        program: Path,
+        approve: Callable[[AgentRequest], ApprovalAnswer] | None = None,
+        **changes: Any,
     ) -> Generator[Part, None, Ending]:
         runner = CodexRunner(executable=program, base_home=self.base)
         means = Means(
@@ -270,6 +270,6 @@ class World:
                 ending: Ending = stop.value
                 return ending
 
-    def _approve(self, request: AgentRequest) -> Answer:
+    def _approve(self, request: AgentRequest) -> ApprovalAnswer:
         self.asked.append(request)
-        return Answer(Reply.YES if self.approve else Reply.NO, "person ann")
+        return ApprovalAnswer(ApprovalReply.YES if self.approve else ApprovalReply.NO, "person ann")

@@ -171,7 +171,7 @@ def workers(home: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                ours = b"sessionworker" in (entry / "cmdline").read_bytes()
+                ours = b"environments.worker\0session" in (entry / "cmdline").read_bytes()
                 if ours and os.readlink(entry / "cwd").startswith(f"{home}/"):
                     found.append(int(entry.name))
             except OSError:

@@ -8,8 +8,8 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
-from coilclaw.environments import fixtures
-from coilclaw.environments.fixtures import DebianOrigin, FixtureSet
+from coilclaw.traces.environments import fixtures
+from coilclaw.traces.environments.fixtures import DebianOrigin, FixtureSet
 
 FILES = {
     "LICENSE": b"ours",

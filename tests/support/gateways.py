@@ -20,14 +20,12 @@ from typing import Any, cast
 import httpx2
 import jsonschema_rs
 
-from coilclaw.gateway import openapi
 from coilclaw.gateway.clients import Role
 from coilclaw.gateway.completions import Completions
+from coilclaw.gateway.endpoint_table import describe_endpoints, table
 from coilclaw.gateway.endpoints import Endpoints
-from coilclaw.gateway.runs import RunEndpoints
-from coilclaw.gateway.sop_endpoints import SopEndpoints
-from coilclaw.gateway.table import table
-from coilclaw.gateway.token_store import TokenStore
+from coilclaw.gateway.runs.run_endpoints import RunEndpoints, SopEndpoints
+from coilclaw.gateway.tokens import TokenStore
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S
 
@@ -35,9 +33,9 @@ from tests.support.children import PATIENCE_S
 _LAUNCH = """
 import json, os, sys
 from pathlib import Path
-from coilclaw.app.agentwiring import open_config
-from coilclaw.app.serving import open_gateway
-from coilclaw.cli.telling import logging_for
+from coilclaw.app.home import open_config
+from coilclaw.app.gateway_server import open_gateway
+from coilclaw.cli.session import open_logs
 from coilclaw.gateway.settings import GatewaySettings
 
 home = Path(os.environ["COILCLAW_HOME"])
@@ -47,7 +45,7 @@ settings = GatewaySettings(**json.loads(sys.argv[1]))
 def ready(url):
     print(json.dumps({"url": url}), flush=True)
 
-with logging_for(os.environ, config), open_gateway(home, os.environ, settings, config=config) as it:
+with open_logs(os.environ, config), open_gateway(home, os.environ, settings, config=config) as it:
     it.serve(ready)
 """
 
@@ -59,7 +57,7 @@ def _published() -> list[tuple[str, re.Pattern[str], dict[str, Any]]]:
     runs = RunEndpoints(None)
     ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1, runs)
     endpoints = table(ours, Completions(nothing), runs, SopEndpoints(None))
-    document = cast("Any", openapi.document(endpoints))
+    document = cast("Any", describe_endpoints(endpoints))
     return [
         (method.upper(), re.compile(re.sub(r"{\w+}", "[^/]+", path)), operation["responses"])
         for path, item in document["paths"].items()

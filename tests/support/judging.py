@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal
 
-from coilclaw.domain.effects import Locate, Place, Runs
-from coilclaw.security import commandrules
-from coilclaw.security.autonomy import Autonomy
-from coilclaw.security.commands import CommandFinding, judge_command
-from coilclaw.security.settings import SecuritySettings
+from coilclaw.kernel.effects import Locate, Place, Runs
+from coilclaw.policy.commands import policy_rules
+from coilclaw.policy.commands.judge import CommandFinding, judge_command
+from coilclaw.policy.judgement import Autonomy
+from coilclaw.policy.settings import SecuritySettings
 
 WORKSPACE = "/work/tree"
 OWN = "/home/me/.coilclaw"
@@ -46,7 +46,7 @@ def locate(path: str) -> Place:
 
 @cache
 def default_settings() -> SecuritySettings:
-    rules = commandrules.load(commandrules.default_text())
+    rules = policy_rules.load_rules(policy_rules.read_shipped_policy())
     return SecuritySettings(WORKSPACE, rules, forbidden_paths=FORBIDDEN, own_paths=(OWN,))
 
 
@@ -70,7 +70,7 @@ def settings(
             base.forbidden_commands if forbidden_commands is None else forbidden_commands
         ),
         allowed_commands=allowed_commands,
-        rules=base.rules if policy is None else commandrules.load(policy),
+        rules=base.rules if policy is None else policy_rules.load_rules(policy),
         contained=contained,
         autonomy=autonomy,
     )

@@ -24,9 +24,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from coilclaw.app.agentwiring import People, Runtime, open_runtime
-from coilclaw.domain.messages import ChatRequest, ChatResponse, ProviderCapabilities, ToolCall
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
+from coilclaw.app.agent_runtime import People, Runtime, open_runtime
+from coilclaw.kernel.messages import (
+    ApprovalAnswer,
+    ApprovalReply,
+    ApprovalRequest,
+    ChatRequest,
+    ChatResponse,
+    ProviderCapabilities,
+    ToolCall,
+)
 from tests.support.children import marker
 from tests.support.command import Command
 from tests.support.hostile_goals import Goal
@@ -168,12 +175,12 @@ def _receive(server: socket.socket, taken: list[bytes]) -> None:
 class Approver:
     """Says the same to everything, and remembers what was shown."""
 
-    reply: Reply
+    reply: ApprovalReply
     asked: list[ApprovalRequest] = field(default_factory=list)
 
-    def approve(self, request: ApprovalRequest) -> Answer:
+    def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(request)
-        return Answer(self.reply, "person ann")
+        return ApprovalAnswer(self.reply, "person ann")
 
 
 @dataclass
@@ -388,7 +395,7 @@ def carrier_of(
         world.pages["page"] = text
         return "http", {"url": f"http://127.0.0.1:{world.page_port}/page"}
     if kind == "memory":
-        from coilclaw.domain.turns import TurnRecord
+        from coilclaw.kernel.messages import TurnRecord
 
         # An excerpt is short, so it leads to the server, which tells the rest.
         mark = f"reminder{secrets.token_hex(4)}"

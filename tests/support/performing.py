@@ -11,24 +11,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from coilclaw.agents import containment, script
-from coilclaw.agents.denial import Denial
-from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means, Runner
-from coilclaw.agents.scripted import ScriptedRunner
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import (
+from coilclaw.kernel.errors import CoilClawError
+from coilclaw.kernel.messages import (
+    ApprovalAnswer,
+    ApprovalReply,
+    Budget,
     ChatRequest,
     ChatResponse,
     Json,
+    Part,
     ProviderCapabilities,
     ToolCall,
     Usage,
 )
-from coilclaw.domain.parts import Part
-from coilclaw.domain.toolcalls import Answer, Reply
-from coilclaw.errors import CoilClawError
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.sandbox import Kind, SandboxSupport, probe
+from coilclaw.runners import confinement, script
+from coilclaw.runners.agent_requests import Denial
+from coilclaw.runners.runner import AgentRequest, Assignment, Ending, Means, Runner
+from coilclaw.runners.scripted import ScriptedRunner
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import Kind, SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S
 
 TASK = "task-0001"
@@ -37,7 +39,7 @@ TASK = "task-0001"
 @cache
 def support() -> SandboxSupport:
     """What this machine offers; looked up once."""
-    return probe()
+    return probe_sandboxes()
 
 
 @dataclass
@@ -47,10 +49,10 @@ class Overseer:
     answers: list[bool] = field(default_factory=list)
     asked: list[AgentRequest] = field(default_factory=list)
 
-    def approve(self, request: AgentRequest) -> Answer:
+    def approve(self, request: AgentRequest) -> ApprovalAnswer:
         self.asked.append(request)
         yes = self.answers.pop(0) if self.answers else False
-        return Answer(Reply.YES if yes else Reply.NO, "person ann")
+        return ApprovalAnswer(ApprovalReply.YES if yes else ApprovalReply.NO, "person ann")
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Performance:
     def make(cls, folder: Path, kind: Kind = "auto") -> Performance:
         worktree, home = folder / "worktree", folder / "agent-home"
         worktree.mkdir()
-        containment.make_home(home, os.environ)
+        confinement.make_home(home, os.environ)
         return cls(worktree.resolve(), home.resolve(), Overseer(), Cancellation(), kind)
 
     def means(self, run_tests: Callable[[str], str] | None = None) -> Means:
@@ -94,7 +96,7 @@ class Performance:
         **changes: Any,
     ) -> Assignment:
         """One assignment; ``changes`` replace its fields."""
-        sandbox = containment.sandbox_of(
+        sandbox = confinement.sandbox_of(
             (self.worktree,),
             self.home,
             filesystem=filesystem,  # type: ignore[arg-type]  # a test may say anything
@@ -109,7 +111,7 @@ class Performance:
             directory=self.worktree,
             home=self.home,
             sandbox=sandbox,
-            environ=containment.environ_of(self.home, os.environ, kept_out=(self.worktree,)),
+            environ=confinement.environ_of(self.home, os.environ, kept_out=(self.worktree,)),
             budget=Budget(wall_s=10 * PATIENCE_S),
             filesystem=filesystem,  # type: ignore[arg-type]  # the same
             network=network,  # type: ignore[arg-type]  # the same

@@ -8,11 +8,10 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from coilclaw.plugins.installing import install
-from coilclaw.plugins.offer import offered
-from coilclaw.plugins.settings import PluginSettings
-from coilclaw.plugins.store import Store
-from coilclaw.plugins.tool import ExternalTool
+from coilclaw.agent.plugins.installation import install_plugin
+from coilclaw.agent.plugins.plugin_tool import ExternalTool, offer_tools
+from coilclaw.agent.plugins.store import PluginStore
+from coilclaw.agent.settings import PluginSettings
 
 MANIFEST = """
 name = "sample"
@@ -60,10 +59,12 @@ def installed(
     settings: PluginSettings | None = None,
 ) -> ExternalTool:
     """Install a plugin with one tool, and return that."""
-    store = Store(home)
-    found = install(store, source, ())
+    store = PluginStore(home)
+    found = install_plugin(store, source, ())
     chosen = {} if settings is None else {found.name: settings}
-    (tool,) = (tool for tool in offered(store, chosen, ()) if tool.owner == f"plugin:{found.name}")
+    (tool,) = (
+        tool for tool in offer_tools(store, chosen, ()) if tool.owner == f"plugin:{found.name}"
+    )
     return tool
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel.file_lock import FileLock
 from tests.support.children import PATIENCE_S
 from tests.support.public_projects import Project
 from tests.support.runs import World

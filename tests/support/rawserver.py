@@ -37,7 +37,7 @@ def serving(*answers: Answer) -> Iterator[RawServer]:
             except OSError:
                 return
             with connection:
-                server.received.append(_request(connection))
+                server.received.append(read_request(connection))
                 try:
                     if callable(answer):
                         answer(connection)
@@ -63,7 +63,8 @@ def drip(connection: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def _request(connection: socket.socket) -> bytes:
+def read_request(connection: socket.socket) -> bytes:
+    """Read a whole request: its head and its body may arrive apart."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)
@@ -80,5 +81,7 @@ def _request(connection: socket.socket) -> bytes:
         0,
     )
     while len(body) < length:
-        body += connection.recv(65536)
+        if not (piece := connection.recv(65536)):
+            break
+        body += piece
     return head + b"\r\n\r\n" + body

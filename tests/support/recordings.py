@@ -11,24 +11,23 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from coilclaw.environments.results import Case, Result
-from coilclaw.errors import EnvironmentFault
-from coilclaw.trajectory.evalcache import EvaluationCache
-from coilclaw.trajectory.evaluation import Court
-from coilclaw.trajectory.replaying import Recording
-from coilclaw.trajectory.trace import (
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.traces.environments.results import Case, Result
+from coilclaw.traces.evaluation.evaluation import EvaluationCache, Evaluator
+from coilclaw.traces.evaluation.recorded_trace import Recording
+from coilclaw.traces.trajectory.trace import (
     VERSION,
-    Artifacts,
-    Limits,
     PartRecord,
+    RecordedTurn,
     RepoCheckpoint,
     SessionEnd,
     TokenUsage,
     Trace,
-    TurnRecord,
+    TraceArtifacts,
+    TraceLimits,
 )
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.git import Git
+from coilclaw.workspace.git.client import Git
+from coilclaw.workspace.process.cancellation import Cancellation
 
 CASES = ("basics/get", "basics/set", "edge/empty", "durability/kill", "durability/reopen")
 BUILD_FAILS = "broken build"
@@ -85,7 +84,7 @@ def trace_of(made: Sequence[str], trajectory_id: str = "made-by-hand") -> Trace:
     """A trace of one turn a ten parts."""
     parts = tuple(_part(trajectory_id, number, made) for number in range(1, len(made)))
     turns = tuple(
-        TurnRecord(
+        RecordedTurn(
             trajectory_id=trajectory_id,
             session_id="session",
             agent="scripted",
@@ -112,8 +111,8 @@ def trace_of(made: Sequence[str], trajectory_id: str = "made-by-hand") -> Trace:
         environment="kv_store",
         environment_version="e" * 64,
         versions={},
-        limits=Limits(max_parts=1000, max_turns=None, timeout_ms=None),
-        artifacts=Artifacts(agent_trace="agent_trace.json", repo_bundle="repo.bundle"),
+        limits=TraceLimits(max_parts=1000, max_turns=None, timeout_ms=None),
+        artifacts=TraceArtifacts(agent_trace="agent_trace.json", repo_bundle="repo.bundle"),
         initial_commit=made[0],
         resumptions=(),
         turns=turns,
@@ -218,9 +217,9 @@ class FakeJudge:
         )
 
 
-def court(folder: Path, judge: FakeJudge, *, jobs: int = 2, fresh: bool = False) -> Court:
+def court(folder: Path, judge: FakeJudge, *, jobs: int = 2, fresh: bool = False) -> Evaluator:
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    return Court(
+    return Evaluator(
         "kv_store", "e" * 64, judge, EvaluationCache(folder / "cache"), scratch, jobs, fresh
     )

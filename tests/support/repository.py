@@ -30,7 +30,7 @@ class Module:
     tree: ast.Module
 
     @property
-    def area(self) -> str:
+    def package(self) -> str:
         """The first name below ``coilclaw``; the package itself has the empty one."""
         return self.name.split(".")[1] if "." in self.name else ""
 

@@ -13,27 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-# Imported here so that a forked child has them already.
-from coilclaw.agents import process, scripted  # noqa: F401
-from coilclaw.app import (  # noqa: F401
-    contractchecks,
-    hookcheck,
-    hooks,
-    repositorysetup,
-    runaudits,
-    rundoctor,
-    runlisting,
-    runwiring,
-    signingkeys,
-)
 from coilclaw.cli.dispatch import dispatch
 from coilclaw.cli.parser import build_parser
-from coilclaw.contracts import schemas
-from coilclaw.orchestrator import applying, export, gc, reexec  # noqa: F401
+from coilclaw.kernel import schemas
+
+# Imported here so that a forked child has them already.
 from tests.support.runs import World
 
 build_parser()
-schemas.problems("task_contract.v1", {})
+schemas.find_schema_problems("task_contract.v1", {})
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coilclaw.app.runwiring import Orchestrator, Terms
-from coilclaw.contracts.drafting import completed, draft
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.domain.messages import ChatRequest, ChatResponse, Json, ProviderCapabilities
-from coilclaw.errors import ProviderError
-from coilclaw.orchestrator.engine import Outcome
-from coilclaw.orchestrator.equipment import Model
-from coilclaw.orchestrator.planning import Request
-from coilclaw.orchestrator.starting import Options
-from coilclaw.orchestrator.verifying import verify
+from coilclaw.app.run_orchestrator import Orchestrator, WaitTerms
+from coilclaw.kernel.errors import ProviderError
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Json, ProviderCapabilities
+from coilclaw.runs.contracts.draft import complete_contract, draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.engine.contract_stage import RunRequest
+from coilclaw.runs.engine.run import RoleModel
+from coilclaw.runs.engine.run_engine import RunOutcome
+from coilclaw.runs.engine.run_start import RunOptions
+from coilclaw.runs.evidence.verification import verify_run
 from tests.support.sandboxes import UNCOVERED
 from tests.support.snapshot_trees import Content, build, git
 
@@ -81,7 +81,7 @@ class World:
     root: Path
     environ: dict[str, str] = field(default_factory=dict)
     models: dict[str, Answering] = field(default_factory=dict)
-    terms: Terms = field(default_factory=Terms)
+    terms: WaitTerms = field(default_factory=WaitTerms)
     changes: dict[str, Any] = field(default_factory=dict)
     """What replaces fields of the equipment."""
     events: list[Mapping[str, object]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class World:
 
     def orchestrator(self) -> Orchestrator:
         made = Orchestrator(self.repo, self.home, self.environ, terms=self.terms)
-        models = {role: Model(provider, "model-x") for role, provider in self.models.items()}
+        models = {role: RoleModel(provider, "model-x") for role, provider in self.models.items()}
         equipment = replace(made.equipment, model=models.get, **self.changes)
         made.__dict__["equipment"] = equipment
         return made
@@ -138,8 +138,8 @@ class World:
         """Return a contract as somebody would write it; ``change`` has the last word."""
         policies = PolicySet.shipped()
         options = {"max_retries": 1, "timeout_sec": 60, **options}
-        made = draft(spec, paths, tests, policies=policies, task_id=task_id, **options)
-        return json.dumps(completed(change(made), policies).json()).encode()
+        made = draft_contract(spec, paths, tests, policies=policies, task_id=task_id, **options)
+        return json.dumps(complete_contract(change(made), policies).json()).encode()
 
     def run(
         self,
@@ -150,16 +150,18 @@ class World:
         reviewer: str = "rules",
         merge: bool = False,
         baseline: bool = False,
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Carry out a run; without a contract it is the usual one, unless there is a sentence."""
         if contract is None and not sentence:
             contract = self.contract()
         self.events = []
         agent = runner or self.script([{"write": ADDS}])
-        options = Options(agent, reviewer, merge, baseline=baseline)
-        return self.orchestrator().start(Request(contract, sentence), options, self.events.append)
+        options = RunOptions(agent, reviewer, merge, baseline=baseline)
+        return self.orchestrator().start(
+            RunRequest(contract, sentence), options, self.events.append
+        )
 
-    def resume(self, run_id: str) -> Outcome:
+    def resume(self, run_id: str) -> RunOutcome:
         self.events = []
         return self.orchestrator().resume(run_id, self.events.append)
 
@@ -193,16 +195,16 @@ class World:
     def git(self, *arguments: str) -> str:
         return git(self.repo, *arguments).decode(errors="replace").strip()
 
-    def ended(self, outcome: Outcome) -> Outcome:
+    def ended(self, outcome: RunOutcome) -> RunOutcome:
         """Check what holds for every run that has ended: its seal, and that nothing is left."""
         self.sealed(outcome)
         left = self.left(outcome.run_id)
         assert not left, left
         return outcome
 
-    def sealed(self, outcome: Outcome) -> Outcome:
+    def sealed(self, outcome: RunOutcome) -> RunOutcome:
         """Check the seal alone."""
-        report = verify(self.bundle(outcome.run_id), key_path=self.home / "keys/journal.key")
+        report = verify_run(self.bundle(outcome.run_id), key_path=self.home / "keys/journal.key")
         assert not report.errors, report.errors
         assert outcome.manifest is not None
         return outcome

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 
 UNCOVERED = "/var/tmp"
 """A directory for everybody that is not below /tmp."""
@@ -26,7 +27,7 @@ def bubblewrap_packages() -> list[Path]:
 
 def supported(kind: str) -> SandboxSupport:
     """The support for ``kind``; the test is skipped where this machine has none."""
-    support = probe()
+    support = probe_sandboxes()
     if kind == "bubblewrap" and support.bubblewrap is None:
         pytest.skip(f"bubblewrap does not work here: {' '.join(support.notes)}")
     if kind == "landlock" and support.landlock_abi < 4:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from coilclaw.app.agentwiring import People
-from coilclaw.app.sopwiring import Attended, Sops, open_desk, open_runs, open_sops
-from coilclaw.domain.messages import Json
-from coilclaw.runtime.approvals import Desk
-from coilclaw.sop.interruption import Resolution
-from coilclaw.sop.runfile import Decision, Run
+from coilclaw.agent.approvals import ApprovalStore
+from coilclaw.agent.sop.interruption import Resolution
+from coilclaw.agent.sop.run_journal import Decision, SopRun
+from coilclaw.app.agent_runtime import People
+from coilclaw.app.sop_runner import Attended, Sops, open_desk, open_runs, open_sops
+from coilclaw.kernel.messages import Json
 from tests.support.agents import AgentHome, Person
 
 Inputs: TypeAlias = "Mapping[str, Json] | Sequence[str]"
@@ -37,7 +37,7 @@ class SopHome:
         return self.agent.workspace
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> ApprovalStore:
         return open_desk(self.agent.home)
 
     def write(self, name: str, text: str, *, in_workspace: bool = False) -> Path:
@@ -54,22 +54,22 @@ class SopHome:
         with open_sops(self.agent.home, os.environ, people, attended=attended) as sops:
             yield sops
 
-    def run(self, name: str, attended: Attended | None = None, inputs: Inputs = ()) -> Run:
+    def run(self, name: str, attended: Attended | None = None, inputs: Inputs = ()) -> SopRun:
         with self.sops(attended) as sops:
             return sops.run(name, inputs=inputs)
 
     def resume(
         self, run: str, attended: Attended | None = None, *, how: Decision | None = None
-    ) -> Run:
+    ) -> SopRun:
         with self.sops(attended) as sops:
             said = None if how is None else Resolution(how, "person me", "I looked")
             return sops.resume(run, said)
 
-    def last(self) -> Run:
+    def last(self) -> SopRun:
         """The newest run, as its journal tells it."""
         return open_runs(self.agent.home).list()[-1]
 
 
-def statuses(run: Run) -> dict[str, str]:
+def statuses(run: SopRun) -> dict[str, str]:
     """Stage → what became of it."""
     return {stage: outcome.status for stage, outcome in run.outcomes.items()}

@@ -9,17 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from coilclaw.domain.effects import Effect
-from coilclaw.domain.messages import Json
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.domain.verdict import Decision, Risk, Verdict
-from coilclaw.security.judgement import Judgement, Terms
-from coilclaw.security.settings import SecuritySettings
-from coilclaw.tools.contract import Tool, ToolContext
-from coilclaw.workspace.places import Places
-from coilclaw.workspace.process import Cancellation
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.agent.tools.contract import Tool, ToolContext
+from coilclaw.kernel.effects import Decision, Effect, Risk, Verdict
+from coilclaw.kernel.messages import Json, ToolResult
+from coilclaw.policy.judgement import Judgement, Terms
+from coilclaw.policy.settings import SecuritySettings
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.tree.path_lookup import PathLookup
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
 
 NOW = datetime(2026, 5, 12, 14, 0, 7, tzinfo=UTC)
 HARMLESS = Terms(writable=False, network=False)
@@ -68,7 +66,7 @@ def world(base: Path, environ: Mapping[str, str] | None = None) -> Iterator[Worl
             state=TreeState.of(home, root.path),
             home=home,
             security=SecuritySettings(str(root.path), rules=cast(Any, None)),
-            locate=Places(root.path).locate,
+            locate=PathLookup(root.path).locate,
             judge=judging(HARMLESS),
             conversation_id="c-1",
             turn_id="t-1",

@@ -13,18 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coilclaw.agents import script
-from coilclaw.agents.runner import Assignment, Ending, Means, Runner
-from coilclaw.agents.scripted import ScriptedRunner
-from coilclaw.domain.messages import Json
-from coilclaw.environments.results import Case, Result
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory import running
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.plan import Plan
-from coilclaw.trajectory.running import Equipment
-from coilclaw.trajectory.trace import SessionEnd, Trace, load
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.messages import Json
+from coilclaw.runners import script
+from coilclaw.runners.runner import Assignment, Ending, Means, Runner
+from coilclaw.runners.scripted import ScriptedRunner
+from coilclaw.traces.environments.results import Case, Result
+from coilclaw.traces.trajectory import trajectory_run
+from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan
+from coilclaw.traces.trajectory.trace import SessionEnd, Trace, load_trace
+from coilclaw.traces.trajectory.trajectory_run import TrajectoryDependencies
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.performing import support
 
 ID = "traj-1"
@@ -84,10 +83,10 @@ class World:
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def places(self) -> Places:
-        return Places(self.home, ID)
+    def places(self) -> TracePlaces:
+        return TracePlaces(self.home, ID)
 
-    def equipment(self, runner: Callable[[int], Runner], **more: Any) -> Equipment:
+    def equipment(self, runner: Callable[[int], Runner], **more: Any) -> TrajectoryDependencies:
         given: dict[str, Any] = {
             "home": self.home,
             "runner": runner,
@@ -97,9 +96,9 @@ class World:
             **self.changes,
             **more,
         }
-        return Equipment(**given)
+        return TrajectoryDependencies(**given)
 
-    def plan(self, **more: Any) -> Plan:
+    def plan(self, **more: Any) -> TrajectoryPlan:
         given: dict[str, Any] = {
             "trajectory_id": ID,
             "agent": "scripted",
@@ -107,19 +106,21 @@ class World:
             "environment": "files" if self.judge else "",
             **more,
         }
-        return Plan(**given)
+        return TrajectoryPlan(**given)
 
     def run(self, runner: Callable[[int], Runner], **more: Any) -> SessionEnd:
-        return running.run(self.plan(**more), self.equipment(runner))
+        return trajectory_run.run_trajectory(self.plan(**more), self.equipment(runner))
 
     def resume(
-        self, runner: Callable[[int], Runner], change: Callable[[Plan], Plan] = lambda p: p
+        self,
+        runner: Callable[[int], Runner],
+        change: Callable[[TrajectoryPlan], TrajectoryPlan] = lambda p: p,
     ) -> SessionEnd:
         self.cancel = Cancellation()
-        return running.resume(ID, self.equipment(runner), change)
+        return trajectory_run.resume_trajectory(ID, self.equipment(runner), change)
 
     def trace(self) -> Trace:
-        return load(self.places.document)
+        return load_trace(self.places.document)
 
     def records(self) -> list[dict[str, Json]]:
         lines = self.places.journal.read_text().splitlines()

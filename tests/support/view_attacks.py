@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coilclaw.workspace.sandbox_view import View
+from coilclaw.workspace.process.sandbox_view import SandboxView
 
 SECRET = "canary-of-another-project"
 NAME, MAIL = "Ann Example", "ann@example.org"
@@ -78,8 +78,8 @@ class Machine:
         return self.user / "named"
 
     @property
-    def view(self) -> View:
-        return View(read=(self.named,))
+    def view(self) -> SandboxView:
+        return SandboxView(read=(self.named,))
 
     @property
     def environ(self) -> dict[str, str]:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import CoilClawError
-from coilclaw.storage.atomic import write_atomic
-from coilclaw.storage.lock import FileLock
-from coilclaw.workspace import process, sandbox
-from coilclaw.workspace.escape_trial import try_to_escape
+from coilclaw.kernel import CoilClawError, FileLock, write_atomic
+from coilclaw.workspace import command, sandbox, try_to_escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from coilclaw.workspace.sandbox import Kind, SandboxSupport
+    from coilclaw.app.run_orchestrator import Orchestrator
+    from coilclaw.workspace import Kind, SandboxSupport
+
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_GIT: Final = (2, 38)
@@ -26,7 +26,7 @@ OLDEST_GIT: Final = (2, 38)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at."""
 
     name: str
@@ -35,41 +35,39 @@ class Finding:
     detail: str
 
 
-def examine(home: Path) -> tuple[Finding, ...]:
+def examine(home: Path) -> tuple[DoctorFinding, ...]:
     """Look at everything; nothing stays behind but the home directory itself."""
     return (
-        _python(),
-        _checked("git", _git, home),
-        _checked("home", _home, home),
-        _checked("locks", _locks, home),
-        *_sandboxes(sandbox.probe()),
-        *_checkpoints(home),
-        *_policy(home),
+        DoctorFinding(
+            "python",
+            sys.version_info[:2] >= OLDEST_PYTHON,
+            True,
+            f"{platform.python_version()} at {sys.executable}",
+        ),
+        find_out("git", _git),
+        find_out("home", lambda: _home(home)),
+        find_out("locks", lambda: _locks(home)),
+        *_sandboxes(sandbox.probe_sandboxes()),
+        *_configured(home),
     )
 
 
-def _policy(home: Path) -> tuple[Finding, ...]:
-    """Say which rules of this version an older policy file does not have."""
+def _configured(home: Path) -> Iterator[DoctorFinding]:
+    """Say how far the last checkpoint is behind, and which rules an older policy file lacks."""
     from coilclaw.app.policy import describe_missing, find_missing_rules
-
-    try:
-        missing = find_missing_rules(home)
-    except CoilClawError as problem:
-        return (Finding("policy", False, False, str(problem)),)
-    return (Finding("policy", False, False, describe_missing(missing)),) if missing else ()
-
-
-def _checkpoints(home: Path) -> tuple[Finding, ...]:
-    """Say how far the last checkpoint is behind, where the configuration wants them."""
-    from coilclaw.app.checkpoints import examine_lag
+    from coilclaw.app.receipt_checks import examine_lag
 
     lag = examine_lag(home)
-    if lag is None:
-        return ()
-    return (Finding("checkpoint", not (lag.late or lag.problem), False, lag.sentence),)
+    if lag is not None:
+        yield DoctorFinding("checkpoint", not (lag.late or lag.problem), False, lag.sentence)
+    try:
+        if missing := find_missing_rules(home):
+            yield DoctorFinding("policy", False, False, describe_missing(missing))
+    except CoilClawError as problem:
+        yield DoctorFinding("policy", False, False, str(problem))
 
 
-def _sandboxes(support: SandboxSupport) -> tuple[Finding, ...]:
+def _sandboxes(support: SandboxSupport) -> tuple[DoctorFinding, ...]:
     landlock = support.landlock_abi
     if support.bubblewrap:
         best = "commands are contained by bubblewrap: files, processes and network"
@@ -77,51 +75,44 @@ def _sandboxes(support: SandboxSupport) -> tuple[Finding, ...]:
         best = "commands are contained by Landlock: files, and the network where the kernel can"
     else:
         best = "NONE: commands would run with all your rights; install bubblewrap"
-    found = [
-        Finding("bubblewrap", bool(support.bubblewrap), False, support.bubblewrap or "not usable"),
-        Finding("landlock", landlock > 0, False, f"ABI {landlock}" if landlock else "not usable"),
-        Finding("sandbox", bool(support.bubblewrap or landlock), False, best),
-    ]
-    if support.bubblewrap:
-        found.append(_trial("bubblewrap", support))
-    if landlock:
-        found.append(_trial("landlock", support))
-    return tuple(found)
+    kinds: tuple[Kind, ...] = ("bubblewrap", "landlock")
+    works = (support.bubblewrap, landlock)
+    return (
+        DoctorFinding(
+            "bubblewrap", bool(support.bubblewrap), False, support.bubblewrap or "not usable"
+        ),
+        DoctorFinding(
+            "landlock", landlock > 0, False, f"ABI {landlock}" if landlock else "not usable"
+        ),
+        DoctorFinding("sandbox", bool(support.bubblewrap or landlock), False, best),
+        *(_trial(kind, support) for kind, usable in zip(kinds, works, strict=True) if usable),
+    )
 
 
-def _trial(kind: Kind, support: SandboxSupport) -> Finding:
+def _trial(kind: Kind, support: SandboxSupport) -> DoctorFinding:
     """Prove a sandbox by trying to get out of it; a way out of bubblewrap is a hard failure."""
     name, hard = f"escape {kind}", kind == "bubblewrap"
     try:
         report = try_to_escape(kind, support)
     except (CoilClawError, OSError) as problem:
-        return Finding(name, False, hard, str(problem))
+        return DoctorFinding(name, False, hard, str(problem))
     held = report.attempts - len(report.escaped)
     detail = f"{held} of {report.attempts} attempts to get out were stopped"
     if report.escaped:
         detail += f"; a command can {', '.join(report.escaped)}"
-    return Finding(name, report.as_promised, hard, detail)
+    return DoctorFinding(name, report.as_promised, hard, detail)
 
 
-def _checked(name: str, look: Callable[[Path], str], home: Path) -> Finding:
+def find_out(name: str, look: Callable[[], str]) -> DoctorFinding:
+    """Return what a look says; one that fails is a hard failure."""
     try:
-        return Finding(name, True, True, look(home))
+        return DoctorFinding(name, True, True, look())
     except (CoilClawError, OSError) as problem:
-        return Finding(name, False, True, str(problem))
+        return DoctorFinding(name, False, True, str(problem))
 
 
-def _python() -> Finding:
-    version = sys.version_info
-    return Finding(
-        "python",
-        version[:2] >= OLDEST_PYTHON,
-        True,
-        f"{platform.python_version()} at {sys.executable}",
-    )
-
-
-def _git(home: Path) -> str:  # noqa: ARG001 - one shape for all checks
-    result = process.run(["git", "--version"], cwd="/", timeout_s=10)
+def _git() -> str:
+    result = command.run(["git", "--version"], cwd="/", timeout_s=10)
     text = result.stdout.text().strip()
     match = re.search(r"(\d+)\.(\d+)", text)
     if not result.ok or match is None:
@@ -146,3 +137,72 @@ def _locks(home: Path) -> str:
             return "file locks work"
     finally:
         trial.unlink(missing_ok=True)
+
+
+def examine_runs(
+    start: Path, home: Path, environ: Mapping[str, str], *, required: bool
+) -> tuple[DoctorFinding, ...]:
+    """Look at everything that a run needs; nothing is made or changed."""
+    from coilclaw.app.run_orchestrator import Orchestrator
+    from coilclaw.runners import agent_program
+
+    general = [find_out("schemas", _schemas)]
+    for agent, program in agent_program.look(environ, home):
+        found = not isinstance(program, CoilClawError)
+        general.append(DoctorFinding(agent.name, found, False, str(program)))
+    try:
+        orchestrator = Orchestrator(start, home, environ)
+    except CoilClawError as problem:
+        none = problem.rule in {"repository.none", "repository.empty"}
+        return (*general, DoctorFinding("repository", False, required or not none, problem.message))
+    top = orchestrator.repository.top
+    return (
+        *general,
+        DoctorFinding("repository", True, required, str(top)),
+        find_out("runtime root", lambda: _runtime(orchestrator)),
+        find_out("policies", lambda: _policies(orchestrator)),
+        _hooks(orchestrator, environ),
+    )
+
+
+def _schemas() -> str:
+    from coilclaw.kernel import schemas
+
+    drift = schemas.find_drift()
+    if drift.status != "ok":
+        names = ", ".join((*drift.mismatched, *drift.missing, *drift.extra)) or "the registry"
+        raise CoilClawError(f"the schemas are not those of the registry ({drift.status}): {names}")
+    return f"{len(schemas.NAMES)} schemas are as registered"
+
+
+def _runtime(orchestrator: Orchestrator) -> str:
+    """Whether the runtime root is there and writable, or could be made."""
+    place = orchestrator.places.runtime
+    there = place
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise CoilClawError(f"{there} cannot be written, so no run can be kept in {place}")
+    return f"{place} {'can be written' if there == place else 'can be made'}"
+
+
+def _policies(orchestrator: Orchestrator) -> str:
+    from coilclaw.runs import PolicySource
+
+    repository = orchestrator.repository
+    head = repository.resolve("HEAD")
+    policies = orchestrator.policies(head)
+    shipped = PolicySource(repository).find(head) == "shipped"
+    own = "that come with CoilClaw" if shipped else "of the repository"
+    return f"the policies {own} are valid ({policies.sha256[:12]})"
+
+
+def _hooks(orchestrator: Orchestrator, environ: Mapping[str, str]) -> DoctorFinding:
+    from coilclaw.runs import hooks
+
+    try:
+        found = hooks.status(orchestrator.repository, environ)
+    except (CoilClawError, OSError) as problem:
+        return DoctorFinding("hooks", False, False, str(problem))
+    said = ", ".join(f"{one.name}: {one.state}" for one in found)
+    return DoctorFinding("hooks", all(one.state == "installed" for one in found), False, said)

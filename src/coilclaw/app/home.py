@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coilclaw.errors import UsageError
+from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from coilclaw.app.config.values import Config
 
-def home(environ: Mapping[str, str] = os.environ) -> Path:
+
+def find_home(environ: Mapping[str, str] = os.environ) -> Path:
     """Return ``$COILCLAW_HOME``, or ``~/.coilclaw``."""
     named = environ.get("COILCLAW_HOME")
     if named:
         path = Path(named)
         if not path.is_absolute():
             raise UsageError(
-                f"COILCLAW_HOME is {named!r}, which is no absolute path", rule="home.relative"
+                f"COILCLAW_HOME is {named!r}, which is not an absolute path", rule="home.relative"
             )
         return path
     try:
@@ -30,6 +33,23 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
         ) from problem
 
 
+def now() -> datetime:
+    """Return the time of this machine, with its offset."""
+    return datetime.now().astimezone()
+
+
 def signing_key_path(home: Path) -> Path:
     """Return where the key is that runs and checkpoints are signed with."""
     return home / "keys" / "signing.key"
+
+
+def open_config(home: Path, environ: Mapping[str, str]) -> Config:
+    """Load the configuration; ``UsageError`` lists all of its problems."""
+    from coilclaw.app.config.load import load_config
+
+    return load_config(home / "config.toml", home=home, environ=environ)
+
+
+def key_path(home: Path) -> Path:
+    """Return where the key of the journals' anchors is."""
+    return home / "keys" / "journal.key"

@@ -10,25 +10,17 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain import freeform
-from coilclaw.domain.canonical import digest
-from coilclaw.domain.effects import Runs
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.security.secret_files import USUAL, SecretFiles
-from coilclaw.security.settings import SecuritySettings
+from coilclaw.kernel import EnvironmentFault, Runs, UsageError, canonical_json, digest_bytes
+from coilclaw.policy import USUAL, SecuritySettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from coilclaw.config.values import Config
-    from coilclaw.domain.effects import Effect
-    from coilclaw.domain.messages import Json
-    from coilclaw.security.autonomy import Autonomy
-    from coilclaw.security.commandrules import CommandRules
-    from coilclaw.security.judgement import Judgement
-    from coilclaw.workspace.places import Places
-    from coilclaw.workspace.sandbox import SandboxSupport
+    from coilclaw.app.config.values import Config
+    from coilclaw.kernel import Effect, Json
+    from coilclaw.policy import Autonomy, CommandRules, Judgement
+    from coilclaw.workspace import PathLookup, SandboxSupport
 
 NAME: Final = "policy.toml"
 TRUSTED_LANDLOCK: Final = 3
@@ -43,7 +35,8 @@ class Policy:
         self._home = home
         self._autonomy = autonomy or config.security.autonomy
         self._own_text = _read(home / NAME)
-        if self._own_text is not None and self._own_text != _shipped():
+        self._is_own = self._own_text is not None and self._own_text != _shipped()
+        if self._is_own:
             _ = self.rules
 
     @property
@@ -54,31 +47,31 @@ class Policy:
     @cached_property
     def rules(self) -> CommandRules:
         """The rules about commands, with all their examples checked."""
-        from coilclaw.security import commandrules
+        from coilclaw.policy import policy_rules
 
         if self._own_text is None:
-            return commandrules.load(commandrules.default_text())
+            return policy_rules.load_rules(policy_rules.read_shipped_policy())
         try:
-            return commandrules.load(self._own_text)
+            return policy_rules.load_rules(self._own_text)
         except UsageError as problem:
             problem.where = str(self.path)
             raise
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> PathLookup:
         """Looks paths up, from the workspace on."""
         from pathlib import Path
 
-        from coilclaw.workspace.places import Places
+        from coilclaw.workspace import PathLookup
 
-        return Places(Path(self.settings.workspace))
+        return PathLookup(Path(self.settings.workspace))
 
     @cached_property
     def support(self) -> SandboxSupport:
         """What this machine can enforce; looked up once, since that starts a process."""
         from coilclaw.workspace import sandbox
 
-        return sandbox.probe()
+        return sandbox.probe_sandboxes()
 
     @cached_property
     def settings(self) -> SecuritySettings:
@@ -96,14 +89,9 @@ class Policy:
             allowed_commands=security.allowed_commands,
             allowed_domains=security.allowed_domains,
             harmless_commands=False,
-            secrets=self._secrets,
+            # What the shipped file says is known without reading it.
+            secrets=self.rules.rules.secrets if self._is_own else USUAL,
         )
-
-    @property
-    def _secrets(self) -> SecretFiles:
-        """What the user's own file says; that of the shipped one is known without reading it."""
-        own = self._own_text is not None and self._own_text != _shipped()
-        return self.rules.rules.secrets if own else USUAL
 
     @cached_property
     def command_settings(self) -> SecuritySettings:
@@ -133,11 +121,11 @@ class Policy:
 
     def judge(self, effects: tuple[Effect, ...]) -> Judgement:
         """Judge the effects of one call."""
-        from coilclaw.security import gate
+        from coilclaw.policy import gate
 
         commands = any(isinstance(effect, Runs) for effect in effects)
         settings = self.command_settings if commands else self.settings
-        return gate.judge(effects, settings, self.places.locate)
+        return gate.judge_effects(effects, settings, self.places.locate)
 
     @cached_property
     def hash(self) -> str:
@@ -145,7 +133,7 @@ class Policy:
         settings = self.settings
         text = self._own_text if self._own_text is not None else _shipped()
         value: dict[str, Json] = {
-            "rules": digest(text.encode("utf-8")),
+            "rules": digest_bytes(text.encode("utf-8")),
             "workspace": settings.workspace,
             "autonomy": settings.autonomy.value,
             "workspace_only": settings.workspace_only,
@@ -158,15 +146,15 @@ class Policy:
             "sandbox_read": [str(path) for path in self._config.sandbox.read],
             "sandbox_write": [str(path) for path in self._config.sandbox.write],
         }
-        return freeform.hashed(value)
+        return canonical_json.hash_json(value)
 
 
 def _files(config: Config) -> tuple[Path, ...]:
     """Files of ours that the configuration may place anywhere, with those that belong to them."""
     from pathlib import Path
 
-    from coilclaw.receipts.book import intents_path
-    from coilclaw.storage.paths import anchor_path
+    from coilclaw.agent import intents_path
+    from coilclaw.kernel import anchor_path
 
     memory, receipts = config.memory.path, config.receipts.path
     logs = (receipts, intents_path(receipts))
@@ -181,12 +169,12 @@ def _files(config: Config) -> tuple[Path, ...]:
 
 def find_missing_rules(home: Path) -> tuple[str, ...]:
     """Return the names of the shipped rules that the user's own policy file does not have."""
-    from coilclaw.security import commandrules
+    from coilclaw.policy import policy_rules
 
     text = _read(home / NAME)
     if text is None or text == _shipped():
         return ()
-    return commandrules.find_missing(commandrules.load(text))
+    return policy_rules.find_missing(policy_rules.load_rules(text))
 
 
 def describe_missing(rules: Iterable[str]) -> str:
@@ -198,13 +186,13 @@ def describe_missing(rules: Iterable[str]) -> str:
 
 
 def _shipped() -> str:
-    from coilclaw.security import commandrules
+    from coilclaw.policy import policy_rules
 
-    return commandrules.default_text()
+    return policy_rules.read_shipped_policy()
 
 
 def _read(path: Path) -> str | None:
-    """The user's own rules; ``None`` where there is no such file."""
+    """Return the user's own rules; ``None`` where the file is missing."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -6,39 +6,28 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.domain.messages import ProviderCapabilities
-from coilclaw.domain.redacting import NothingToRedact
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import ProviderAuth, UsageError
+from coilclaw.kernel import NullRedactor, ProviderAuth, ProviderCapabilities, Secret, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from coilclaw.domain.messages import ChatRequest, ChatResponse, Provider
-    from coilclaw.domain.redacting import Redacting
-    from coilclaw.providers.settings import ProviderSettings
+    from coilclaw.app.config.values import Config
+    from coilclaw.kernel import ChatRequest, ChatResponse, Provider, Redactor
+    from coilclaw.models import ProviderSettings
 
 MAX_KEY_BYTES: Final = 16 * 2**10
 MIN_SECRET_CHARS: Final = 8
-"""A shorter word, such as ``none`` for a local server, is no secret, and stands in many texts."""
+"""A shorter word, such as ``none`` for a local server, is not a secret and stands in many texts."""
 CONNECT_TIMEOUT_S: Final = 15.0
 RETRIES: Final = 2
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 20.0
 
-_BASE_URLS: Final = {
-    "gemini": "https://generativelanguage.googleapis.com",
-    "anthropic": "https://api.anthropic.com",
-}
-_VARIABLES: Final = {"gemini": "GEMINI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
-"""Where the key of a vendor is looked for when the settings name no place; it goes to no other
-address than the vendor's."""
-
 _log = logging.getLogger(__name__)
 
 
-def build(
+def build_provider(
     name: str,
     settings: Mapping[str, ProviderSettings],
     *,
@@ -55,24 +44,34 @@ def build(
     return builder.build(name, _Place())
 
 
-def redactor(
+def build_configured(
+    config: Config, name: str, environ: Mapping[str, str], redact: Callable[[str], str]
+) -> Provider:
+    """Make a provider of a configuration."""
+    bound = config.limits.max_response_bytes
+    return build_provider(
+        name, config.providers, environ=environ, max_response_bytes=bound, redact=redact
+    )
+
+
+def make_provider_redactor(
     settings: Mapping[str, ProviderSettings],
     environ: Mapping[str, str],
     more: tuple[Secret, ...] = (),
-) -> Redacting:
+) -> Redactor:
     """Return what takes every secret of the configured providers, and more, out of a text."""
-    known = (*secrets(settings, environ), *more)
+    known = (*list_provider_secrets(settings, environ), *more)
     if not known:
-        return NothingToRedact()
-    from coilclaw.security.redaction import Redactor
-    from coilclaw.workspace.privileges import forbid_inspection
+        return NullRedactor()
+    from coilclaw.policy import SecretRedactor
+    from coilclaw.workspace import forbid_inspection
 
     # Whoever is to keep keys out of texts holds them: no child may read them out of its memory.
     forbid_inspection()
-    return Redactor(known)
+    return SecretRedactor(known)
 
 
-def secrets(
+def list_provider_secrets(
     settings: Mapping[str, ProviderSettings], environ: Mapping[str, str]
 ) -> tuple[Secret, ...]:
     """Return every key that one of the providers could use, so that none gets out."""
@@ -113,7 +112,7 @@ class _Place:
     above: tuple[str, ...] = ()
     temperature: float | None = None
     among_others: bool = False
-    """Whether somebody else is asked when this one cannot be reached."""
+    """Whether another provider is asked when this one cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,42 +134,30 @@ class _Builder:
             raise self._unknown(name, place)
         warmth = place.temperature if settings.temperature is None else settings.temperature
         below = _Place((*place.above, name), warmth, place.among_others)
-        match settings.kind:
-            case "mock":
-                return self._mock(settings)
-            case "reliable":
-                return self._reliable(settings, below)
-            case "router":
-                return self._router(settings, below)
-            case "recorded":
-                return self._recorded(settings, below)
-            case "openai-compatible" | "gemini" | "anthropic":
-                return self._wire(settings, below)
+        builders = {
+            "mock": self._mock,
+            "reliable": self._reliable,
+            "router": self._router,
+            "recorded": self._recorded,
+        }
+        return builders.get(settings.kind, self._wire)(settings, below)
 
-    def _mock(self, settings: ProviderSettings) -> Provider:
-        from coilclaw.providers.mock import Mock
+    def _mock(self, settings: ProviderSettings, _: _Place) -> Provider:
+        from coilclaw.models import Mock, load_fixture
 
-        answers = None
-        if settings.fixture is not None:
-            from coilclaw.providers.fixture import load
-
-            answers = load(settings.fixture)
+        answers = None if settings.fixture is None else load_fixture(settings.fixture)
         return Mock(
-            settings.name,
-            settings.model,
-            answers,
+            *(settings.name, settings.model, answers),
             timeout_s=settings.timeout_s,
             max_response_bytes=self.max_response_bytes,
         )
 
     def _reliable(self, settings: ProviderSettings, below: _Place) -> Provider:
-        from coilclaw.providers.fallback import RELIABLE, Falling
+        from coilclaw.models import RELIABLE, Falling
 
         if not settings.providers:
-            raise UsageError(
-                f"the provider {settings.name} names nobody to ask",
-                rule="provider.empty",
-                hint='providers = ["NAME", …] names them, in order',
+            raise _empty(
+                settings, "no provider to ask", 'providers = ["NAME", …] names them, in order'
             )
         inner = _Place(below.above, below.temperature, among_others=True)
         choices = tuple(
@@ -179,36 +166,38 @@ class _Builder:
         return Falling(choices, reasons=RELIABLE, title=settings.name)
 
     def _router(self, settings: ProviderSettings, below: _Place) -> Provider:
-        from coilclaw.providers.router import Router
+        from coilclaw.models import Router
 
         routes = {hint: self.build(name, below) for hint, name in settings.routes.items()}
         default = self.build(settings.default, below) if settings.default else None
         if default is None and not routes:
-            raise UsageError(
-                f"the provider {settings.name} names nobody to ask",
-                rule="provider.empty",
-                hint="a router has routes, or a default",
-            )
+            raise _empty(settings, "no provider to ask", "a router has routes, or a default")
         return Router(settings.name, routes, default)
 
     def _recorded(self, settings: ProviderSettings, below: _Place) -> Provider:
-        from coilclaw.providers.recorded import Playing, Recording
+        from coilclaw.models import AnswerRecording, Playing
 
         if settings.file is None:
-            raise UsageError(f"the provider {settings.name} names no file", rule="provider.empty")
+            raise _empty(settings, "no file")
         if settings.mode == "play":
             return Playing(settings.name, settings.file, self.redact)
         if settings.provider is None:
-            raise UsageError(
-                f"the provider {settings.name} names nobody to record", rule="provider.empty"
-            )
+            raise _empty(settings, "no provider to record")
         inner = self.build(settings.provider, below)
-        return Recording(settings.name, inner, settings.file, self.redact)
+        return AnswerRecording(settings.name, inner, settings.file, self.redact)
 
     def _wire(self, settings: ProviderSettings, place: _Place) -> Provider:
-        from coilclaw.providers.retry import BUSY, RETRIED, Retrying, RetryPolicy
+        from coilclaw.models import (
+            BUSY,
+            RETRIED,
+            SERVICES,
+            ModelEndpoint,
+            Retrying,
+            RetryPolicy,
+            make_wire,
+        )
 
-        base_url = settings.base_url or _BASE_URLS.get(settings.kind)
+        base_url = settings.base_url or SERVICES[settings.kind].base_url
         if base_url is None:
             raise UsageError(
                 f"the provider {settings.name} has no base_url",
@@ -223,19 +212,7 @@ class _Builder:
             if place.among_others and problem.rule == "provider.key":
                 return Keyless(settings.name, problem)
             raise
-        return Retrying(
-            self._asking(settings, base_url, key, place.temperature),
-            RetryPolicy(RETRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S),
-            self.report,
-            reasons=BUSY if place.among_others else RETRIED,
-        )
-
-    def _asking(
-        self, settings: ProviderSettings, base_url: str, key: Secret | None, warmth: float | None
-    ) -> Provider:
-        from coilclaw.providers.endpoint import Endpoint
-
-        endpoint = Endpoint(
+        endpoint = ModelEndpoint(
             settings.name,
             base_url,
             key,
@@ -244,17 +221,12 @@ class _Builder:
             max_response_bytes=self.max_response_bytes,
             redact=self.redact,
         )
-        if settings.kind == "gemini":
-            from coilclaw.providers.gemini import Gemini
-
-            return Gemini(endpoint, settings.model, temperature=warmth)
-        if settings.kind == "anthropic":
-            from coilclaw.providers.anthropic import Anthropic
-
-            return Anthropic(endpoint, settings.model, temperature=warmth)
-        from coilclaw.providers.openai import OpenAI
-
-        return OpenAI(endpoint, settings.model, temperature=warmth)
+        return Retrying(
+            make_wire(settings.kind, endpoint, settings.model, place.temperature),
+            RetryPolicy(RETRIES, FIRST_PAUSE_S, LONGEST_PAUSE_S),
+            self.report,
+            reasons=BUSY if place.among_others else RETRIED,
+        )
 
     def _unknown(self, name: str, place: _Place) -> UsageError:
         from difflib import get_close_matches
@@ -269,18 +241,28 @@ class _Builder:
         )
 
 
+def _empty(settings: ProviderSettings, what: str, hint: str | None = None) -> UsageError:
+    message = f"the provider {settings.name} names {what}"
+    return UsageError(message, rule="provider.empty", hint=hint)
+
+
 def _variable(settings: ProviderSettings) -> str | None:
     if settings.api_key_env is not None or settings.api_key_file is not None:
         return settings.api_key_env
-    return _VARIABLES.get(settings.kind) if settings.base_url is None else None
+    from coilclaw.models import find_usual_variable
+
+    # The key of a vendor goes to no other address than the vendor's.
+    return find_usual_variable(settings.kind) if settings.base_url is None else None
 
 
 def _key(settings: ProviderSettings, environ: Mapping[str, str]) -> Secret | None:
     """Find the key; the errors name the place where it should be, and nothing of what is there."""
+    from coilclaw.models import ModelEndpoint
+
     variable = _variable(settings)
     if variable is not None:
         text = environ.get(variable, "").strip()
-        if not text and _is_local(settings):
+        if not text and settings.base_url and ModelEndpoint(settings.name, settings.base_url).local:
             # Most servers on this machine want no key; one that does says so.
             _log.info("%s is asked without a key: %s is not set", settings.name, variable)
             return None
@@ -303,12 +285,6 @@ def _key(settings: ProviderSettings, environ: Mapping[str, str]) -> Secret | Non
     except ValueError:
         raise UsageError(f"{place}, holds no key, or more than one", rule="provider.key") from None
     return Secret(text)
-
-
-def _is_local(settings: ProviderSettings) -> bool:
-    from coilclaw.providers.endpoint import Endpoint
-
-    return settings.base_url is not None and Endpoint(settings.name, settings.base_url).local
 
 
 def _key_text(path: Path) -> str:

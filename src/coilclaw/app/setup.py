@@ -5,31 +5,36 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.config import edit, sample, store
-from coilclaw.config.keys import BELONGING, MODELS
-from coilclaw.config.load import FILE_NAME, examine, examine_text, read_source
-from coilclaw.config.problem import invalid
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.security.protected import STAGING_PREFIX
+from coilclaw.app.config import edit, sample
+from coilclaw.app.config.keys import BELONGING, MODELS
+from coilclaw.app.config.load import (
+    FILE_NAME,
+    examine_config,
+    examine_config_text,
+    invalid,
+    read_source,
+)
+from coilclaw.kernel import EnvironmentFault, UsageError
+from coilclaw.models import SERVICES
+from coilclaw.policy import STAGING_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from coilclaw.config.values import Config
-    from coilclaw.domain.messages import Provider
-    from coilclaw.domain.secret import Secret
+    from coilclaw.app.config.values import Config
+    from coilclaw.kernel import Secret
 
 POLICY_NAME: Final = "policy.toml"
 KEYS_NAME: Final = "keys"
-KINDS: Final = ("mock", "openai-compatible", "gemini", "anthropic")
+KINDS: Final = ("mock", *SERVICES)
 """The kinds of provider that ``onboard`` sets up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SetupItem:
     """One thing that is there now; ``made`` when it was not before."""
 
     what: str
@@ -41,7 +46,7 @@ class Item:
 class Initialised:
     """What ``init`` made and found."""
 
-    items: tuple[Item, ...]
+    items: tuple[SetupItem, ...]
     warnings: tuple[str, ...]
 
 
@@ -50,17 +55,21 @@ def init(home: Path, environ: Mapping[str, str], workspace: Path | None = None) 
 
     The configuration comes last: as long as it is not there, what it would say can still change.
     """
+    from coilclaw.policy import read_shipped_policy
+
     path = home / FILE_NAME
     text, config = _configuration(path, home, environ, workspace)
     items = [
         _folder("home", home, private=True),
         _folder("keys", home / KEYS_NAME, private=True),
-        _file("policy", home / POLICY_NAME, _policy_text()),
+        _file("policy", home / POLICY_NAME, read_shipped_policy()),
         _folder("workspace", config.workspace_dir, private=False),
         _memory(config.memory.path),
         _file("configuration", path, text),
     ]
-    return Initialised(tuple(items), (*config.warnings, *_lax(home)))
+    mode = stat.S_IMODE(home.stat().st_mode)
+    lax = f"{home} is open to others (mode {mode:o}); chmod 700 closes it"
+    return Initialised(tuple(items), (*config.warnings, *([lax] if mode & 0o077 else [])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +86,29 @@ class Choices:
     workspace: Path | None = None
 
 
-def plan(choices: Choices, home: Path, environ: Mapping[str, str]) -> store.Planned:
+def plan(choices: Choices, home: Path, environ: Mapping[str, str]) -> edit.PlannedEdit:
     """Work out the configuration that the answers make, on top of the one there is."""
     entry = (*MODELS, choices.name)
-    values: dict[tuple[str, ...], object] = {
+    chosen: dict[tuple[str, ...], object] = {
         (*entry, "kind"): choices.kind,
         (*entry, "model"): choices.model,
+        (*entry, "base_url"): choices.base_url,
+        (*entry, "api_key_env"): choices.api_key_env,
+        (*entry, "api_key_file"): choices.api_key_file,
+        ("default_provider",): choices.name,
+        ("default_model",): choices.model,
+        ("security", "autonomy"): choices.autonomy,
+        ("workspace_dir",): choices.workspace,
     }
-    if choices.base_url is not None:
-        values[*entry, "base_url"] = choices.base_url
-    if choices.api_key_env is not None:
-        values[*entry, "api_key_env"] = choices.api_key_env
-    if choices.api_key_file is not None:
-        values[*entry, "api_key_file"] = sample.written_path(choices.api_key_file, environ)
-    values[("default_provider",)] = choices.name
-    values[("default_model",)] = choices.model
-    if choices.autonomy is not None:
-        values["security", "autonomy"] = choices.autonomy
-    if choices.workspace is not None:
-        values[("workspace_dir",)] = sample.written_path(choices.workspace, environ)
+    values = {
+        place: sample.written_path(value, environ) if isinstance(value, Path) else value
+        for place, value in chosen.items()
+        if value is not None
+    }
     kept = {key for key in BELONGING[choices.kind] if not key.startswith(("api_key", "base_url"))}
     others = {key for keys in BELONGING.values() for key in keys} - kept
     removed = [(*entry, key) for key in sorted(others) if (*entry, key) not in values]
-    planned = store.plan(
+    planned = edit.plan(
         home / FILE_NAME,
         lambda text: edit.changed(text, values, removed),
         home=home,
@@ -113,23 +122,15 @@ def plan(choices: Choices, home: Path, environ: Mapping[str, str]) -> store.Plan
 
 def store_key(path: Path, key: Secret) -> None:
     """Keep a key in a file that only its owner can read."""
-    from coilclaw.storage.atomic import write_atomic
+    from coilclaw.kernel import write_atomic
 
     _folder("home", path.parent.parent, private=True)
     _folder("keys", path.parent, private=True)
     write_atomic(path, key.reveal().encode() + b"\n", mode=0o600)
 
 
-def current(home: Path, environ: Mapping[str, str]) -> Config:
-    """Return the configuration as it is; a wrong one raises with all of its problems."""
-    examined = examine(home / FILE_NAME, home=home, environ=environ)
-    if examined.config is None:
-        raise invalid(FILE_NAME, examined.problems)
-    return examined.config
-
-
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SetupAnswers:
     """What a provider answered when it was tried."""
 
     text: str
@@ -139,16 +140,16 @@ class Answered:
     output_tokens: int | None
 
 
-def try_provider(config: Config, name: str, environ: Mapping[str, str]) -> Answered:
+def try_provider(config: Config, name: str, environ: Mapping[str, str]) -> SetupAnswers:
     """Ask for a tiny answer; a ``ProviderError`` says why there is none."""
     import time
 
     from coilclaw.app import providers
-    from coilclaw.domain.messages import ChatRequest, Message
-    from coilclaw.security.redaction import Redactor
+    from coilclaw.kernel import ChatRequest, Message
+    from coilclaw.policy import SecretRedactor
 
-    redact = Redactor(providers.secrets(config.providers, environ)).redact
-    provider = _provider(config, name, environ, redact)
+    redact = SecretRedactor(providers.list_provider_secrets(config.providers, environ)).redact
+    provider = providers.build_configured(config, name, environ, redact)
     request = ChatRequest(
         system_prompt="You are being tested. Answer with one short word.",
         messages=(Message("user", "Say ok."),),
@@ -158,26 +159,12 @@ def try_provider(config: Config, name: str, environ: Mapping[str, str]) -> Answe
     begin = time.monotonic()
     response = provider.chat(request)
     usage = response.usage
-    return Answered(
+    return SetupAnswers(
         text=redact(response.final_text),
         model=response.model or request.model,
         latency_s=time.monotonic() - begin,
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,
-    )
-
-
-def _provider(
-    config: Config, name: str, environ: Mapping[str, str], redact: Callable[[str], str]
-) -> Provider:
-    from coilclaw.app import providers
-
-    return providers.build(
-        name,
-        config.providers,
-        environ=environ,
-        max_response_bytes=config.limits.max_response_bytes,
-        redact=redact,
     )
 
 
@@ -187,10 +174,10 @@ def _configuration(
     source = read_source(path)
     if source.text is None and not source.problems:
         text = sample.text(home, environ, workspace)
-        examined = examine_text(text, path, home=home, environ=environ)
+        examined = examine_config_text(text, path, home=home, environ=environ)
     else:
         text = source.text or ""
-        examined = examine(path, home=home, environ=environ)
+        examined = examine_config(path, home=home, environ=environ)
     if examined.config is None:
         raise invalid(path.name, examined.problems)
     config = examined.config
@@ -203,76 +190,60 @@ def _configuration(
     return text, config
 
 
-def _folder(what: str, path: Path, *, private: bool) -> Item:
+def _folder(what: str, path: Path, *, private: bool) -> SetupItem:
     try:
         if path.is_dir():
-            return Item(what, path, made=False)
+            return SetupItem(what, path, made=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700 if private else 0o777)
         if private:
             path.chmod(0o700)  # whatever the umask says, it is readable by us
     except FileExistsError as problem:
         if path.is_dir():
-            return Item(what, path, made=False)
+            return SetupItem(what, path, made=False)
         raise EnvironmentFault(
             f"{problem.filename or path} is in the way: the {what} must be a directory",
             rule="init.obstacle",
         ) from problem
     except OSError as problem:
-        raise EnvironmentFault(
-            f"cannot make {path}: {problem.strerror}", rule="init.directory"
-        ) from problem
-    return Item(what, path, made=True)
+        raise _cannot_make(path, problem, "init.directory") from problem
+    return SetupItem(what, path, made=True)
 
 
-def _file(what: str, path: Path, text: str) -> Item:
+def _cannot_make(path: Path, problem: OSError, rule: str) -> EnvironmentFault:
+    return EnvironmentFault(f"cannot make {path}: {problem.strerror}", rule=rule)
+
+
+def _file(what: str, path: Path, text: str) -> SetupItem:
     """Make a private file, whole or not at all, unless there is anything of that name."""
-    from coilclaw.storage.atomic import sync_directory, write_atomic
+    from coilclaw.kernel import sync_directory, write_atomic
 
     if os.path.lexists(path):
-        return Item(what, path, made=False)
+        return SetupItem(what, path, made=False)
     whole = path.with_name(f"{STAGING_PREFIX}{os.urandom(8).hex()}.new")
     write_atomic(whole, text.encode(), mode=0o600)
     try:
         # Unlike a rename, a link does not replace what somebody else put there meanwhile.
         os.link(whole, path)
     except FileExistsError:
-        return Item(what, path, made=False)
+        return SetupItem(what, path, made=False)
     except OSError as problem:
-        raise EnvironmentFault(
-            f"cannot make {path}: {problem.strerror}", rule="init.file"
-        ) from problem
+        raise _cannot_make(path, problem, "init.file") from problem
     finally:
         whole.unlink()
     sync_directory(path.parent)
-    return Item(what, path, made=True)
+    return SetupItem(what, path, made=True)
 
 
-def _memory(path: Path) -> Item:
-    from coilclaw.memory.store import Memory
+def _memory(path: Path) -> SetupItem:
+    from coilclaw.agent import Memory
 
     made = not os.path.lexists(path)
     if not path.parent.is_dir():
         _folder("directory of the memory", path.parent, private=True)
-    memory = Memory(path)
-    try:
+    with Memory(path) as memory:
         memory.create()
-    finally:
-        memory.close()
-    return Item("memory", path, made)
-
-
-def _policy_text() -> str:
-    from coilclaw.security.commandrules import default_text
-
-    return default_text()
-
-
-def _lax(home: Path) -> tuple[str, ...]:
-    mode = stat.S_IMODE(home.stat().st_mode)
-    if mode & 0o077:
-        return (f"{home} is open to others (mode {mode:o}); chmod 700 closes it",)
-    return ()
+    return SetupItem("memory", path, made)
 
 
 def name_of(kind: str) -> str:

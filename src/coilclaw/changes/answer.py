@@ -2,47 +2,105 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes import (
-    blocks,
-    bundle,
-    envelope,
-    fence,
-    gitpatch,
-    refusal,
-    segments,
-    structured,
-)
-from coilclaw.changes.cursor import MAX_LINES
-from coilclaw.changes.fault import collect, malformed
+from coilclaw.changes import answer_blocks
+from coilclaw.changes.formats.answer_text import MAX_LINES, collect_failures, malformed
+from coilclaw.changes.formats.table import FORMATS
 from coilclaw.changes.operations import (
     Answer,
+    AnswerLimits,
+    AnswerOptions,
     ChangeSet,
     EditText,
     Format,
-    Limits,
     NoChanges,
     Operation,
-    Options,
     PatchBinary,
     PatchFile,
+    Refusal,
 )
-from coilclaw.errors import AnswerError, combine
+from coilclaw.kernel import AnswerError, combine
 
 if TYPE_CHECKING:
-    from coilclaw.changes.segments import Segment
-    from coilclaw.domain.treepath import TreePath
-    from coilclaw.errors import CoilClawError
+    from collections.abc import Iterable
 
-_STRICT: Final = Options()
-_LIMITS: Final = Limits()
-_BY_LINES: Final = frozenset({Format.GIT, Format.ENVELOPE, Format.BLOCKS})
+    from coilclaw.changes.formats.answer_text import AnswerSegment
+    from coilclaw.kernel import CoilClawError, TreePath
+
+
+NO_PATCH: Final = "A patch cannot be safely generated with the information provided."
+NO_PATCH_ASK: Final = f"{NO_PATCH} Please allow a full Aptix file bundle instead."
+NO_GIT: Final = "Unable to generate a safe Git patch; fallback to Aptix file bundle."
+NO_GIT_ASK: Final = (
+    "Unable to generate a safe Git patch; fallback to Aptix file bundle or structured patch."
+)
+SENTENCES: Final = (NO_PATCH, NO_PATCH_ASK, NO_GIT, NO_GIT_ASK)
+
+_QUOTES: Final = "`\"'“”„‘’«»"
+# Quotes, emphasis, block quotes, headings and list marks a sentence may be dressed in.
+_MARKS: Final = f" \t\u00a0>*_~#{_QUOTES}-"
+_DRESS: Final = f"[{re.escape(_MARKS)}]"
+# Between two words: blanks, or one line break with the block quote of the next line.
+_BREAK: Final = r"(?:\r?\n[ \t>]*)"
+_GAP: Final = rf"(?:[ \t\u00a0]+{_BREAK}?|{_BREAK})"
+_MAX_DRESS: Final = 40
+"""Characters before a sentence that are looked at to see how it is dressed."""
+# What follows a quoted sentence when the one around it goes on.
+_GOES_ON: Final = re.compile(rf"[.]?[{re.escape(_QUOTES)}*_]+[ \t\u00a0]*{_BREAK}?[ \t,;]*[a-z]")
+
+
+def _words(sentence: str) -> str:
+    return _GAP.join(map(re.escape, sentence.strip(" .").split(" "))) + r"(?![^\W_])"
+
+
+_PATTERN: Final = re.compile(
+    rf"(?<![^\W_])(?P<words>(?P<patch>{_words(NO_PATCH)})"
+    # Bounded, because what may stand between the two sentences overlaps.
+    rf"(?P<ask_patch>\.?{_DRESS}{{0,8}}{_BREAK}?{_DRESS}{{0,8}}"
+    rf"{_words(NO_PATCH_ASK.removeprefix(NO_PATCH))})?"
+    f"|{_words(NO_GIT)}(?P<ask_git>{_GAP}{_words(NO_GIT_ASK.removeprefix(NO_GIT[:-1]))})?)",
+    re.IGNORECASE,
+)
+
+
+def find_refusal(text: str, taken: Iterable[tuple[int, int]] = ()) -> Refusal | None:
+    """Return the first refusal in the text outside the spans that are taken.
+
+    A sentence that is quoted within another is talked about and not said.
+    """
+    begin = 0
+    for start, end in (*taken, (len(text), len(text))):
+        for match in _PATTERN.finditer(text, begin, start):
+            if _is_talked_about(text, match):
+                continue
+            asks = match["ask_patch"] is not None or match["ask_git"] is not None
+            first = 0 if match["patch"] is not None else 2
+            return Refusal(SENTENCES[first + asks], 1 + text.count("\n", 0, match.start("words")))
+        begin = end
+    return None
+
+
+def _is_talked_about(text: str, match: re.Match[str]) -> bool:
+    """Say whether a sentence stands in quotes in the middle of another."""
+    place = match.start()
+    before = text[max(place - _MAX_DRESS, 0) : place].rpartition("\n")[2]
+    lead_in = before.rstrip(_MARKS)
+    if lead_in == "" or not set(before[len(lead_in) :]) & set(_QUOTES):
+        return False
+    if lead_in[-1] in ".!?":
+        return False
+    return lead_in[-1] != ":" or _GOES_ON.match(text, match.end()) is not None
+
+
+_STRICT: Final = AnswerOptions()
+_LIMITS: Final = AnswerLimits()
 _BOM: Final = "\ufeff"
 
 
-def decode(raw: bytes) -> str:
+def decode_answer(raw: bytes) -> str:
     """Return the text of an answer, which is UTF-8 without NUL; a byte order mark is dropped."""
     try:
         text = raw.decode("utf-8")
@@ -53,12 +111,12 @@ def decode(raw: bytes) -> str:
     return text.removeprefix(_BOM)
 
 
-def parse(
+def parse_answer(
     text: str,
     *,
     format: Format | None = None,  # noqa: A002 - the word of the command line
-    options: Options = _STRICT,
-    limits: Limits = _LIMITS,
+    options: AnswerOptions = _STRICT,
+    limits: AnswerLimits = _LIMITS,
     failures: list[CoilClawError] | None = None,
 ) -> Answer:
     """Read all blocks of an answer, or only those of one format; the rest of it is prose.
@@ -67,45 +125,41 @@ def parse(
     then the parts that can be read are returned.
     """
     text = _transported(text, limits)
-    wanted = segments.EVERY if format is None else frozenset({format})
-    found = segments.split(text, wanted, most=limits.operations)
-    declined = refusal.find(text, ((segment.start, segment.end) for segment in found))
+    wanted = answer_blocks.EVERY if format is None else frozenset({format})
+    found = answer_blocks.split(text, wanted, most=limits.operations)
+    declined = find_refusal(text, ((segment.start, segment.end) for segment in found))
     if declined:
         return declined
     operations: list[Operation] = []
     failed: list[CoilClawError] = [] if failures is None else failures
     size = inflated = lines = 0
     for segment in found:
-        if segment.kind in _BY_LINES:
-            lines += segment.text.count("\n")
-        if lines > MAX_LINES:
-            raise malformed(
-                segment.first_line,
-                "answer.bounds",
-                f"the patches of the answer have more than {MAX_LINES:,} lines",
-            )
-        read = _operations(segment, options, failed)
-        size += sum(_size(operation) for operation in read)
-        inflated += sum(len(item.data) for item in read if isinstance(item, PatchBinary))
-        if inflated > limits.total_bytes:
-            raise malformed(
-                segment.first_line,
-                "answer.bounds",
-                f"the answer's binary patches hold more than {limits.total_bytes:,} bytes",
-            )
-        if size > limits.operations:
-            raise malformed(
-                segment.first_line,
-                "answer.bounds",
-                f"the answer holds more than the bound of {limits.operations:,} operations",
-            )
+        form = FORMATS[segment.kind]
+        lines += segment.text.count("\n") if form.by_lines else 0
+        _check(lines, MAX_LINES, segment, "the patches of the answer have more than {:,} lines")
+        read: tuple[Operation, ...] = ()
+        with collect_failures(failed):
+            read = form.read(segment, options, failed)
         operations += read
+        for operation in read:
+            # An operation counts as often as it makes us search its file for a text.
+            size += len(operation.replacements) if isinstance(operation, EditText) else 1
+            inflated += len(operation.data) if isinstance(operation, PatchBinary) else 0
+        message = "the answer's binary patches hold more than {:,} bytes"
+        _check(inflated, limits.total_bytes, segment, message)
+        message = "the answer holds more than the bound of {:,} operations"
+        _check(size, limits.operations, segment, message)
     if failed and failures is None:
         raise combine(failed)
     return ChangeSet(_merged(operations)) if operations else NoChanges()
 
 
-def _transported(text: str, limits: Limits) -> str:
+def _check(value: int, bound: int, segment: AnswerSegment, message: str) -> None:
+    if value > bound:
+        raise malformed(segment.first_line, "answer.bounds", message.format(bound))
+
+
+def _transported(text: str, limits: AnswerLimits) -> str:
     """Check an answer as a whole, and take away line ends that only the way here has added."""
     try:
         size = len(text) if text.isascii() else len(text.encode("utf-8"))
@@ -129,65 +183,6 @@ def _refuse_nul(text: str) -> None:
     if place >= 0:
         line = 1 + text.count("\n", 0, place)
         raise malformed(line, "answer.encoding", "the answer holds a NUL")
-
-
-def _operations(
-    segment: Segment, options: Options, failures: list[CoilClawError]
-) -> tuple[Operation, ...]:
-    """Read one block; what is wrong with it is added to the failures."""
-    read: list[Operation] = []
-    with collect(failures):
-        read += _read(segment, options, failures)
-    return tuple(read)
-
-
-def _read(
-    segment: Segment, options: Options, failures: list[CoilClawError]
-) -> tuple[Operation, ...]:
-    text, line = segment.text, segment.first_line
-    match segment.kind:
-        case Format.FENCE:
-            return fence.parse(text, first_line=line)
-        case Format.GIT:
-            return _git(segment, options, failures)
-        case Format.ENVELOPE:
-            return envelope.parse(text, first_line=line, options=options, failures=failures)
-        case Format.BLOCKS:
-            return blocks.parse(text, first_line=line, options=options)
-        case Format.BUNDLE | Format.PATCH:
-            # One object may hold both lists; it is taken whole.
-            document = segment.document
-            assert document is not None
-            files = bundle.KEY in document.members
-            patches = structured.KEY in document.members
-            return (
-                *(bundle.parse(document, options=options, failures=failures) if files else ()),
-                *(structured.parse(document, failures=failures) if patches else ()),
-            )
-
-
-def _git(
-    segment: Segment, options: Options, failures: list[CoilClawError]
-) -> tuple[Operation, ...]:
-    if options.lenient and segment.more_line is not None:
-        raise malformed(
-            segment.more_line,
-            "git.corrupt",
-            "what looks like more of the patch follows the end of its code block",
-            hint="a line of ``` in a patch needs its mark: a blank, a plus or a minus",
-        )
-    return gitpatch.parse(
-        segment.text,
-        first_line=segment.first_line,
-        options=options,
-        whole=segment.closed,
-        failures=failures,
-    )
-
-
-def _size(operation: Operation) -> int:
-    """Count an operation as often as it makes us search its file for a text."""
-    return len(operation.replacements) if isinstance(operation, EditText) else 1
 
 
 def _merged(operations: list[Operation]) -> tuple[Operation, ...]:

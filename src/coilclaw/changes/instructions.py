@@ -5,25 +5,16 @@ from __future__ import annotations
 from importlib import resources
 from typing import Final
 
-from coilclaw.domain.treepath import shown
-from coilclaw.errors import UsageError
+from coilclaw.kernel import UsageError, quote_text
 
-NAMES: Final = (
-    "aptix",
-    "aptix-bundle",
-    "aptix-patch",
-    "aptix-git",
-    "fence",
-    "envelope",
-    "blocks",
-)
+NAMES: Final = ("aptix", "aptix-bundle", "aptix-patch", "aptix-git", "fence", "envelope", "blocks")
 
 
-def text(name: str) -> str:
+def instruction_text(name: str) -> str:
     """Return the instruction text of a mode."""
     if name not in NAMES:
         raise UsageError(
-            f"there is no instruction text {shown(name)}",
+            f"there is no instruction text {quote_text(name)}",
             rule="instructions.unknown",
             hint=f"the texts are {', '.join(NAMES)}",
         )

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from coilclaw.kernel import PlanRefused, quote_text
+
 if TYPE_CHECKING:
-    from coilclaw.domain.treepath import TreePath
+    from coilclaw.kernel import FileState, Found, TreePath
 
 
 class Format(StrEnum):
@@ -22,7 +24,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnswerSource:
     """Where in the answer an operation stands. It explains; it does not make operations differ."""
 
     format: Format
@@ -41,7 +43,7 @@ class WriteFile:
     new: bool = False
     executable: bool | None = None
     """``None`` keeps the mode of a file that is there, and is plain for a new one."""
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class WriteLink:
 
     path: TreePath
     target: bytes
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class DeleteFile:
 
     path: TreePath
     expected: bytes | None = None
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,19 @@ class EditText:
 
     path: TreePath
     replacements: tuple[Replacement, ...]
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
 
 CONTEXT: Final = " "
 REMOVED: Final = "-"
 ADDED: Final = "+"
+LINE_MARKS: Final[dict[str, Literal[" ", "-", "+"]]] = {
+    "": CONTEXT,
+    " ": CONTEXT,
+    "-": REMOVED,
+    "+": ADDED,
+}
+"""What the first character of a hunk's line says; an empty line is an empty context line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ class Hunk:
     """Text after ``@@`` (git: decoration; envelope: a line that must precede the hunk)."""
     at_end: bool = False
     """The old lines must be the last of the file (envelope ``*** End of File``)."""
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
     @property
     def old(self) -> tuple[HunkLine, ...]:
@@ -129,7 +138,7 @@ class PatchFile:
     """With a target: leave ``path`` as it is (a copy, not a move)."""
     old_executable: bool | None = None
     executable: bool | None = None
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +158,16 @@ class PatchBinary:
     new: bool = False
     delete: bool = False
     executable: bool | None = None
-    source: Source | None = field(default=None, compare=False)
+    source: AnswerSource | None = field(default=None, compare=False)
 
 
 Operation: TypeAlias = WriteFile | WriteLink | DeleteFile | EditText | PatchFile | PatchBinary
+
+
+def named_paths(operation: Operation) -> tuple[TreePath, ...]:
+    """Return the path of an operation, and its target if it has one."""
+    target = operation.target if isinstance(operation, PatchFile | PatchBinary) else None
+    return (operation.path,) if target is None else (operation.path, target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +194,7 @@ Answer: TypeAlias = ChangeSet | Refusal | NoChanges
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AnswerLimits:
     """Bounds on one answer."""
 
     answer_bytes: int = 64 * 2**20
@@ -191,10 +206,77 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AnswerOptions:
     """What a caller permits beyond the strict default."""
 
     lenient: bool = False
     """Aptix semantics: a missing ``find`` is skipped with a warning, the first match is taken."""
     binary: bool = False
     links: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PathChange:
+    """One path: what must be there now, and what will be there."""
+
+    path: TreePath
+    before: FileState
+    after: FileState
+    like: TreePath | None = field(default=None, compare=False)
+    """A file whose permission bits a new one takes over: what it was moved or copied from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every path that would change, sorted; a path that would stay as it is has no place here."""
+
+    changes: tuple[PathChange, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not self.changes
+
+    def inverted(self) -> Plan:
+        """Return the plan that takes this one back."""
+        return Plan(tuple(PathChange(c.path, c.after, c.before) for c in self.changes))
+
+
+@dataclass(frozen=True, slots=True)
+class PathState:
+    """What stands at a path that an operation names."""
+
+    own: TreePath
+    """Where the name itself stands, once directories that are links are followed."""
+    own_found: Found
+    real: TreePath
+    """Where reading or writing it ends up, once a link at its end is followed too."""
+    real_found: Found
+    identity: tuple[int, int] | None = None
+    """Device and inode of an existing file with one name, to notice two spellings of it."""
+
+
+MAX_WORK: Final = 4 * 2**30
+"""Bytes that may be gone through; some seconds' worth."""
+
+
+class Work:
+    """Counts what the edits of one plan go through; a file is gone through once an edit."""
+
+    def __init__(self, most: int = MAX_WORK) -> None:
+        self._most = most
+        self._left = most
+
+    def spend(self, amount: int, *, path: str, line: int | None = None) -> None:
+        """Count some bytes of a file, or refuse when it is too much."""
+        self._left -= amount
+        if self._left < 0:
+            raise PlanRefused(
+                f"the edits of {quote_text(path)} would go through more than {self._most:,} "
+                "bytes, for "
+                "they are many and the file is large",
+                rule="plan.bounds",
+                path=path,
+                line=line,
+                hint="make fewer edits in one answer, or give the file as a whole",
+            )

@@ -1,8 +1,6 @@
-"""The command line: parse, call, print. One module per noun."""
+"""Parse a command line, call the application, print the result, and return an exit code.
 
-from coilclaw.cli.main import main
-
-# Not annotated as final: importing ``typing`` would cost more than all the rest of ``--version``.
-PUBLIC_MODULES = ("dispatch", "main", "parser")
-
-__all__ = ["PUBLIC_MODULES", "main"]
+One module for each noun. ``main`` finds the command, ``dispatch`` imports its module, maps errors
+to exit codes and restores the terminal. Output is text for people, colour on a terminal, JSON
+with ``--json``. The scripted model server and the demos are commands too.
+"""

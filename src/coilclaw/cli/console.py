@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from coilclaw.domain.visible_text import visible
+from coilclaw.kernel import escape_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ("Console", "visible")
+__all__ = ("Console", "escape_hidden")
 
 _STYLES: Final = {
     "red": "\x1b[31m",
@@ -54,17 +54,16 @@ class Console:
     def print(self, text: str = "", style: str | None = None) -> None:
         """Print one line; on a terminal nothing in it can move the cursor."""
         if self.out.isatty():
-            text = visible(text)
-        if style and self.colour_out:
-            text = f"{_STYLES[style]}{text}{_RESET}"
-        self.out.write(_writable(text, self.out) + "\n")
+            text = escape_hidden(text)
+        _write(self.out, text, style if self.colour_out else None)
+
+    def show(self, text: str, style: str | None = None) -> None:
+        """Print one line with everything hidden in it escaped, also where a program reads it."""
+        self.print(escape_hidden(text), style)
 
     def note(self, text: str, style: str | None = None) -> None:
         """Print one line for people beside the output."""
-        text = visible(text)
-        if style and self.colour_err:
-            text = f"{_STYLES[style]}{text}{_RESET}"
-        self.err.write(_writable(text, self.err) + "\n")
+        _write(self.err, escape_hidden(text), style if self.colour_err else None)
 
     def error(self, message: str, *, rule: str, hint: str | None = None) -> None:
         """Say what went wrong in one sentence, by which rule, and what to do."""
@@ -88,6 +87,35 @@ class Console:
         """Print JSON, in ASCII so that any bytes of a name survive."""
         self.out.write(json.dumps(value, indent=None if self.as_lines else 2) + "\n")
 
+    def emit(self, value: object) -> bool:
+        """Print a value where JSON is asked for, and return whether it is."""
+        if self.as_json:
+            self.data(value)
+        return self.as_json
+
+    def table(
+        self,
+        records: Iterable[object],
+        lines: Iterable[tuple[str, str | None]],
+        empty: str = "",
+    ) -> None:
+        """Print records where JSON is asked for, else lines with their styles; note the absence."""
+        if self.as_json:
+            self.data(list(records))
+            return
+        shown = False
+        for text, style in lines:
+            self.print(text, style)
+            shown = True
+        if empty and not shown:
+            self.note(empty)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write data exactly, after everything that was printed before."""
+        self.out.flush()
+        self.out.buffer.write(data)
+        self.out.buffer.flush()
+
     def diff(self, lines: Iterable[str]) -> None:
         """Print a unified diff."""
         for line in lines:
@@ -104,7 +132,8 @@ def _diff_style(line: str) -> str | None:
     return {"+": "green", "-": "red", "\\": "dim"}.get(line[:1])
 
 
-def _writable(text: str, stream: TextIO) -> str:
-    """Names that are not UTF-8 carry surrogates; print them as escapes instead of failing."""
+def _write(stream: TextIO, text: str, style: str | None) -> None:
+    """Write a line; names that are not UTF-8 carry surrogates, which become escapes."""
+    styled = f"{_STYLES[style]}{text}{_RESET}" if style else text
     encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(styled.encode(encoding, "backslashreplace").decode(encoding) + "\n")

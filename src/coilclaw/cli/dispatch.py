@@ -6,32 +6,24 @@ import logging
 import os
 import signal
 import sys
-import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli.console import Console
+from coilclaw.cli.command import DENIED, DONE, FAILED, FAULT, PROVIDER, USAGE, Console, Namespace
 from coilclaw.cli.parser import COMMANDS, build_parser
-from coilclaw.errors import (
+from coilclaw.kernel import (
     CoilClawError,
     DeniedError,
     EnvironmentFault,
     ProviderError,
     UsageError,
     VerificationFailed,
+    interrupt,
+    signal_scope,
 )
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
-    from types import FrameType
-
-DONE: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-DENIED: Final = 3
-PROVIDER: Final = 4
-FAULT: Final = 5
 
 EXIT_CODES: Final[tuple[tuple[type[CoilClawError], int], ...]] = (
     (UsageError, USAGE),
@@ -41,6 +33,10 @@ EXIT_CODES: Final[tuple[tuple[type[CoilClawError], int], ...]] = (
     (EnvironmentFault, FAULT),
     (CoilClawError, FAULT),
 )
+
+
+_DETAILS: Final = ("where", "line", "path", "paths", "hint")
+"""What an error may know besides its rule and its message."""
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -54,7 +50,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     return perform(args)
 
 
-def perform(args: argparse.Namespace) -> int:
+def perform(args: Namespace) -> int:
     """Run a command whose arguments are parsed, and return the exit code."""
     console = Console.of(
         sys.stdout,
@@ -66,12 +62,10 @@ def perform(args: argparse.Namespace) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="coilclaw: warning: %(message)s"
     )
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
     try:
-        module = import_module(f"coilclaw.cli.{args.module}")
-        code = int(module.run(args, console))
-        console.out.flush()
+        with signal_scope(interrupt, signal.SIGTERM):
+            code = carry_out(args, console)
+            console.out.flush()
     except BrokenPipeError:
         # The reader went away, as in `… | head`: nobody is left to tell.
         forget_output()
@@ -90,9 +84,10 @@ def perform(args: argparse.Namespace) -> int:
     return code
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's shape
-    """Let SIGTERM be what Ctrl-C is, so that whatever is under way is taken back."""
-    raise KeyboardInterrupt
+def carry_out(args: Namespace, console: Console) -> int:
+    """Do what the action of the command says, or all of a command without actions."""
+    act = getattr(args, "act", None) or import_module(args.module, __package__).run
+    return int(act(args, console) or DONE)
 
 
 def forget_output() -> None:
@@ -115,14 +110,10 @@ def _explain(console: Console, problem: CoilClawError) -> int:
     if len(parts) > failure_report.MAX_LISTED:
         console.note(f"  and {len(parts) - failure_report.MAX_LISTED} more")
     if console.as_json:
-        details: dict[str, object] = {
-            "outcome": "error",
-            "rule": problem.rule,
-            "message": problem.message,
-        }
-        for name in ("where", "line", "path", "paths", "hint"):
-            if value := getattr(problem, name, None):
-                details[name] = value
+        details: dict[str, object] = {"outcome": "error", "rule": problem.rule}
+        details["message"] = problem.message
+        given = ((name, getattr(problem, name, None)) for name in _DETAILS)
+        details |= {name: value for name, value in given if value}
         if problem.failures or getattr(problem, "nearest", ()):
             details["failures"] = failure_report.describe_failures(problem)
         console.data(details)
@@ -139,8 +130,7 @@ def _fault(console: Console, problem: OSError) -> int:
     message = f"{problem.strerror or problem}{where}"
     try:
         console.error(message, rule="environment")
-        if console.as_json:
-            console.data({"outcome": "error", "rule": "environment", "message": message})
+        console.emit({"outcome": "error", "rule": "environment", "message": message})
         console.out.flush()
     except OSError:
         forget_output()  # it is the output itself that cannot be written
@@ -155,6 +145,5 @@ def _surprise(console: Console, problem: Exception) -> int:
         rule="internal",
         hint="set COILCLAW_DEBUG=1 to see where, and report it",
     )
-    if console.as_json:
-        console.data({"outcome": "error", "rule": "internal", "message": type(problem).__name__})
+    console.emit({"outcome": "error", "rule": "internal", "message": type(problem).__name__})
     return FAULT

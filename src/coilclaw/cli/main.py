@@ -16,6 +16,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(list(argv))
 
 
+def run_program(prog: str, command: str, arguments: Sequence[str] | None = None) -> int:
+    """Run an executable that is one of the commands, and end as ``main`` does."""
+    make_ready()
+    from coilclaw.cli.dispatch import perform
+    from coilclaw.cli.parser import single_parser
+
+    return leave(perform(single_parser(prog, command).parse_args(arguments)))
+
+
 def leave(code: int) -> int:
     """End at once: taking all modules apart would take longer than most commands do.
 

@@ -3,61 +3,127 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+
+if TYPE_CHECKING:
+    from coilclaw.cli.console import Console
+
+Act = Callable[[argparse.Namespace, "Console"], int | None]
+"""Does what an action says, and returns the exit code; ``None`` is a success."""
+
+
+class AddAction(Protocol):
+    """Declares an action of a command by its name, its summary and what does it."""
+
+    def __call__(self, name: str, summary: str, act: Act | None = None) -> Parser: ...
+
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": ("init", "make the configuration, the memory and the workspace"),
-    "onboard": ("onboard", "choose a model, autonomy and workspace, and write the configuration"),
-    "agent": ("agent", "talk with the agent, once or for as long as you like"),
-    "config": ("config", "validate, show and change the configuration"),
-    "provider": ("provider", "list and test the configured models"),
-    "tool": ("tool", "list the tools, and run one through the guard"),
-    "memory": ("memory", "list, search, show and clear what was said"),
-    "receipt": ("receipt", "list, show, verify and export the receipts of tool calls"),
-    "policy": ("policy", "show, explain and check what is allowed"),
-    "estop": ("estop", "stop all tools of all processes at once"),
-    "serve": ("serve", "open the gateway: the agent over HTTP, on this machine"),
-    "token": ("token", "make, list and revoke the tokens of the gateway's clients"),
-    "mcp": ("mcp", "offer our tools to MCP clients, and use those of MCP servers"),
-    "sop": ("sop", "list, validate, run and resume deterministic workflows"),
-    "plugin": ("plugin", "install, list, test and remove tools that are programs of their own"),
-    "run": ("run", "carry out a contract, or one sentence, behind gates and with evidence"),
-    "contract": ("contract", "make, check and explain contracts"),
-    "runs": ("runs", "list, show, verify, replay, re-execute, merge and clear runs"),
-    "hooks": ("hooks", "have git ask the active contract before a commit and a push"),
-    "keys": ("keys", "make and show the key that runs are signed with"),
-    "approvals": ("approvals", "list what waits for a person"),
-    "approve": ("approve", "say yes to what waits"),
-    "reject": ("reject", "say no to what waits"),
-    "service": ("service", "run the gateway as a service of the user"),
-    "apply": ("apply", "apply a model's answer to a tree, all or nothing"),
-    "undo": ("undo", "take a change back"),
-    "changes": ("changes", "list and show the changes made to a tree"),
-    "commit": ("commit", "edit, build, repair: run code-commit in this directory"),
-    "rollup": ("rollup", "write the codebase into codeRollup.txt"),
-    "mock-server": ("mockserver", "play a scripted model on loopback"),
-    "prompt": ("prompt", "print the text that tells a model how to answer"),
-    "snapshot": ("snapshot", "take, compare and restore pictures of a whole tree"),
-    "trace": ("trace", "record an agent's run part by part; list, compare and bisect such runs"),
-    "replay": ("replay", "bring back the code of a part, or judge every part again"),
-    "graph-trace": ("graphtrace", "draw and tabulate how a recorded run went"),
-    "agents": ("agents", "find, install and try the agents that can perform work"),
-    "env": ("env", "list, describe and run test environments"),
-    "doctor": ("doctor", "say what this machine offers"),
-    "demo": ("demo", "show what it does, on a tree made for the purpose"),
+    "init": (".setup.init", "make the configuration, the memory and the workspace"),
+    "onboard": (
+        ".setup.onboard",
+        "choose model, autonomy and workspace; write the configuration",
+    ),
+    "agent": (".runtime.agent", "talk with the agent, once or for as long as you like"),
+    "config": (".setup.config", "validate, show and change the configuration"),
+    "provider": (".runtime.provider", "list and test the configured models"),
+    "tool": (".runtime.tool", "list the tools, and run one through the guard"),
+    "memory": (".runtime.memory", "list, search, show and clear what was said"),
+    "receipt": (".runtime.receipt", "list, show, verify and export the receipts of tool calls"),
+    "policy": (".runtime.policy", "show, explain and check what is allowed"),
+    "estop": (".runtime.estop", "stop all tools of all processes at once"),
+    "serve": (".setup.serve", "open the gateway: the agent over HTTP, on this machine"),
+    "token": (".setup.token", "make, list and revoke the tokens of the gateway's clients"),
+    "mcp": (".runtime.mcp", "offer our tools to MCP clients, and use those of MCP servers"),
+    "sop": (".runtime.sop", "list, validate, run and resume deterministic workflows"),
+    "plugin": (
+        ".runtime.plugin",
+        "install, list, test and remove tools that are other programs",
+    ),
+    "run": (".runs.run", "carry out a contract, or one sentence, behind gates and with evidence"),
+    "contract": (".runs.contract", "make, check and explain contracts"),
+    "runs": (".runs.runs", "list, show, verify, replay, re-execute, merge and clear runs"),
+    "hooks": (".runs.hooks", "have git ask the active contract before a commit and a push"),
+    "keys": (".setup.keys", "make and show the key that runs are signed with"),
+    "approvals": (".runtime.approvals", "list what waits for a person"),
+    "approve": (".runtime.approve", "say yes to what waits"),
+    "reject": (".runtime.reject", "say no to what waits"),
+    "service": (".setup.service", "run the gateway as a service of the user"),
+    "apply": (".delivery.apply", "apply a model's answer to a tree, all or nothing"),
+    "undo": (".delivery.undo", "take a change back"),
+    "changes": (".delivery.changes", "list and show the changes made to a tree"),
+    "commit": (".delivery.commit", "edit, build, repair: run code-commit in this directory"),
+    "rollup": (".delivery.rollup", "write the codebase into codeRollup.txt"),
+    "mock-server": (".model_server.command", "play a scripted model on loopback"),
+    "prompt": (".delivery.prompt", "print the text that tells a model how to answer"),
+    "snapshot": (".delivery.snapshot", "take, compare and restore pictures of a whole tree"),
+    "trace": (".traces.trace", "record an agent's run part by part; list, compare and bisect runs"),
+    "replay": (".traces.replay", "bring back the code of a part, or judge every part again"),
+    "graph-trace": (".traces.graph_trace", "draw and tabulate how a recorded run went"),
+    "agents": (".setup.agents", "find, install and try the agents that can perform work"),
+    "env": (".traces.env", "list, describe and run test environments"),
+    "doctor": (".setup.doctor", "say what this machine offers"),
+    "demo": (".demo.demo", "show what it does, on a tree made for the purpose"),
 }
-"""Command → the module of this area that declares and runs it, and its one-line help."""
+"""Command → the module of this package that declares and runs it, and its one-line help."""
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """An argument parser that takes each kind of argument in one line; no option is abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+    def actions(self, dest: str = "action") -> AddAction:
+        """Have the command take one of several actions; return what declares one."""
+        actions = self.add_subparsers(dest=dest, metavar="ACTION", required=True)
+
+        def add(name: str, summary: str, act: Act | None = None) -> Parser:
+            action = actions.add_parser(name, help=summary)
+            if act is not None:
+                action.set_defaults(act=act)
+            return action
+
+        return add
+
+    def value(self, name: str, metavar: str | None, summary: str | None, **settings: Any) -> Self:
+        """Declare a positional argument, or an option with a value."""
+        self.add_argument(name, metavar=metavar, help=summary, **settings)
+        return self
+
+    def many(self, name: str, metavar: str, summary: str) -> Self:
+        """Declare an option that may be repeated."""
+        return self.value(name, metavar, summary, action="append", default=[])
+
+    def flag(self, name: str, summary: str) -> Self:
+        """Declare an option without a value."""
+        self.add_argument(name, action="store_true", help=summary)
+        return self
+
+    def json(self) -> Self:
+        """Declare ``--json``."""
+        return self.flag("--json", "print JSON for machines")
+
+    def root(self) -> Self:
+        """Declare ``--root``, which every command on a tree takes."""
+        summary = "the tree (default: the current directory)"
+        return self.value("--root", "DIR", summary, default=".")
+
+    def repo(self) -> Self:
+        """Declare ``--repo``, which every command on a repository takes."""
+        summary = "the repository (default: the one around the current directory)"
+        return self.value("--repo", "DIR", summary, default=".")
+
+
+def build_parser(only: str | None = None) -> Parser:
     """Build the parser; with ``only``, just the part that one command needs."""
     from coilclaw import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="coilclaw",
         description="A governed coding-agent runtime: models propose, hard gates decide.",
-        allow_abbrev=False,
     )
     parser.add_argument("-V", "--version", action="version", version=f"coilclaw {__version__}")
     # With the name given, argparse need not format a usage line to find it.
@@ -65,68 +131,40 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         dest="command", metavar="COMMAND", title="commands", prog=parser.prog
     )
     for name, (module, summary) in COMMANDS.items():
-        if only not in {None, name}:
-            continue
-        command = commands.add_parser(
-            name,
-            help=summary,
-            description=summary[0].upper() + summary[1:] + ".",
-            allow_abbrev=False,
-        )
-        command.set_defaults(module=module)
-        import_module(f"coilclaw.cli.{module}").declare(command)
+        if only in {None, name}:
+            command = commands.add_parser(name, help=summary, description=_sentence(summary))
+            command.set_defaults(module=module)
+            import_module(module, __package__).declare(command)
     return parser
 
 
-def single_parser(prog: str, name: str) -> argparse.ArgumentParser:
+def single_parser(prog: str, name: str) -> Parser:
     """Build the parser of an executable that is one of the commands."""
     from coilclaw import __version__
 
     module, summary = COMMANDS[name]
-    parser = argparse.ArgumentParser(
-        prog=prog, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False
-    )
+    parser = Parser(prog=prog, description=_sentence(summary))
     parser.add_argument("-V", "--version", action="version", version=f"{prog} {__version__}")
     parser.set_defaults(command=name, module=module)
-    import_module(f"coilclaw.cli.{module}").declare(parser)
+    import_module(module, __package__).declare(parser)
     return parser
 
 
-def add_root(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--root``, which every command on a tree takes."""
-    parser.add_argument(
-        "--root", default=".", metavar="DIR", help="the tree (default: the current directory)"
-    )
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON for machines")
-
-
-def add_repo(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--repo``, which every command on a repository takes."""
-    parser.add_argument(
-        "--repo",
-        default=".",
-        metavar="DIR",
-        help="the repository (default: the one around the current directory)",
-    )
-
-
-def add_performers(parser: argparse.ArgumentParser) -> None:
+def add_performers(parser: Parser) -> None:
     """Declare who performs and reviews a run, over what its contract says."""
-    parser.add_argument(
+    parser.value(
         "--runner",
-        metavar="NAME",
-        help="who performs: builtin, code-commit, codex, scripted:FILE.json or process:'ARGV…' "
+        "NAME",
+        "who performs: builtin, code-commit, codex, scripted:FILE.json or process:'ARGV…' "
         "(default: what the contract says, else builtin)",
     )
-    parser.add_argument(
+    parser.value(
         "--reviewer",
-        metavar="NAME",
-        help="who reviews: rules, model or a runner (default: what the contract says, else rules)",
+        "NAME",
+        "who reviews: rules, model or a runner (default: what the contract says, else rules)",
     )
-    parser.add_argument(
-        "--diagnostic", action="store_true", help="mark the run as one for diagnosis"
-    )
+    parser.flag("--diagnostic", "mark the run as one for diagnosis")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from coilclaw.errors import Stopped, UsageError
+from coilclaw.kernel import Stopped, UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.cli.console import Console
-    from coilclaw.domain.secret import Secret
-    from coilclaw.workspace.cancel import Cancellation
+    from coilclaw.cli.command import Console
+    from coilclaw.kernel import Secret
+    from coilclaw.workspace import Cancellation
 
 MAX_ANSWER: Final = 4096
 _TRIES: Final = 5
@@ -86,7 +86,7 @@ class Questions:
         import warnings
         from getpass import GetPassWarning, getpass
 
-        from coilclaw.domain.secret import Secret
+        from coilclaw.kernel import Secret
 
         try:
             with warnings.catch_warnings():

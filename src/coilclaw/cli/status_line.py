@@ -1,28 +1,35 @@
-"""``StatusLine``: one line at the bottom of a terminal that changes, below lines that stay."""
+"""``StatusLine``: the last line of a terminal, which changes, below lines that stay."""
 
 from __future__ import annotations
 
 import shutil
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
-from coilclaw.cli.console import visible
+from coilclaw.cli.console import escape_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
+    from coilclaw.cli.console import Console
+    from coilclaw.traces import Case
+
 TICK_S: Final = 0.2
+_EVERY_S: Final = 0.1
 
 
 class StatusLine:
-    """Shows what ``render`` returns, five times a second, while it is entered and ``live``.
+    """Shows what it is given, or what ``render`` returns five times a second while it is entered.
 
     Where it is not live, nothing but the lines that stay is written. Threads may share it.
     """
 
-    def __init__(self, stream: TextIO, render: Callable[[], str | None], *, live: bool) -> None:
+    def __init__(
+        self, stream: TextIO, *, live: bool, render: Callable[[], str | None] | None = None
+    ) -> None:
         self._stream = stream
         self._render = render
         self._live = live
@@ -33,8 +40,8 @@ class StatusLine:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._thread = threading.Thread(target=self._tick, daemon=True)
+        if self._live and self._render is not None:
+            self._thread = threading.Thread(target=self._tick, args=(self._render,), daemon=True)
             self._thread.start()
         return self
 
@@ -42,8 +49,28 @@ class StatusLine:
         self._done.set()
         if self._thread is not None:
             self._thread.join()
+        self.clear()
+
+    def show(self, text: str) -> None:
+        """Write the text over what the line showed, as far as the terminal is wide."""
+        if self._live:
+            with self.guard:
+                width = shutil.get_terminal_size().columns - 1
+                # The cursor goes back to the start, so that a warning stands where the line was.
+                self._stream.write(f"\r\x1b[K{escape_hidden(text)[:width]}\r")
+                self._stream.flush()
+                self._shown = True
+
+    def clear(self) -> None:
+        """Leave the line to something else."""
         with self.cleared():
             pass
+
+    def close(self) -> None:
+        """Let what the line shows stay, and go on below it."""
+        if self._live:
+            self._stream.write("\n")
+        self._live = self._shown = False
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
@@ -55,16 +82,35 @@ class StatusLine:
                 self._shown = False
             yield
 
-    def _tick(self) -> None:
+    def _tick(self, render: Callable[[], str | None]) -> None:
         while not self._done.wait(TICK_S):
             with self.guard:
-                text = self._render()
-                if text is None:
-                    continue
-                width = shutil.get_terminal_size().columns - 1
+                text = render()
                 try:
-                    self._stream.write(f"\r\x1b[K{visible(text)[:width]}")
-                    self._stream.flush()
+                    if text is not None:
+                        self.show(text)
                 except OSError:
-                    return  # The terminal is gone; whoever prints a line that stays hears of it.
-                self._shown = True
+                    return  # The terminal is gone; the next line that stays says so.
+
+
+class CaseCounter(StatusLine):
+    """Counts cases that are over, on a terminal."""
+
+    def __init__(self, console: Console, what: str) -> None:
+        super().__init__(console.err, live=console.err.isatty())
+        self._what = what
+        self._over = self._wrong = 0
+        self._counted = 0.0
+
+    def __enter__(self) -> Self:
+        self.show(f"{self._what}: building, or finding what was built")
+        return self
+
+    def count(self, case: Case) -> None:
+        """Count one more, and show the figures ten times a second at most."""
+        self._over += 1
+        self._wrong += case.status not in {"passed", "skipped"}
+        now = time.monotonic()
+        if not self._shown or now - self._counted >= _EVERY_S:
+            self._counted = now
+            self.show(f"{self._what}: {self._over} cases are over, {self._wrong} failed")

@@ -1,24 +1,70 @@
-"""What the gateway needs of the runtime; ``app`` makes it."""
+"""What the gateway needs of the runtime, and what a turn tells it; ``app`` makes it."""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+
+from coilclaw.kernel import CoilClawError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from coilclaw.domain.messages import Json, ToolSpec
+    from coilclaw.agent import ApprovalStore, Estop, Memory, TurnOutcome
     from coilclaw.gateway.clients import Client
-    from coilclaw.gateway.parts import ApprovalPending, Part
-    from coilclaw.memory.store import Memory
-    from coilclaw.runtime.approvals import Desk
-    from coilclaw.runtime.estop import Estop
-    from coilclaw.runtime.handle import TurnOutcome
+    from coilclaw.kernel import Json, ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class DraftedText:
+    """A piece of text; the answer is the one that ``final`` carries."""
+
+    name: ClassVar[str] = "draft"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequested:
+    """The model asks for a call; nothing is decided yet."""
+
+    name: ClassVar[str] = "tool_request"
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswered:
+    """What became of a call."""
+
+    name: ClassVar[str] = "tool_result"
+    call_id: str
+    tool: str
+    success: bool
+    status: str
+    output: str
+    error: str | None
+    receipt_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPending:
+    """The turn waits for an answer at ``/approvals``."""
+
+    name: ClassVar[str] = "approval"
+    id: str
+    kind: str
+    title: str
+
+
+Part: TypeAlias = DraftedText | ToolRequested | ToolAnswered | ApprovalPending
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedTurn:
     """A turn that came to its end; tokens are known only where the provider tells."""
 
     outcome: TurnOutcome
@@ -43,19 +89,19 @@ class TurnTerms:
 
     client: Client
     wait_s: float | None = None
-    """``None`` for as long as an approval lasts; at 0 nobody is asked, and the answer is no."""
+    """``None`` for as long as an approval lasts; at 0 the answer is no at once."""
     pending: Callable[[ApprovalPending], None] | None = None
     """Told of each approval that the turn waits for, beside those who follow its parts."""
 
 
-class Agent(Protocol):
+class GatewayAgent(Protocol):
     """The runtime, safe to be used by many threads."""
 
     @property
     def memory(self) -> Memory: ...
 
     @property
-    def desk(self) -> Desk: ...
+    def desk(self) -> ApprovalStore: ...
 
     @property
     def estop(self) -> Estop: ...
@@ -68,13 +114,13 @@ class Agent(Protocol):
         terms: TurnTerms,
         new: bool = False,
         listen: Callable[[Part], None] | None = None,
-    ) -> Finished:
+    ) -> FinishedTurn:
         """Run one turn in this thread; ``listen`` is told its parts.
 
-        ``new`` says that nobody else can know this conversation.
+        ``new`` says that no other client can know this conversation.
         """
 
-    def resume(self, conversation_id: str, terms: TurnTerms) -> Finished | None:
+    def resume(self, conversation_id: str, terms: TurnTerms) -> FinishedTurn | None:
         """Finish the turn that the end of a program left open; ``None`` where there is none."""
 
     def open_conversations(self) -> tuple[str, ...]:
@@ -98,3 +144,47 @@ class Agent(Protocol):
 
     def receipts_size(self) -> int:
         """How long the logs of receipts are, so that one can tell whether to verify again."""
+
+
+_log = logging.getLogger(__name__)
+
+LEAST_PAUSE_S: Final = 5.0
+PAUSE_FACTOR: Final = 20.0
+"""A verification of so many seconds is not repeated for this many times as long."""
+
+
+class ChainWatch:
+    """Remembers what the last verification found; a look begins another when there is news."""
+
+    def __init__(self, agent: GatewayAgent) -> None:
+        self._agent = agent
+        self._mutex = threading.Lock()
+        self._state: ChainState | None = None
+        self._size = -1
+        self._not_before = 0.0
+        self._busy = False
+
+    def look(self) -> ChainState | None:
+        """Return what is known, without waiting; ``None`` before anything was verified."""
+        size = self._agent.receipts_size()
+        with self._mutex:
+            if not self._busy and size != self._size and time.monotonic() >= self._not_before:
+                self._busy = True
+                self._size = size
+                threading.Thread(target=self._verify, name="verify", daemon=True).start()
+            return self._state
+
+    def _verify(self) -> None:
+        began = time.monotonic()
+        try:
+            found = self._agent.verify_receipts()
+        except (CoilClawError, OSError):
+            _log.exception("the receipts could not be verified", extra={"event": "verify_fault"})
+            found = ChainState(valid=False, receipts=0, open_intents=0)
+        took = time.monotonic() - began
+        with self._mutex:
+            self._state = found
+            self._not_before = time.monotonic() + max(LEAST_PAUSE_S, took * PAUSE_FACTOR)
+            self._busy = False
+        if not found.valid:
+            _log.error("the chain of receipts is broken", extra={"event": "receipts_broken"})

@@ -1,43 +1,47 @@
-"""The application: endpoints routed by path and method, behind the admission."""
+"""The application: endpoints routed by path and method, behind the admission.
+
+``Mount`` is another application behind it, whose requests are checked and counted here.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from coilclaw.errors import CoilClawError
-from coilclaw.gateway import body, faults, openapi
-from coilclaw.gateway.admission import Admission
-from coilclaw.gateway.answers import json_response, problem_response
-from coilclaw.gateway.clients import CHAT, EVERYBODY, client_of
-from coilclaw.gateway.drain import Drained
-from coilclaw.gateway.endpoint import Call, Endpoint
-from coilclaw.gateway.faults import refused
-from coilclaw.gateway.mount import Mount, check_role
-from coilclaw.gateway.schemas import OBJECT
-from coilclaw.tools.schema import Validators
+from coilclaw.agent import Validators
+from coilclaw.gateway.clients import CHAT, EVERYBODY, check_role, client_of
+from coilclaw.gateway.endpoint_table import OPENAPI_PATH, describe_endpoints
+from coilclaw.gateway.http import body, faults
+from coilclaw.gateway.http.admission import Admission
+from coilclaw.gateway.http.body import Drained
+from coilclaw.gateway.http.faults import json_response, problem_response, refused
+from coilclaw.gateway.schemas import OBJECT, Endpoint, EndpointCall
+from coilclaw.kernel import CoilClawError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from coilclaw.gateway.hosts import Hosts
-    from coilclaw.gateway.known_clients import KnownClients
+    from coilclaw.gateway.clients import Role
+    from coilclaw.gateway.http.admission import RateLimit
+    from coilclaw.gateway.http.listener import Hosts
     from coilclaw.gateway.metrics import Metrics
-    from coilclaw.gateway.ratelimit import RateLimit
     from coilclaw.gateway.settings import GatewaySettings
+    from coilclaw.gateway.tokens import KnownClients
 
 _log = logging.getLogger(__name__)
 
+_METHODS: Final = frozenset({"GET", "POST", "DELETE"})
+
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RoutePlace:
     """Everything at one path, method by method."""
 
     endpoints: Mapping[str, Endpoint]
@@ -52,22 +56,15 @@ class Place:
             response: ASGIApp = _not_allowed(scope["path"], allowed)
         else:
             began = time.monotonic()
-            response = await self._answer(endpoint, scope, receive)
+            response = await answer_safely(
+                lambda: self._answer(endpoint, scope, receive),
+                lambda problem: problem_response(problem, scope["path"]),
+            )
             status = getattr(response, "status_code", 200)
             self.metrics.observe(endpoint.method, endpoint.path, status, time.monotonic() - began)
         await response(scope, receive, send)
 
     async def _answer(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> ASGIApp:
-        try:
-            return await endpoint.answer(await self._call(endpoint, scope, receive))
-        except CoilClawError as problem:
-            return problem_response(problem, scope["path"])
-        except Exception:  # noqa: BLE001 - whatever nobody thought of is still an answer
-            # It must not go unnoticed, and what it says is for the log, which is redacted.
-            _log.exception("an endpoint failed", extra={"event": "gateway_fault"})
-            return problem_response(faults.internal(), scope["path"])
-
-    async def _call(self, endpoint: Endpoint, scope: Scope, receive: Receive) -> Call:
         client = client_of(scope)
         if not endpoint.open:
             check_role(client, endpoint.roles)
@@ -76,14 +73,66 @@ class Place:
         path = scope.get("path_params", {})
         if endpoint.body is None:
             streaming = body.wants_events(scope["headers"])
-            return Call(client, query, {}, path, headers, streaming)
-        data = await body.read(
-            receive,
-            max_bytes=self.settings.max_body_bytes,
-            timeout_s=self.settings.body_timeout_s,
-        )
+            return await endpoint.answer(EndpointCall(client, query, {}, path, headers, streaming))
+        data = await body.read(receive, self.settings)
         given = body.parse(data, endpoint.body, self.validators)
-        return Call(client, query, given, path, headers)
+        return await endpoint.answer(EndpointCall(client, query, given, path, headers))
+
+
+async def answer_safely(
+    ask: Callable[[], Awaitable[ASGIApp]], refuse: Callable[[CoilClawError], ASGIApp]
+) -> ASGIApp:
+    """Return what an endpoint answers, or what ``refuse`` makes of its error."""
+    try:
+        return await ask()
+    except CoilClawError as problem:
+        return refuse(problem)
+    except Exception:  # noqa: BLE001 - an unexpected error is still an answer
+        # It must not go unnoticed, and what it says is for the log, which is redacted.
+        _log.exception("an endpoint failed", extra={"event": "gateway_fault"})
+        return refuse(faults.internal())
+
+
+@dataclass(frozen=True, slots=True)
+class MountedApp:
+    """Wraps an application that reads JSON by itself, at one path."""
+
+    app: ASGIApp
+    path: str
+    roles: frozenset[Role]
+    settings: GatewaySettings
+    metrics: Metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.monotonic()
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                took = time.monotonic() - began
+                # A label has few values.
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                self.metrics.observe(method, self.path, message["status"], took)
+            await send(message)
+
+        try:
+            check_role(client_of(scope), self.roles)
+            if scope["method"] == "POST":
+                receive = await self._checked(receive)
+        except CoilClawError as problem:
+            await problem_response(problem, self.path)(scope, receive, counted)
+            return
+        await self.app(scope, receive, counted)
+
+    async def _checked(self, receive: Receive) -> Receive:
+        """Read the body and refuse what is not clean text; return what gives it out again."""
+        data = await body.read(receive, self.settings)
+        body.check_text(data)
+        waiting: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
+
+        async def again() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        return again
 
 
 def application(
@@ -105,12 +154,12 @@ def application(
     for endpoint in _published(endpoints):
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     routes: list[BaseRoute] = [
-        Route(path, Place(methods, settings, metrics, validators))
+        Route(path, RoutePlace(methods, settings, metrics, validators))
         for path, methods in by_path.items()
     ]
     # As routes: a mount would want the path with a slash at its end.
     routes += [
-        Route(path, Mount(mounted, path, CHAT, settings, metrics))
+        Route(path, MountedApp(mounted, path, CHAT, settings, metrics))
         for path, mounted in mounts.items()
     ]
     app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _wrong_method})
@@ -122,11 +171,12 @@ def application(
 def _published(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """Add the endpoint that describes all of them, itself included."""
 
-    async def describe(_: Call) -> ASGIApp:
+    async def describe(_: EndpointCall) -> ASGIApp:
+        """This description."""
         return response
 
-    own = Endpoint("GET", openapi.PATH, "This description.", describe, OBJECT, roles=EVERYBODY)
-    response = json_response(openapi.document((*endpoints, own)))
+    own = Endpoint("GET", OPENAPI_PATH, describe, OBJECT, roles=EVERYBODY)
+    response = json_response(describe_endpoints((*endpoints, own)))
     return (*endpoints, own)
 
 

@@ -1,6 +1,6 @@
 """The door for clients of the OpenAI protocol: a request is one turn of the governed agent.
 
-The agent keeps its own conversations. With ``metadata.conversation_id`` a request goes on with one
+The agent keeps its own conversations. With ``metadata.conversation_id`` a request resumes one
 of them, and only its last message counts. Without it a conversation begins; what the client sends
 before the last message is then quoted in front of it, as what the client says was said. It is not
 stored as if this agent had said or heard it.
@@ -16,24 +16,38 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.channels.visible import visible
-from coilclaw.errors import CoilClawError
-from coilclaw.gateway import faults, openaiforms
-from coilclaw.gateway.agent import Finished, TurnTerms
-from coilclaw.gateway.answers import json_response
-from coilclaw.gateway.faults import refused
-from coilclaw.gateway.parts import ApprovalPending, Drafted, ToolAnswered
-from coilclaw.gateway.sse import EventStream, frame
-from coilclaw.runtime.identity import new_id
+from coilclaw.agent import visible
+from coilclaw.gateway.agent import (
+    ApprovalPending,
+    DraftedText,
+    FinishedTurn,
+    ToolAnswered,
+    TurnTerms,
+)
+from coilclaw.gateway.http import faults
+from coilclaw.gateway.http.event_stream import EventStream, frame
+from coilclaw.gateway.http.faults import json_response, refused
+from coilclaw.gateway.schemas import (
+    CONVERSATION_ID,
+    MAX_MESSAGES,
+    TEXT,
+    WRITTEN,
+    Schema,
+    count,
+    listed,
+    whole,
+)
+from coilclaw.kernel import CoilClawError
+from coilclaw.workspace import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from starlette.types import ASGIApp
 
-    from coilclaw.domain.messages import Json
-    from coilclaw.gateway.conversing import Conversing, Told
-    from coilclaw.gateway.endpoint import Call
+    from coilclaw.gateway.schemas import EndpointCall
+    from coilclaw.gateway.turns import Conversing, Told
+    from coilclaw.kernel import Json
 
 MAX_NOTICE_CHARS: Final = 300
 """Characters of what is asked that a notice quotes."""
@@ -51,17 +65,18 @@ class Completions:
     wait_s: float = 600.0
     """How long a call waits for an approval; at 0 it is refused at once."""
 
-    async def models(self, call: Call) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
-        return json_response(openaiforms.models())
+    async def models(self, call: EndpointCall) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+        """The one model."""
+        return json_response(models())
 
-    async def complete(self, call: Call) -> ASGIApp:
-        """Answer the last message."""
+    async def complete(self, call: EndpointCall) -> ASGIApp:
+        """Run one turn, for clients of the OpenAI protocol."""
         body = call.body
-        if body["model"] != openaiforms.MODEL:
+        if body["model"] != MODEL:
             raise refused(
                 "model.unknown",
                 "there is no such model",
-                f"the only one is {openaiforms.MODEL!r}; the configuration says whom it asks",
+                f"the only one is {MODEL!r}; the configuration says whom it asks",
             )
         metadata = body.get("metadata")
         given = metadata.get("conversation_id") if isinstance(metadata, dict) else None
@@ -74,7 +89,7 @@ class Completions:
         if not body.get("stream"):
             finished = await self.conversing.answer(message, given, terms, waits=False)
             return json_response(
-                openaiforms.completion(finished, created),
+                completion(finished, created),
                 headers={CONVERSATION_HEADER: finished.outcome.conversation_id},
             )
         options = body.get("stream_options")
@@ -104,7 +119,7 @@ class _Pieces:
         if not self._begun:
             self._begun = True
             yield self._chunk({"role": "assistant", "content": ""})
-        if isinstance(told, Drafted):
+        if isinstance(told, DraftedText):
             self._drafted += told.text
             yield self._content(told.text)
         elif isinstance(told, ApprovalPending):
@@ -115,11 +130,11 @@ class _Pieces:
             if self._waiting:
                 self._waiting = False
                 yield self._notice("not approved" if told.status == "denied" else "answered")
-        elif isinstance(told, Finished):
+        elif isinstance(told, FinishedTurn):
             yield from self._rest(told.outcome.text)
             yield self._chunk({}, "stop")
             if self.with_usage:
-                yield frame(openaiforms.usage_chunk(self.id, self.created, told))
+                yield frame(usage_chunk(self.id, self.created, told))
             yield _DONE
         elif isinstance(told, CoilClawError):
             yield frame(faults.openai_form(told))
@@ -147,20 +162,18 @@ class _Pieces:
         return self._chunk({"content": text})
 
     def _chunk(self, delta: dict[str, Json], finish: str | None = None) -> bytes:
-        return frame(openaiforms.chunk(self.id, self.created, delta, finish))
+        return frame(chunk(self.id, self.created, delta, finish))
 
 
 def _waits(part: ApprovalPending, wait_s: float) -> str:
     """Say what a turn waits for; what is quoted cannot pass for another line."""
     what = visible(part.title)[:MAX_NOTICE_CHARS]
-    if part.kind == "question":
-        return (
-            f"waiting for an answer to {part.id}: {what}; "
-            f"'coilclaw approve {part.id} --text ANSWER' or POST /approvals within {wait_s:g} s"
-        )
+    question = part.kind == "question"
+    awaited = f"an answer to {part.id}" if question else f"approval {part.id}"
+    words = " --text ANSWER" if question else ""
     return (
-        f"waiting for approval {part.id}: {what}; "
-        f"'coilclaw approve {part.id}' or POST /approvals within {wait_s:g} s"
+        f"waiting for {awaited}: {what}; "
+        f"'coilclaw approve {part.id}{words}' or POST /approvals within {wait_s:g} s"
     )
 
 
@@ -184,3 +197,150 @@ def _text(message: Json) -> str:
     if isinstance(content, list):
         return "\n".join(str(part["text"]) for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
+
+
+MODEL: Final = "coilclaw"
+"""The one model that is offered: the agent itself, whichever provider it asks."""
+
+_SAYING: Final = ("system", "developer", "user", "tool", "function")
+_PART: Final[Schema] = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": WRITTEN},
+    "required": ["type", "text"],
+}
+_CONTENT: Final[Schema] = {
+    "anyOf": [WRITTEN, {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": _PART}]
+}
+_SAID: Final[Schema] = {
+    "type": "object",
+    "properties": {"role": {"enum": list(_SAYING)}, "content": _CONTENT},
+    "required": ["role", "content"],
+}
+_ANSWERED: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "role": {"const": "assistant"},
+        "content": {"anyOf": [_CONTENT, {"type": "null"}, {"const": ""}]},
+    },
+    "required": ["role"],
+}
+_NONE_OF: Final[Schema] = {"type": ["array", "null"], "maxItems": 0}
+
+REQUEST: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "model": {"type": "string", "minLength": 1, "maxLength": 200, "examples": [MODEL]},
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_MESSAGES,
+            "items": {"anyOf": [_SAID, _ANSWERED]},
+            "contains": _SAID,
+        },
+        "stream": {"type": ["boolean", "null"]},
+        "stream_options": {
+            "type": ["object", "null"],
+            "properties": {"include_usage": {"type": ["boolean", "null"]}},
+        },
+        "n": {"type": ["integer", "null"], "minimum": 1, "maximum": 1},
+        "tools": _NONE_OF,
+        "functions": _NONE_OF,
+        "response_format": {
+            "type": ["object", "null"],
+            "properties": {"type": {"const": "text"}},
+        },
+        "metadata": {
+            "type": ["object", "null"],
+            "properties": {"conversation_id": CONVERSATION_ID},
+        },
+    },
+    "required": ["model", "messages"],
+}
+_USAGE: Final = whole(
+    {"prompt_tokens": count(), "completion_tokens": count(), "total_tokens": count()}
+)
+COMPLETION: Final = whole(
+    {
+        "id": TEXT,
+        "object": {"const": "chat.completion"},
+        "created": count(),
+        "model": TEXT,
+        "conversation_id": TEXT,
+        "choices": listed(
+            whole(
+                {
+                    "index": count(),
+                    "message": whole({"role": {"const": "assistant"}, "content": TEXT}),
+                    "finish_reason": {"const": "stop"},
+                    "logprobs": {"type": "null"},
+                }
+            )
+        ),
+        "usage": _USAGE,
+    },
+    "usage",
+)
+_MODEL: Final = whole(
+    {"id": TEXT, "object": {"const": "model"}, "created": count(), "owned_by": TEXT}
+)
+MODELS: Final = whole({"object": {"const": "list"}, "data": listed(_MODEL)})
+
+
+def models() -> dict[str, Json]:
+    """Return the list of models."""
+    return {
+        "object": "list",
+        "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "coilclaw"}],
+    }
+
+
+def usage_of(finished: FinishedTurn) -> dict[str, Json] | None:
+    """Return the tokens of a turn, where the provider told them."""
+    given, made = finished.input_tokens, finished.output_tokens
+    if given is None or made is None:
+        return None
+    return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
+
+
+def completion(finished: FinishedTurn, created: int) -> dict[str, Json]:
+    """Return a whole answer."""
+    outcome = finished.outcome
+    value: dict[str, Json] = {
+        "id": f"chatcmpl-{outcome.turn_id}",
+        "object": "chat.completion",
+        "created": created,
+        "model": MODEL,
+        "conversation_id": outcome.conversation_id,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": outcome.text},
+                "finish_reason": "stop",
+                "logprobs": None,
+            }
+        ],
+    }
+    usage = usage_of(finished)
+    return value if usage is None else {**value, "usage": usage}
+
+
+def chunk(
+    completion_id: str, created: int, delta: dict[str, Json], finish: str | None = None
+) -> dict[str, Json]:
+    """Return a piece of an answer."""
+    return {
+        "id": completion_id,
+        "object": "chat.completion.chunk",
+        "created": created,
+        "model": MODEL,
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}],
+    }
+
+
+def usage_chunk(completion_id: str, created: int, finished: FinishedTurn) -> dict[str, Json]:
+    """Return the piece that tells the tokens, for a client that asked for it."""
+    return {
+        **chunk(completion_id, created, {}),
+        "choices": [],
+        "usage": usage_of(finished),
+    }

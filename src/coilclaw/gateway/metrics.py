@@ -8,7 +8,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from coilclaw.kernel import valid_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,43 +108,37 @@ class Metrics:
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; routes are those of our table, so that their number is bounded."""
-        self._observe("request_duration_seconds", (method, route, str(status)), seconds)
+        with self._mutex:
+            self._durations["request_duration_seconds"][method, route, str(status)].add(seconds)
 
     def observe_model(self, outcome: str, seconds: float) -> None:
         """Count a request to a model that came to ``ok`` or ``error``."""
-        self._observe("model_duration_seconds", (outcome,), seconds)
-
-    def _observe(self, name: str, labels: Labels, seconds: float) -> None:
         with self._mutex:
-            self._durations[name][labels].add(seconds)
+            self._durations["model_duration_seconds"][outcome,].add(seconds)
 
     def text(self, gauges: dict[str, float]) -> str:
         """Return everything in the text format, gauges with the values given."""
         lines: list[str] = []
+
+        def begin(name: str, meaning: str, kind: str) -> str:
+            full = f"coilclaw_{name}"
+            lines.extend([f"# HELP {full} {meaning}", f"# TYPE {full} {kind}"])
+            return full
+
         with self._mutex:
             for name, value in self._counters.items():
-                lines += _headed(name, COUNTERS[name], "counter")
-                lines.append(f"coilclaw_{name} {value}")
+                lines.append(f"{begin(name, COUNTERS[name], 'counter')} {value}")
             for name, counted in self._labelled.items():
-                names, meaning = LABELLED[name]
-                lines += _headed(name, meaning, "counter")
-                lines += [
-                    f"coilclaw_{name}{{{_labels(names, values)}}} {number}"
-                    for values, number in sorted(counted.items())
-                ]
+                full = begin(name, LABELLED[name][1], "counter")
+                for values, number in sorted(counted.items()):
+                    lines.append(f"{full}{{{_labels(LABELLED[name][0], values)}}} {number}")
             for name, gauge in gauges.items():
-                lines += _headed(name, GAUGES[name], "gauge")
-                lines.append(f"coilclaw_{name} {gauge:g}")
+                lines.append(f"{begin(name, GAUGES[name], 'gauge')} {gauge:g}")
             for name, observed in self._durations.items():
-                names, meaning = DURATIONS[name]
-                lines += _headed(name, meaning, "histogram")
+                full = begin(name, DURATIONS[name][1], "histogram")
                 for values, durations in sorted(observed.items()):
-                    lines += _histogram(f"coilclaw_{name}", _labels(names, values), durations)
+                    lines += _histogram(full, _labels(DURATIONS[name][0], values), durations)
         return "\n".join(lines) + "\n"
-
-
-def _headed(name: str, meaning: str, kind: str) -> list[str]:
-    return [f"# HELP coilclaw_{name} {meaning}", f"# TYPE coilclaw_{name} {kind}"]
 
 
 def _labels(names: Sequence[str], values: Labels) -> str:
@@ -151,17 +148,14 @@ def _labels(names: Sequence[str], values: Labels) -> str:
 
 
 def _escaped(value: str) -> str:
-    valid = value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return valid.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return valid_text(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _histogram(name: str, labels: str, durations: _Durations) -> list[str]:
-    lines = []
-    below = 0
-    for bound, number in zip(BUCKETS_S, durations.buckets, strict=True):
-        below += number
-        lines.append(f'{name}_bucket{{{labels},le="{bound:g}"}} {below}')
-    lines.append(f'{name}_bucket{{{labels},le="+Inf"}} {durations.count}')
-    lines.append(f"{name}_sum{{{labels}}} {durations.total_s:.6f}")
-    lines.append(f"{name}_count{{{labels}}} {durations.count}")
-    return lines
+    pairs = zip(BUCKETS_S, accumulate(durations.buckets), strict=True)
+    return [
+        *(f'{name}_bucket{{{labels},le="{bound:g}"}} {below}' for bound, below in pairs),
+        f'{name}_bucket{{{labels},le="+Inf"}} {durations.count}',
+        f"{name}_sum{{{labels}}} {durations.total_s:.6f}",
+        f"{name}_count{{{labels}}} {durations.count}",
+    ]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from coilclaw.runtime.approvals import MAX_ANSWER_CHARS
-from coilclaw.runtime.loop import MAX_MESSAGE_BYTES
+from coilclaw.agent import MAX_ANSWER_CHARS, MAX_MESSAGE_BYTES
+from coilclaw.gateway.clients import ROLES
 
 if TYPE_CHECKING:
-    from coilclaw.domain.messages import Json
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.types import ASGIApp
+
+    from coilclaw.gateway.clients import Client, Role
+    from coilclaw.kernel import Json
 
 Schema: TypeAlias = "dict[str, Json]"
 
@@ -46,6 +52,16 @@ def count(least: int = 0, most: int | None = None, default: int | None = None) -
 
 def listed(items: Schema) -> Schema:
     return {"type": "array", "items": items}
+
+
+def texts(*names: str) -> Schema:
+    """Properties that are strings."""
+    return {name: {"type": "string"} for name in names}
+
+
+def options(*values: str) -> Schema:
+    """One of some words."""
+    return {"enum": list(values)}
 
 
 TEXT: Final[Schema] = {"type": "string"}
@@ -88,20 +104,17 @@ SEARCH_QUERY: Final = closed(
 EVENTS: Final = "text/event-stream"
 EVENT: Final = closed({"event": TEXT, "data": TEXT}, "data")
 """One event of a stream; ``data`` is JSON, or ``[DONE]`` where that protocol has it."""
-ERROR: Final = whole({"error": whole({"rule": TEXT, "message": TEXT, "hint": TEXT}, "hint")})
+ERROR: Final = whole({"error": whole(texts("rule", "message", "hint"), "hint")})
 OPENAI_ERROR: Final = whole(
-    {"error": whole({"message": TEXT, "type": TEXT, "param": MAYBE_TEXT, "code": TEXT})}
+    {"error": whole({**texts("message", "type"), "param": MAYBE_TEXT, "code": TEXT})}
 )
 HEALTH: Final = whole({"status": {"const": "ok"}})
-WHOAMI: Final = whole(
-    {"name": TEXT, "role": {"enum": ["chat", "approve", "read", "admin"]}, "expires": MAYBE_TEXT}
-)
+WHOAMI: Final = whole({"name": TEXT, "role": options(*ROLES), "expires": MAYBE_TEXT})
 STATUS: Final = whole(
     {
         "version": TEXT,
         "uptime_s": {"type": "number"},
-        "provider": TEXT,
-        "model": TEXT,
+        **texts("provider", "model"),
         "policy": {"type": "object", "additionalProperties": TEXT},
         "estop": FLAG,
         "turns_running": count(),
@@ -109,51 +122,28 @@ STATUS: Final = whole(
     }
 )
 TOOLS: Final = whole(
-    {"tools": listed(whole({"name": TEXT, "description": TEXT, "parameters_schema": OBJECT}))}
+    {"tools": listed(whole({**texts("name", "description"), "parameters_schema": OBJECT}))}
 )
-RECOLLECTIONS: Final = whole(
+_RECOLLECTION: Final = whole(
     {
-        "results": listed(
-            whole(
-                {
-                    "conversation_id": TEXT,
-                    "turn_id": TEXT,
-                    "timestamp": TEXT,
-                    "role": TEXT,
-                    "excerpt": TEXT,
-                    "score": {"type": "number"},
-                }
-            )
-        )
+        **texts("conversation_id", "turn_id", "timestamp", "role", "excerpt"),
+        "score": {"type": "number"},
     }
 )
+RECOLLECTIONS: Final = whole({"results": listed(_RECOLLECTION)})
 RECEIPTS: Final = whole({"receipts": listed(OBJECT)})
-CONVERSATIONS: Final = whole(
-    {
-        "conversations": listed(
-            whole(
-                {
-                    "conversation_id": TEXT,
-                    "started": TEXT,
-                    "last": TEXT,
-                    "turns": count(),
-                    "title": TEXT,
-                }
-            )
-        )
-    }
+_SUMMARY: Final = whole(
+    {**texts("conversation_id", "started", "last"), "turns": count(), "title": TEXT}
 )
+CONVERSATIONS: Final = whole({"conversations": listed(_SUMMARY)})
 CONVERSATION: Final = whole({"conversation_id": TEXT, "running": FLAG, "records": listed(OBJECT)})
 OUTCOME: Final = whole(
     {
-        "conversation_id": TEXT,
-        "turn_id": TEXT,
-        "text": TEXT,
+        **texts("conversation_id", "turn_id", "text"),
         "tool_rounds": count(),
         "tool_calls": count(),
         "denials": count(),
-        "provider": TEXT,
-        "model": TEXT,
+        **texts("provider", "model"),
         "exhausted": FLAG,
     }
 )
@@ -161,24 +151,257 @@ ESTOP: Final = whole({"estop": FLAG})
 APPROVAL: Final = whole(
     {
         "id": TEXT,
-        "state": {
-            "enum": ["pending", "approved", "rejected", "expired", "withdrawn", "used"],
-        },
-        "kind": {"enum": ["tool", "question", "sop", "run", "override"]},
-        "origin": TEXT,
-        "asker": TEXT,
-        "title": TEXT,
-        "tool": TEXT,
-        "arguments": TEXT,
-        "risk": TEXT,
-        "rule": TEXT,
-        "reason": TEXT,
+        "state": options("pending", "approved", "rejected", "expired", "withdrawn", "used"),
+        "kind": options("tool", "question", "sop", "run", "override"),
+        **texts("origin", "asker", "title", "tool", "arguments", "risk", "rule", "reason"),
         "detail": listed(TEXT),
-        "digest": TEXT,
-        "created": TEXT,
-        "expires": TEXT,
-        "answered_by": TEXT,
-        "answered": TEXT,
+        **texts("digest", "created", "expires", "answered_by", "answered"),
     }
 )
 APPROVALS: Final = whole({"approvals": listed(APPROVAL)})
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointCall:
+    """A request that fits the schemas of its endpoint."""
+
+    client: Client
+    query: Mapping[str, Json]
+    body: Mapping[str, Json]
+    path: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, Json] = field(default_factory=dict)
+    """Those that the endpoint declares, by the name that it gives them."""
+    streaming: bool = False
+    """Whether the client asks for a stream of events."""
+
+
+Answer: TypeAlias = "Callable[[EndpointCall], Awaitable[ASGIApp]]"
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One line of the table that requests are routed by, and that is published."""
+
+    method: Method
+    path: str
+    answer: Answer
+    result: Schema | None = None
+    """The schema of its JSON; without one it answers text."""
+    query: Schema = field(default_factory=lambda: NO_QUERY)
+    headers: Schema = field(default_factory=lambda: NO_QUERY)
+    """Headers that mean something to it."""
+    body: Schema | None = None
+    body_needed: bool = True
+    media: tuple[str, ...] = ("application/json",)
+    status: int = 200
+    """That of a good answer."""
+    errors: tuple[int, ...] = ()
+    """Statuses beside those that any endpoint can answer."""
+    open: bool = False
+    """Whether it needs no token."""
+    roles: frozenset[Role] = frozenset()
+    """Who may ask beside ``admin``."""
+    summary: str = ""
+    """What is published about it; where it is empty, the first line of the answer's docstring."""
+
+
+MAX_REQUEST_CHARS: Final = 20_000
+MAX_RUN_ANSWER_CHARS: Final = 4_096
+MAX_NOTE_CHARS: Final = 4000
+MAX_EVENTS: Final = 1000
+"""Events of one page."""
+DEFAULT_EVENTS: Final = 200
+MAX_NUMBER: Final = 10**9 - 1
+_RUNNERS: Final = r"builtin|code-commit|codex|(scripted|process):.*\S.*"
+
+
+def _matching(pattern: str) -> Schema:
+    return {"type": "string", "maxLength": 4000, "pattern": f"^({pattern})$"}
+
+
+RUN_ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{7,127}$"}
+RUN_REQUEST: Final[Schema] = {
+    **closed(
+        {
+            "contract": OBJECT,
+            "request": {**WRITTEN, "maxLength": MAX_REQUEST_CHARS},
+            "runner": _matching(_RUNNERS),
+            "reviewer": {
+                "type": "string",
+                "maxLength": 4000,
+                "pattern": f"^(rules|model|{_RUNNERS})$",
+            },
+            **dict.fromkeys(("merge", "diagnostic", "no_baseline"), FLAG),
+            "wait": {**FLAG, "default": True},
+        }
+    ),
+    "oneOf": [{"required": ["contract"]}, {"required": ["request"]}],
+}
+RESUME_REQUEST: Final = closed({"answer": {**WRITTEN, "maxLength": MAX_RUN_ANSWER_CHARS}})
+VERIFY_REQUEST: Final = closed(
+    {"strict": FLAG, "root": {"type": "string", "pattern": "^[0-9a-f]{64}$"}}
+)
+
+RUNS_QUERY: Final = closed({"limit": count(1, MAX_LIST, 20)})
+EVENTS_QUERY: Final = closed(
+    {"since": count(0, MAX_NUMBER, 0), "limit": count(1, MAX_EVENTS, DEFAULT_EVENTS)}
+)
+EVENTS_HEADERS: Final = closed({"Last-Event-ID": count(0, MAX_NUMBER)})
+DIFF_QUERY: Final = closed(
+    {
+        "task": {"type": "string", "minLength": 1, "maxLength": 200},
+        "work": {"type": "string", "enum": ["accepted", "rejected"], "default": "accepted"},
+    }
+)
+
+_LISTED: Final[Schema] = {
+    "run_id": RUN_ID,
+    "status": options(
+        *("passed", "failed", "paused", "running", "waiting", "interrupted", "sealing", "empty")
+    ),
+    **texts("state", "created_at", "request", "merge"),
+    "applied": {"oneOf": [whole(texts("audit", "at", "branch", "commit")), {"type": "null"}]},
+    "reason": TEXT,
+    "waiting": listed(TEXT),
+    **texts("root_hash", "bundle"),
+}
+RUNS: Final = whole({"runs": listed(whole(_LISTED))})
+_REFUSED: Final = whole(
+    {"gate": TEXT, "task_id": MAYBE_TEXT, "attempt": count(), **texts("rule", "path", "reason")}
+)
+_FAILED_COMMAND: Final = whole(
+    {
+        **texts("name", "where"),
+        "argv": listed(TEXT),
+        "exit_code": {"type": ["integer", "null"]},
+        "reason": TEXT,
+        "logs": listed(whole({"path": TEXT, "lines": listed(TEXT)})),
+    }
+)
+RUN: Final = whole(
+    {
+        **_LISTED,
+        "events": count(),
+        "sealed": FLAG,
+        "timeline": listed(OBJECT),
+        "tasks": {"type": "object", "additionalProperties": OBJECT},
+        **dict.fromkeys(("gates", "tests", "reviews", "fixes", "approvals"), listed(OBJECT)),
+        **dict.fromkeys(("audits", "foreign_audits"), listed(TEXT)),
+        "violations": listed(_REFUSED),
+        "failed_commands": listed(_FAILED_COMMAND),
+        "next": TEXT,
+    }
+)
+BEGUN: Final = whole({"run_id": RUN_ID})
+
+
+def _events(event: Schema) -> Schema:
+    """One page of events."""
+    return whole({"run_id": RUN_ID, "events": listed(event), "next": count(), "goes_on": FLAG})
+
+
+_MORE: Final = ("model_id", "agent_id", "role", "tool_name", "span_id", "parent_span_id")
+_EVENT: Final = whole(
+    {
+        "ts": TEXT,
+        "level": options("INFO", "WARN", "ERROR"),
+        "event_type": TEXT,
+        "run_id": RUN_ID,
+        "task_id": MAYBE_TEXT,
+        "attempt": {"type": ["integer", "null"], "minimum": 0},
+        "payload": OBJECT,
+        **texts("trace_id", "previous_hash", "event_hash", *_MORE),
+    },
+    *_MORE,
+)
+RUN_EVENTS: Final = _events(_EVENT)
+_FINDINGS: Final = listed(whole(texts("code", "message", "path")))
+VERIFIED: Final = whole(
+    {
+        "run_id": RUN_ID,
+        "status": options("pass", "fail"),
+        "strict": FLAG,
+        "root_hash": TEXT,
+        "errors": _FINDINGS,
+        "warnings": _FINDINGS,
+        "checks": {"type": "object", "additionalProperties": FLAG},
+    }
+)
+
+SOP_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"}
+SOP_START: Final = closed({"inputs": {"type": "object", "maxProperties": 50}})
+SOP_RESUME: Final[Schema] = {
+    **closed(
+        {
+            "interrupted": {"type": "string", "enum": ["redo", "accept", "skip"]},
+            "stage": {"type": "string", "minLength": 1, "maxLength": 128},
+            "note": {"type": "string", "maxLength": MAX_NOTE_CHARS},
+        }
+    ),
+    "dependentRequired": {"stage": ["interrupted"], "note": ["interrupted"]},
+}
+_INPUT: Final = whole(
+    {
+        "name": TEXT,
+        "type": options("string", "integer", "number", "boolean", "list"),
+        "required": FLAG,
+        "default": {},
+        "choices": listed({}),
+        "description": TEXT,
+    }
+)
+_LINE: Final[Schema] = {"type": ["integer", "null"], "minimum": 1}
+_SOP: Final = whole(
+    {
+        **texts("name", "path"),
+        "ok": FLAG,
+        "description": TEXT,
+        "inputs": listed(_INPUT),
+        "stages": listed(whole({"id": TEXT, "kind": options("tool", "agent", "approval")})),
+        "problems": listed(whole({"key": TEXT, "line": _LINE, "message": TEXT})),
+    }
+)
+SOPS: Final = whole({"sops": listed(_SOP)})
+_SETTLEMENT: Final = whole(
+    {
+        "stage": TEXT,
+        "attempt": count(),
+        "how": options("redo", "accept", "skip"),
+        **texts("by", "note", "time"),
+    }
+)
+_STAGE: Final = whole(
+    {
+        "id": TEXT,
+        "status": options("done", "failed", "denied", "rejected", "skipped"),
+        "attempt": count(),
+        "output": TEXT,
+        "output_known": FLAG,
+        **texts("error", "rule", "receipt", "approval"),
+    }
+)
+SOP_RUN: Final = whole(
+    {
+        "id": RUN_ID,
+        "sop": TEXT,
+        "status": options(
+            *("running", "interrupted", "waiting", "done", "failed", "denied", "rejected")
+        ),
+        **texts("sop_hash", "workspace", "begun", "ended", "reason"),
+        "inputs": OBJECT,
+        "approval": TEXT,
+        "approvals": listed(TEXT),
+        "stage": TEXT,
+        "under_way": listed(whole({"id": TEXT, "attempt": count(), "approval": TEXT})),
+        "settlements": listed(_SETTLEMENT),
+        "stages": listed(_STAGE),
+    }
+)
+SOP_RUNS: Final = whole({"runs": listed(SOP_RUN)})
+_SOP_EVENT: Final[Schema] = {
+    "type": "object",
+    "properties": texts("event_type", "time", "event_hash"),
+    "required": ["event_type", "time", "event_hash"],
+}
+SOP_EVENTS: Final = _events(_SOP_EVENT)

@@ -12,33 +12,29 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from coilclaw.gateway import faults, lifetime
+from coilclaw.gateway.agent import ChainWatch
 from coilclaw.gateway.application import application
-from coilclaw.gateway.chain import ChainWatch
 from coilclaw.gateway.completions import Completions
-from coilclaw.gateway.conversing import Conversing
+from coilclaw.gateway.endpoint_table import table
 from coilclaw.gateway.endpoints import Endpoints
-from coilclaw.gateway.hosts import Hosts, bracketed
-from coilclaw.gateway.httpconfig import http_config
-from coilclaw.gateway.listening import listener
-from coilclaw.gateway.ratelimit import RateLimit
-from coilclaw.gateway.runs import RunEndpoints
-from coilclaw.gateway.sop_endpoints import SopEndpoints
-from coilclaw.gateway.table import table
-from coilclaw.gateway.turns import Turns, resumption
+from coilclaw.gateway.http import faults, lifetime
+from coilclaw.gateway.http.admission import RateLimit
+from coilclaw.gateway.http.listener import Hosts, bracketed, listener
+from coilclaw.gateway.http.protocol import http_config
+from coilclaw.gateway.runs.run_endpoints import RunEndpoints, SopEndpoints
+from coilclaw.gateway.turns import Conversing, Turns, resumption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from coilclaw.gateway.agent import Agent
-    from coilclaw.gateway.feed import Feed
-    from coilclaw.gateway.known_clients import KnownClients
+    from coilclaw.gateway.agent import GatewayAgent
+    from coilclaw.gateway.http.event_stream import Feed
     from coilclaw.gateway.metrics import Metrics
-    from coilclaw.gateway.runkeeper import RunKeeper
+    from coilclaw.gateway.runs.run_workers import RunKeeper, SopKeeper
     from coilclaw.gateway.settings import GatewaySettings
-    from coilclaw.gateway.sop_keeper import SopKeeper
+    from coilclaw.gateway.tokens import KnownClients
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +53,7 @@ class Mounted(Protocol):
 class Gateway:
     """Serves one agent."""
 
-    agent: Agent
+    agent: GatewayAgent
     settings: GatewaySettings
     clients: KnownClients
     metrics: Metrics
@@ -92,7 +88,7 @@ class Gateway:
             )
 
     def _resume_turns(self, turns: Turns) -> None:
-        """Go on with the turns that waited for an approval when a program ended.
+        """Resume the turns that waited for an approval when a program ended.
 
         Each waits again, in its place before new messages of its conversation.
         """

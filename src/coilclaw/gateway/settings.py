@@ -22,7 +22,7 @@ class GatewaySettings:
     public: bool = False
     """Listen where other machines can reach it; needs TLS files, or ``insecure``."""
     insecure: bool = False
-    """Do without TLS: whoever is on the way reads the token."""
+    """Do without TLS: anything on the way can read the token."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()

@@ -7,28 +7,31 @@ nothing but its answer, since everything before it is on the disk.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from coilclaw.errors import CoilClawError, Stopped
-from coilclaw.gateway.agent import TurnTerms
+from coilclaw.agent import ApprovalSuspended, visible
+from coilclaw.gateway.agent import FinishedTurn, Part, TurnTerms
 from coilclaw.gateway.clients import client_behind
-from coilclaw.gateway.faults import internal, refused
-from coilclaw.runtime.approvals import ApprovalSuspended
+from coilclaw.gateway.http.event_stream import Mailbox
+from coilclaw.gateway.http.faults import internal, refused
+from coilclaw.kernel import CoilClawError, Stopped
+from coilclaw.workspace import check_conversation_id, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from coilclaw.gateway.agent import Agent, Finished
+    from coilclaw.gateway.agent import ApprovalPending, GatewayAgent
     from coilclaw.gateway.clients import Client
     from coilclaw.gateway.metrics import Metrics
-    from coilclaw.gateway.parts import Part
+    from coilclaw.kernel import Json
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ _LOOK_EVERY_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TurnJob:
     """One message on its way, and who is told what becomes of it."""
 
     conversation_id: str
@@ -45,15 +48,15 @@ class Job:
     new: bool
     """Whether the conversation is known to begin with this message."""
     listen: Callable[[Part], None] | None
-    done: Callable[[Finished | CoilClawError], None]
+    done: Callable[[FinishedTurn | CoilClawError], None]
     """May be told twice; only the first counts."""
     terms: TurnTerms
 
 
-def resumption(conversation_id: str, asker: Client) -> Job:
+def resumption(conversation_id: str, asker: Client) -> TurnJob:
     """Make the job that finishes the turn which was left open in a conversation."""
 
-    def done(ended: Finished | CoilClawError) -> None:
+    def done(ended: FinishedTurn | CoilClawError) -> None:
         if isinstance(ended, CoilClawError):
             _log.info(
                 "the turn that was left open in %s is not finished: %s",
@@ -63,25 +66,27 @@ def resumption(conversation_id: str, asker: Client) -> Job:
             )
 
     terms = TurnTerms(asker)
-    return Job(conversation_id, None, new=False, listen=None, done=done, terms=terms)
+    return TurnJob(conversation_id, None, new=False, listen=None, done=done, terms=terms)
 
 
 class Turns:
     """Runs jobs in the order in which they come, conversation by conversation."""
 
-    def __init__(self, agent: Agent, metrics: Metrics, *, max_turns: int, max_waiting: int) -> None:
+    def __init__(
+        self, agent: GatewayAgent, metrics: Metrics, *, max_turns: int, max_waiting: int
+    ) -> None:
         self._agent = agent
         self._metrics = metrics
         self._max_turns, self._max_waiting = max_turns, max_waiting
         self._mutex = threading.Lock()
-        self._ready: SimpleQueue[Job] = SimpleQueue()
-        self._behind: dict[str, deque[Job]] = {}
+        self._ready: SimpleQueue[TurnJob] = SimpleQueue()
+        self._behind: dict[str, deque[TurnJob]] = {}
         """Busy conversations, each with the messages that wait for it."""
         self._threads = 0
         self._running = 0
         self._pending = 0
         """Jobs that are not finished, whether they run or wait."""
-        self._current: dict[str, Job] = {}
+        self._current: dict[str, TurnJob] = {}
         """Jobs that run, by conversation."""
         self._closed = False
 
@@ -118,7 +123,7 @@ class Turns:
                 "begin one of your own: leave its id out, or choose another",
             )
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: TurnJob) -> None:
         """Take a job, or say why not."""
         with self._mutex:
             if self._closed:
@@ -178,25 +183,22 @@ class Turns:
                 stopping = self._closed
             self._finish(job, _stopping() if stopping else self._run(job))
 
-    def _run(self, job: Job) -> Finished | CoilClawError:
+    def _run(self, job: TurnJob) -> FinishedTurn | CoilClawError:
+        agent, name = self._agent, job.conversation_id
         try:
-            agent = self._agent
             if job.message is None:
-                resumed = agent.resume(job.conversation_id, job.terms)
-                if resumed is not None:
-                    self._metrics.count("turns_total")
-                return resumed or _nothing_open(job.conversation_id)
+                resumed = agent.resume(name, job.terms)
+                if resumed is None:
+                    return refused("turn.closed", f"no turn of {name} is open any more")
+                self._metrics.count("turns_total")
+                return resumed
             if not job.new:
-                # Here, where no other turn of this conversation runs, nobody can come in between.
-                self.check_owner(job.conversation_id, job.terms.client)
-            if job.new or not agent.memory.conversation(job.conversation_id, last=1):
+                # Here, where no other turn of this conversation runs, none can come in between.
+                self.check_owner(name, job.terms.client)
+            if job.new or not agent.memory.conversation(name, last=1):
                 self._metrics.count("conversations_total")
             finished = agent.turn(
-                job.message,
-                job.conversation_id,
-                terms=job.terms,
-                new=job.new,
-                listen=job.listen,
+                job.message, name, terms=job.terms, new=job.new, listen=job.listen
             )
         except CoilClawError as problem:
             return problem
@@ -215,8 +217,8 @@ class Turns:
         self._metrics.count("turns_total")
         return finished
 
-    def _finish(self, job: Job, result: Finished | CoilClawError) -> None:
-        following: Job | None = None
+    def _finish(self, job: TurnJob, result: FinishedTurn | CoilClawError) -> None:
+        following: TurnJob | None = None
         with self._mutex:
             line = self._behind[job.conversation_id]
             if line:
@@ -231,13 +233,86 @@ class Turns:
         job.done(result)
 
 
-def _nothing_open(conversation_id: str) -> CoilClawError:
-    return refused("turn.closed", f"no turn of {conversation_id} is open any more")
-
-
 def _stopping() -> CoilClawError:
     return refused(
         "gateway.stopping",
         "the gateway is being stopped",
         "the conversation goes on with the next message, once it serves again",
     )
+
+
+Told: TypeAlias = Part | FinishedTurn | CoilClawError
+"""What comes out of a turn: its parts, and as the last thing how it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversing:
+    """Hands messages to the threads that run turns.
+
+    A turn does not depend on its client: who goes away finds the answer in the conversation.
+    """
+
+    turns: Turns
+    queue_parts: int
+
+    async def answer(
+        self,
+        message: str,
+        conversation_id: str | None,
+        terms: TurnTerms,
+        *,
+        waits: bool = True,
+    ) -> FinishedTurn:
+        """Run one turn and return how it ended; an error is raised.
+
+        Without ``waits`` the first approval is such an error, and the turn goes on by itself.
+        """
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[FinishedTurn | CoilClawError] = loop.create_future()
+
+        def resolve(ended: FinishedTurn | CoilClawError) -> None:
+            if not result.done():
+                result.set_result(ended)
+
+        def done(ended: FinishedTurn | CoilClawError) -> None:
+            with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
+                loop.call_soon_threadsafe(resolve, ended)
+
+        name = new_id("conv") if conversation_id is None else check_conversation_id(conversation_id)
+        if not waits:
+            terms = replace(terms, pending=lambda part: done(_waiting(part, name)))
+        self.turns.submit(TurnJob(name, message, conversation_id is None, None, done, terms))
+        ended = await result
+        if isinstance(ended, CoilClawError):
+            raise ended
+        return ended
+
+    async def stream(
+        self, message: str, conversation_id: str | None, terms: TurnTerms
+    ) -> tuple[str, Mailbox[Told]]:
+        """Begin one turn; return its conversation, and where its parts come."""
+        mailbox: Mailbox[Told] = Mailbox(self.queue_parts)
+        if conversation_id is None:
+            name = new_id("conv")
+        else:
+            name = check_conversation_id(conversation_id)
+            # Asked here, where a refusal still has a status of its own.
+            await asyncio.to_thread(self.turns.check_owner, name, terms.client)
+        self.turns.submit(
+            TurnJob(name, message, conversation_id is None, mailbox.put, mailbox.put_last, terms)
+        )
+        return name, mailbox
+
+
+def _waiting(part: ApprovalPending, conversation_id: str) -> CoilClawError:
+    return refused(
+        "approval.waiting",
+        f"the turn waits for approval {part.id}: {visible(part.title)}",
+        f"answer it with 'coilclaw approve {part.id}' or POST /approvals; the turn then goes on, "
+        f"and its answer is at GET /conversations/{conversation_id}",
+    )
+
+
+def outcome_fields(finished: FinishedTurn) -> dict[str, Json]:
+    """Return how a turn ended, as JSON."""
+    return asdict(finished.outcome)

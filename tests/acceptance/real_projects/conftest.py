@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import LockTimeout
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel.errors import LockTimeout
+from coilclaw.kernel.file_lock import FileLock
 from tests.support.children import PATIENCE_S
 from tests.support.project_checkouts import ProjectStore
 from tests.support.sandboxes import UNCOVERED

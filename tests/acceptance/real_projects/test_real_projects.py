@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.project_checkouts import LONG_S, Checkout, ProjectStore
 from tests.support.public_projects import BY_NAME, PROJECTS

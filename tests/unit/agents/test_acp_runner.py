@@ -13,15 +13,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import acpknown
-from coilclaw.agents.acp import AcpRunner
-from coilclaw.agents.codexdoor import Target
-from coilclaw.agents.runner import Ending, Means, ask_nobody
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
-from coilclaw.errors import DeniedError, EnvironmentFault
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.kernel.errors import DeniedError, EnvironmentFault
+from coilclaw.kernel.messages import Budget, Part, Usage
+from coilclaw.runners.acp.agents import AcpRunner, find_agent, find_targets, make_environment
+from coilclaw.runners.model_route import RouteTarget
+from coilclaw.runners.runner import Ending, Means, ask_nobody
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support import acpserver
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.performing import Performance
@@ -230,7 +227,7 @@ def test_a_session_goes_on_and_its_history_is_nobodys_work(bench: Bench, script:
 def test_an_agent_that_cannot_go_on_says_so(bench: Bench) -> None:
     ending = bench.play(thread_id="old-1")
     assert ending.status == "failed"
-    assert ending.reason.endswith(" failed: it cannot go on with a session.")
+    assert ending.reason.endswith(" failed: it cannot resume a session.")
     assert (ending.session_lost, bench.stage.sessions) == (True, [])
 
 
@@ -356,10 +353,12 @@ def test_a_program_that_is_not_there_is_said(bench: Bench) -> None:
     assert AcpRunner(("x",)).name == "acp"
 
 
-def test_known_agents_reach_their_own_model() -> None:
-    claude = acpknown.of(Path("/x/claude-agent-acp"))
-    assert acpknown.targets(claude, (), {}) == (Target("api.anthropic.com", 443),)
+def test_known_agents_reach_their_own_model(bench: Bench) -> None:
+    claude = find_agent(Path("/x/claude-agent-acp"))
+    assert find_targets(claude, (), {}) == (RouteTarget("api.anthropic.com", 443),)
     own = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:4000"}
-    assert acpknown.targets(claude, (), own) == (Target("127.0.0.1", 4000, plain=True),)
-    assert claude.settings(Path("/h"))["CLAUDE_CONFIG_DIR"] == "/h/.claude"
-    assert acpknown.of(Path("/x/other")).title == "other"
+    assert find_targets(claude, (), own) == (RouteTarget("127.0.0.1", 4000, plain=True),)
+    task = bench.stage.assignment()
+    given = make_environment(claude, task, {}, ())
+    assert given["CLAUDE_CONFIG_DIR"] == f"{task.home}/.claude"
+    assert find_agent(Path("/x/other")).title == "other"

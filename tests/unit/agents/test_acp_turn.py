@@ -10,33 +10,29 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.acpprocess import target_of
-from coilclaw.agents.acptalk import Answered, Asked, Event, Opened, Trouble, Updated
-from coilclaw.agents.acpturn import Turn, instruction_of
-from coilclaw.agents.acpupdates import (
+from coilclaw.kernel.errors import DeniedError, UsageError
+from coilclaw.kernel.messages import Budget, Json, Part, Usage
+from coilclaw.runners.acp.session import AcpAnswer, AcpOpened, AcpQuestion, Event, Trouble, Updated
+from coilclaw.runners.acp.turn import AcpTurn, instruction_of
+from coilclaw.runners.acp.updates import (
     MAX_CALLS,
     MAX_DIFF_CHARACTERS,
     MAX_TEXT_CHARACTERS,
     Updates,
     diff_lines,
 )
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.codexdoor import Target
-from coilclaw.agents.deadline import Deadline
-from coilclaw.agents.denial import Denial
-from coilclaw.agents.runner import Ending
-from coilclaw.agents.testtool import TestTool
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import Json, Usage
-from coilclaw.domain.parts import Part
-from coilclaw.errors import DeniedError, UsageError
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.agent_requests import Denial
+from coilclaw.runners.model_route import RouteTarget, target_of
+from coilclaw.runners.runner import Deadline, Ending
+from coilclaw.runners.test_tool import TestTool
 from tests.support.acpserver import OPTIONS
 from tests.support.performing import Performance, finish
 from tests.support.sandboxes import supported
 
 ALWAYS, ONCE, NO = OPTIONS
-OPENED = Opened("s-1", "4.2")
-END = Answered("end_turn", None, None)
+OPENED = AcpOpened("s-1", "4.2")
+END = AcpAnswer("end_turn", None, None)
 
 
 @dataclass
@@ -58,7 +54,7 @@ class Obedient(Told):
 
     def cancel(self) -> None:
         super().cancel()
-        self.events.put(Answered("cancelled", None, None))
+        self.events.put(AcpAnswer("cancelled", None, None))
 
 
 @dataclass
@@ -72,20 +68,20 @@ class Bench:
         for event in events:
             self.told.events.put(event)
         assignment = self.stage.assignment(**changes)
-        turn = Turn(
-            "It",
-            self.told,  # type: ignore[arg-type]  # as much of one as a turn needs
-            assignment,
-            self.stage.means(),
-            Deadline.of(assignment.budget),
-            TestTool(self.stage.home) if tests else None,
+        turn = AcpTurn(
+            title="It",
+            talk=self.told,  # type: ignore[arg-type]  # as much of one as a turn needs
+            assignment=assignment,
+            means=self.stage.means(),
+            deadline=Deadline.of(assignment.budget),
+            tests=TestTool(self.stage.home) if tests else None,
         )
         self.parts, ending = finish(turn.perform(lambda: self.told.calls.append("opened")))
         return ending
 
-    def ask(self, options: list[dict[str, str]] = OPTIONS, **fields: Any) -> Asked:
+    def ask(self, options: list[dict[str, str]] = OPTIONS, **fields: Any) -> AcpQuestion:
         call: dict[str, Any] = {"toolCallId": "c1", "title": "ls", "kind": "execute"}
-        return Asked(call | fields, [dict(one) for one in options], self.replies.append)
+        return AcpQuestion(call | fields, [dict(one) for one in options], self.replies.append)
 
 
 @pytest.fixture
@@ -233,7 +229,7 @@ def test_before_there_is_a_session_and_after_the_end_nothing_is_granted(bench: B
     ],
 )
 def test_each_stop_reason_has_its_ending(bench: Bench, stop: str, status: str) -> None:
-    ending = bench.play(says("of old"), OPENED, says("Bye."), Answered(stop, None, None))
+    ending = bench.play(says("of old"), OPENED, says("Bye."), AcpAnswer(stop, None, None))
     assert ending.status == status
     assert bool(ending.reason) == (status != "done")
     assert (ending.text, ending.thread_id, ending.version) == ("Bye.", "s-1", "4.2")
@@ -243,7 +239,7 @@ def test_each_stop_reason_has_its_ending(bench: Bench, stop: str, status: str) -
 
 def test_a_failure_told_as_an_answer_is_one(bench: Bench) -> None:
     meta: dict[str, Any] = {"codex": {"threadStatus": {"type": "systemError"}}}
-    ending = bench.play(OPENED, says("bad request"), Answered("end_turn", None, meta))
+    ending = bench.play(OPENED, says("bad request"), AcpAnswer("end_turn", None, meta))
     assert (ending.status, ending.reason) == ("failed", "It failed: bad request.")
 
 
@@ -270,7 +266,7 @@ def test_the_budget_ends_it(bench: Bench, budget: Budget, reason: str, parts: in
 
 
 def test_tokens_are_counted_at_the_end(bench: Bench) -> None:
-    end = Answered("end_turn", {"input_tokens": 7, "output_tokens": 3}, None)
+    end = AcpAnswer("end_turn", {"input_tokens": 7, "output_tokens": 3}, None)
     assert bench.play(OPENED, end, budget=Budget(tokens=10)).usage == Usage(7, 3)
     ending = bench.play(OPENED, end, budget=Budget(tokens=9))
     assert (ending.status, ending.reason) == (
@@ -345,7 +341,7 @@ def test_a_long_change_is_shown_whole() -> None:
 def test_a_model_without_tls_is_on_this_machine() -> None:
     with pytest.raises(DeniedError):
         target_of("http://models.example")
-    assert target_of("https://models.example/v1") == Target("models.example", 443)
+    assert target_of("https://models.example/v1") == RouteTarget("models.example", 443)
 
 
 def test_a_text_that_does_not_end_is_a_part_each_time_that_it_is_too_long() -> None:

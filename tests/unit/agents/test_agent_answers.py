@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.agents import answers
-from coilclaw.contracts import schemas
-from coilclaw.errors import AnswerError
+from coilclaw.kernel import schemas
+from coilclaw.kernel.errors import AnswerError
+from coilclaw.runners import agent_answer
 
 
 @pytest.mark.parametrize(
@@ -32,33 +32,35 @@ from coilclaw.errors import AnswerError
     ],
 )
 def test_what_is_not_one_json_object_is_refused(data: bytes, rule: str) -> None:
-    bound = 50 if rule == "answer.bounds" else answers.MAX_ANSWER_BYTES
+    bound = 50 if rule == "answer.bounds" else agent_answer.MAX_ANSWER_BYTES
     with pytest.raises(AnswerError) as caught:
-        answers.read_object(data, what="it", bound=bound)
+        agent_answer.read_object(data, what="it", bound=bound)
     assert caught.value.rule == rule
 
 
 def test_one_json_object_is_read() -> None:
     data = ' \n{"a": [1, 2.5, null, "ü"], "b": {"a": true}}\n'.encode()
-    assert answers.read_object(data, what="it") == {"a": [1, 2.5, None, "ü"], "b": {"a": True}}
+    assert agent_answer.read_object(data, what="it") == {"a": [1, 2.5, None, "ü"], "b": {"a": True}}
 
 
 @pytest.mark.parametrize("failure", ["", "broken"])
 def test_a_result_made_for_an_agent_fits_the_schema(failure: str) -> None:
-    made = answers.task_result("task-1", "did", failure=failure)
-    assert schemas.problems("agent_task_result.v1", made) == ()
-    assert answers.verdict(made)[0] == ("failed" if failure else "done")
+    made = agent_answer.task_result("task-1", "did", failure=failure)
+    assert schemas.find_schema_problems("agent_task_result.v1", made) == ()
+    assert agent_answer.verdict(made)[0] == ("failed" if failure else "done")
 
 
 def test_a_result_says_how_it_went() -> None:
-    assert answers.verdict({"status": "FAILED", "summary": "s", "failure": {"message": "m"}}) == (
+    assert agent_answer.verdict(
+        {"status": "FAILED", "summary": "s", "failure": {"message": "m"}}
+    ) == (
         "failed",
         "the agent says FAILED: m",
     )
-    assert answers.verdict({"status": "BLOCKED", "summary": "s", "failure": None}) == (
+    assert agent_answer.verdict({"status": "BLOCKED", "summary": "s", "failure": None}) == (
         "failed",
         "the agent says BLOCKED: s",
     )
     for status in ("SUCCESS", "SKIPPED", "FAIL"):
-        assert answers.verdict({"status": status}) == ("done", "")
-    assert answers.verdict({"verdict": "FAIL"}) == ("done", "")
+        assert agent_answer.verdict({"status": status}) == ("done", "")
+    assert agent_answer.verdict({"verdict": "FAIL"}) == ("done", "")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents import containment, shellpolicy
-from coilclaw.agents.runner import AgentRequest
-from coilclaw.workspace.sandbox import Sandbox
-from coilclaw.workspace.sandbox_view import find_private_files
+from coilclaw.runners import confinement, contract_policy
+from coilclaw.runners.runner import AgentRequest
+from coilclaw.workspace.process.confinement import Sandbox
+from coilclaw.workspace.process.sandbox_view import find_private_files
 from tests.support.performing import Overseer, Performance
 
 
@@ -23,7 +23,7 @@ def _places(tmp_path: Path) -> dict[str, Path]:
 
 def test_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path: Path) -> None:
     made = _places(tmp_path)
-    sandbox = containment.sandbox_of(
+    sandbox = confinement.sandbox_of(
         (made["worktree"], made["gitdir"]),
         made["home"],
         filesystem="workspace-write",
@@ -42,7 +42,7 @@ def test_our_own_places_are_hidden_and_what_is_missing_is_not(tmp_path: Path) ->
 
 def test_read_only_leaves_the_home_writable_and_nothing_else(tmp_path: Path) -> None:
     made = _places(tmp_path)
-    sandbox = containment.sandbox_of(
+    sandbox = confinement.sandbox_of(
         (made["worktree"],),
         made["home"],
         filesystem="read-only",
@@ -67,7 +67,7 @@ AMBIENT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH", "PYTHONSTARTUP", "N
 def test_the_environment_is_made_from_nothing(tmp_path: Path) -> None:
     worktree, home = tmp_path / "worktree", tmp_path / "home"
     (worktree / "bin").mkdir(parents=True)
-    made = containment.environ_of(
+    made = confinement.environ_of(
         home,
         {
             "PATH": f"{worktree}/bin:/usr/bin:relative",
@@ -104,30 +104,29 @@ def test_the_table_of_the_shell(
     shell: str, contained: bool, answers: list[bool], allowed: bool, asked: int
 ) -> None:
     overseer = Overseer(list(answers))
-    request = shellpolicy.command_request("t", ("ls",), directory="/w")
-    ruling = shellpolicy.settle(
+    request = contract_policy.command_request("t", ("ls",), directory="/w")
+    refusal = contract_policy.settle(
         shell,  # type: ignore[arg-type]  # also what is no word of the table
         request,
         overseer.approve,
         contained=contained,
     )
-    assert (ruling.allowed, len(overseer.asked)) == (allowed, asked)
-    assert bool(ruling.reason) is not allowed
+    assert (not refusal, len(overseer.asked)) == (allowed, asked)
 
 
 def test_an_approval_is_bound_to_the_exact_command() -> None:
     def digest(*argv: str, directory: str = "/w") -> str:
-        return shellpolicy.command_request("t", argv, directory=directory).digest
+        return contract_policy.command_request("t", argv, directory=directory).digest
 
     different = [
         digest("ls", "-l"),
         digest("ls -l"),
         digest("ls", "-l", directory="/x"),
         digest("ls", "-l", "\udc80"),
-        shellpolicy.request("t", "change", "", ('argv: ["ls", "-l"]', "in: /w")).digest,
+        contract_policy.request("t", "change", "", ('argv: ["ls", "-l"]', "in: /w")).digest,
     ]
     assert len(set(different)) == len(different)
-    made = shellpolicy.command_request("t", ("ls",), directory="/w")
+    made = contract_policy.command_request("t", ("ls",), directory="/w")
     assert made == AgentRequest(
         "t", "command", 'run ["ls"]', ('argv: ["ls"]', "in: /w"), made.digest
     )

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.denial import Denial, describe_call, find_denials, read_command
-from coilclaw.agents.part_summary import MAX_FILES, summarize_part
-from coilclaw.agents.process import MAX_LINE_BYTES, MAX_LINES, OutputLines
-from coilclaw.domain.parts import Part
+from coilclaw.kernel.messages import Part
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.agent_requests import Denial, describe_call, find_denials, read_command
+from coilclaw.runners.process import MAX_LINE_BYTES, MAX_LINES, OutputLines
+from coilclaw.runners.transcript import MAX_FILES, summarize_part
 
 RM = json.dumps({"command": "rm  -r\nx"})
 

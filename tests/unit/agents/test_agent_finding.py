@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents import finding, naming
-from coilclaw.agents.finding import KNOWN
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.workspace import process
-from coilclaw.workspace.sandbox import Sandbox
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.runners import agent_program, runner
+from coilclaw.runners.agent_program import KNOWN
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.confinement import Sandbox
 from tests.support.sandboxes import supported
 
 OPENCODE, GEMINI = KNOWN["opencode"], KNOWN["gemini"]
@@ -35,9 +35,11 @@ def package(root: Path) -> tuple[Path, Path]:
     return shim, modules / f"opencode-linux-{CPU}" / "bin" / "opencode"
 
 
-def missing(agent: finding.Known, environ: dict[str, str], home: Path | None = None) -> str:
+def missing(
+    agent: agent_program.KnownAgent, environ: dict[str, str], home: Path | None = None
+) -> str:
     with pytest.raises(EnvironmentFault) as caught:
-        finding.find(agent, environ, home)
+        agent_program.find(agent, environ, home)
     assert caught.value.rule == "agent.missing"
     assert f"coilclaw agents install {agent.name}" in str(caught.value.hint)
     return caught.value.message
@@ -45,10 +47,10 @@ def missing(agent: finding.Known, environ: dict[str, str], home: Path | None = N
 
 def test_an_agent_that_nobody_knows_is_answered_with_the_list() -> None:
     with pytest.raises(UsageError) as caught:
-        finding.known("emacs")
+        agent_program.known("emacs")
     assert caught.value.rule == "agent.unknown"
     assert caught.value.hint == "use codex, opencode, claude, gemini"
-    assert finding.known("codex").runner == "codex"
+    assert agent_program.known("codex").runner == "codex"
 
 
 def test_the_script_before_a_native_program_is_never_taken(tmp_path: Path) -> None:
@@ -61,9 +63,9 @@ def test_the_script_before_a_native_program_is_never_taken(tmp_path: Path) -> No
     ):
         missing(OPENCODE, environ)
         program(baseline / "bin" / "opencode")
-        assert finding.find(OPENCODE, environ) == baseline / "bin" / "opencode"
+        assert agent_program.find(OPENCODE, environ) == baseline / "bin" / "opencode"
         program(native)
-        assert finding.find(OPENCODE, environ) == native
+        assert agent_program.find(OPENCODE, environ) == native
         native.unlink()
         (baseline / "bin" / "opencode").unlink()
 
@@ -71,13 +73,13 @@ def test_the_script_before_a_native_program_is_never_taken(tmp_path: Path) -> No
 def test_the_variable_wins_over_the_path_and_that_over_our_own(tmp_path: Path) -> None:
     one = program(tmp_path / "1" / "opencode")
     two = program(tmp_path / "2" / "opencode")
-    _, three = package(finding.installed_at(tmp_path, "opencode"))
+    _, three = package(agent_program.installed_at(tmp_path, "opencode"))
     program(three)
     environ = {"COILCLAW_OPENCODE": str(one), "PATH": f".:relative:{two.parent}"}
-    assert finding.find(OPENCODE, environ, tmp_path) == one
+    assert agent_program.find(OPENCODE, environ, tmp_path) == one
     del environ["COILCLAW_OPENCODE"]
-    assert finding.find(OPENCODE, environ, tmp_path) == two
-    assert finding.find(OPENCODE, {"PATH": ""}, tmp_path) == three
+    assert agent_program.find(OPENCODE, environ, tmp_path) == two
+    assert agent_program.find(OPENCODE, {"PATH": ""}, tmp_path) == three
     assert missing(OPENCODE, {"PATH": ""}).endswith("among the programs that coilclaw installed.")
 
 
@@ -95,24 +97,24 @@ def test_the_tree_does_not_bring_its_own_program(
     program(tmp_path / "gemini")
     monkeypatch.chdir(tmp_path)
     missing(GEMINI, {"PATH": ".:"})
-    assert finding.on_path("gemini", {"PATH": str(tmp_path)}) == tmp_path / "gemini"
+    assert agent_program.on_path("gemini", {"PATH": str(tmp_path)}) == tmp_path / "gemini"
 
 
 def test_a_script_without_a_native_program_is_one(tmp_path: Path) -> None:
-    place = finding.installed_at(tmp_path, "gemini")
+    place = agent_program.installed_at(tmp_path, "gemini")
     script = program(place / "node_modules" / ".bin" / "gemini", b"#!/usr/bin/env node\n")
-    assert finding.find(GEMINI, {"PATH": ""}, tmp_path) == script
+    assert agent_program.find(GEMINI, {"PATH": ""}, tmp_path) == script
 
 
 def test_a_version_is_what_the_program_says(tmp_path: Path) -> None:
     said = program(tmp_path / "a", b'#!/bin/sh\necho "agent $1 v1.2.3-beta.4 (x)"\n')
-    assert finding.version_of(said, os.environ) == "1.2.3-beta.4"
+    assert agent_program.version_of(said, os.environ) == "1.2.3-beta.4"
     makes = program(tmp_path / "d", b"#!/bin/sh\nmkdir $TMPDIR/d && mkdir ~/e && echo 1.2.4\n")
-    assert finding.version_of(makes, os.environ) == "1.2.4"
+    assert agent_program.version_of(makes, os.environ) == "1.2.4"
     fails = program(tmp_path / "b", b"#!/bin/sh\necho 1.2.3; exit 1\n")
-    assert finding.version_of(fails, os.environ) == ""
+    assert agent_program.version_of(fails, os.environ) == ""
     silent = program(tmp_path / "c", b"#!/bin/sh\n")
-    assert finding.version_of(silent, os.environ) == ""
+    assert agent_program.version_of(silent, os.environ) == ""
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_version_can_be_read_without_running_anything(
     program(native)
     if text is not None:
         (tmp_path / "node_modules" / "opencode-ai" / "package.json").write_text(text)
-    assert finding.told_version(OPENCODE, native) == version
+    assert agent_program.told_version(OPENCODE, native) == version
 
 
 # --- in the sandbox ------------------------------------------------------------------------------
@@ -144,14 +146,14 @@ def test_what_is_hidden_is_shown_again_and_nothing_else(tmp_path: Path) -> None:
     secret = tmp_path / "home" / "keys"
     secret.mkdir(parents=True)
     (secret / "key").write_text("s")
-    place = finding.installed_at(tmp_path / "home", "gemini")
+    place = agent_program.installed_at(tmp_path / "home", "gemini")
     script = program(
         place / "node_modules" / ".bin" / "gemini",
         f"#!/bin/sh\nls {secret}; ls -AI current-system /run | wc -l; cat {place}/more\n".encode(),
     )
     (place / "more").write_text("more\n")
     box = Sandbox("bubblewrap", hidden=(tmp_path / "home",), private_tmp=False)
-    result = process.run(
+    result = command.run(
         [str(script)],
         cwd="/",
         timeout_s=30,
@@ -171,21 +173,21 @@ def test_what_a_runner_needs_is_asked_for_before_anything_begins(tmp_path: Path)
         ('acp:"gemini --acp"', "gemini", "agent.missing"),
     ):
         with pytest.raises(UsageError) as caught:
-            finding.require(naming.parse(name.replace('"', "")), nothing, tmp_path)
+            agent_program.require(runner.parse(name.replace('"', "")), nothing, tmp_path)
         assert caught.value.rule == rule
         assert f"coilclaw agents install {agent}" in str(caught.value.hint)
     for name in ("acp:./mine", "acp:mine", "acp:/nowhere/mine"):
         with pytest.raises(UsageError) as caught:
-            finding.require(naming.parse(name), nothing, tmp_path, tmp_path)
+            agent_program.require(runner.parse(name), nothing, tmp_path, tmp_path)
         assert caught.value.rule == "acp.missing"
     mine = program(tmp_path / "mine")
     for name in ("acp:./mine", "acp:mine", f"acp:{mine} --acp"):
-        assert finding.require(naming.parse(name), nothing, tmp_path, tmp_path) == mine
-    _, native = package(finding.installed_at(tmp_path, "opencode"))
+        assert agent_program.require(runner.parse(name), nothing, tmp_path, tmp_path) == mine
+    _, native = package(agent_program.installed_at(tmp_path, "opencode"))
     program(native)
-    assert finding.require(naming.parse("opencode"), nothing, tmp_path) == native
+    assert agent_program.require(runner.parse("opencode"), nothing, tmp_path) == native
     for name in ("builtin", "scripted:x.json", "process:nothing"):
-        assert finding.require(naming.parse(name), nothing, tmp_path) is None
+        assert agent_program.require(runner.parse(name), nothing, tmp_path) is None
 
 
 def test_codex_is_found_in_each_of_its_packages(tmp_path: Path) -> None:
@@ -193,8 +195,8 @@ def test_codex_is_found_in_each_of_its_packages(tmp_path: Path) -> None:
     wheel = tmp_path / "lib" / "python3.11" / "site-packages" / "codex_cli_bin" / "bin" / "codex"
     for place in (wheel, tmp_path / "node_modules/@openai/codex-linux-x64/vendor/any/bin/codex"):
         with pytest.raises(UsageError, match="Codex was not found at"):
-            finding.require(naming.parse("codex"), environ, tmp_path)
+            agent_program.require(runner.parse("codex"), environ, tmp_path)
         native = program(place)
         for name in ("codex", "codex-exec"):
-            assert finding.require(naming.parse(name), environ, tmp_path) == native
+            assert agent_program.require(runner.parse(name), environ, tmp_path) == native
         native.unlink()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents import finding, installing
-from coilclaw.agents.finding import KNOWN
-from coilclaw.errors import EnvironmentFault
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.runners import agent_install, agent_program
+from coilclaw.runners.agent_program import KNOWN
+from coilclaw.workspace.process.cancellation import Cancellation
 
 GEMINI = KNOWN["gemini"]
 NPM = """#!/bin/sh
@@ -30,7 +30,7 @@ echo '{"version": "0.61.0"}' > "$prefix/node_modules/@google/gemini-cli/package.
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return finding.installed_at(tmp_path / "home", "gemini")
+    return agent_program.installed_at(tmp_path / "home", "gemini")
 
 
 def environ(tmp_path: Path, work: str) -> dict[str, str]:
@@ -49,7 +49,7 @@ def environ(tmp_path: Path, work: str) -> dict[str, str]:
 
 def test_without_npm_nothing_is_begun(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault) as caught:
-        installing.install(GEMINI, tmp_path / "home", {"PATH": "/nowhere"})
+        agent_install.install(GEMINI, tmp_path / "home", {"PATH": "/nowhere"})
     assert caught.value.rule == "agent.npm"
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_what_was_there_stays_if_anything_goes_wrong(
     place.mkdir(parents=True)
     (place / "old").write_text("x")
     with pytest.raises(EnvironmentFault) as caught:
-        installing.install(GEMINI, tmp_path / "home", environ(tmp_path, work))
+        agent_install.install(GEMINI, tmp_path / "home", environ(tmp_path, work))
     assert caught.value.rule == rule
     assert words in caught.value.message
     assert [path.name for path in place.parent.iterdir()] == ["gemini"]
@@ -78,7 +78,7 @@ def test_it_can_be_cancelled(tmp_path: Path, place: Path) -> None:
     cancel = Cancellation()
     cancel.cancel("enough")
     with pytest.raises(EnvironmentFault) as caught:
-        installing.install(GEMINI, tmp_path / "home", environ(tmp_path, MAKES), cancel=cancel)
+        agent_install.install(GEMINI, tmp_path / "home", environ(tmp_path, MAKES), cancel=cancel)
     assert caught.value.rule == "agent.install"
     assert not place.exists()
 
@@ -87,9 +87,9 @@ def test_it_is_installed_in_its_version_and_without_its_scripts(
     tmp_path: Path, place: Path
 ) -> None:
     (place / "old").mkdir(parents=True)
-    made = installing.install(GEMINI, tmp_path / "home", environ(tmp_path, MAKES))
+    made = agent_install.install(GEMINI, tmp_path / "home", environ(tmp_path, MAKES))
     program = place / "node_modules" / ".bin" / "gemini"
-    assert made == installing.Installed(place, program)
+    assert made == agent_install.InstalledAgent(place, program)
     assert [path.name for path in place.iterdir()] == ["node_modules"]
     assert [path.name for path in place.parent.iterdir()] == ["gemini"]
     command, prefix, _, *options, package = (tmp_path / "argv").read_text().split()
@@ -98,12 +98,12 @@ def test_it_is_installed_in_its_version_and_without_its_scripts(
     seen = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
     assert {"HOME", "npm_config_registry", "https_proxy"} < set(seen)
     assert "SECRET_KEY" not in seen
-    assert finding.find(GEMINI, {"PATH": ""}, tmp_path / "home") == program
-    assert finding.told_version(GEMINI, program) == "0.61.0"
+    assert agent_program.find(GEMINI, {"PATH": ""}, tmp_path / "home") == program
+    assert agent_program.told_version(GEMINI, program) == "0.61.0"
 
 
 @pytest.mark.parametrize("agent", KNOWN.values(), ids=list(KNOWN))
-def test_every_package_has_its_version(agent: finding.Known) -> None:
+def test_every_package_has_its_version(agent: agent_program.KnownAgent) -> None:
     for package in agent.packages:
         name, at, version = package.rpartition("@")
         assert name
@@ -115,17 +115,18 @@ def test_every_package_has_its_version(agent: finding.Known) -> None:
 
 
 def run(*words: str) -> int:
-    import argparse
     import sys
 
-    from coilclaw.cli import agents
     from coilclaw.cli.console import Console
+    from coilclaw.cli.dispatch import carry_out
+    from coilclaw.cli.parser import Parser
+    from coilclaw.cli.setup import agents
 
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     agents.declare(parser)
     args = parser.parse_args(words)
     console = Console.of(sys.stdout, sys.stderr, os.environ, as_json=args.json)
-    return agents.run(args, console)
+    return carry_out(args, console)
 
 
 def test_the_command_installs_lists_and_checks(

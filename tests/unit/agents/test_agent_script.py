@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.agents import script
-from coilclaw.agents.script import Action
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runners import script
+from coilclaw.runners.script import Action
 
 
-def _read(value: Any) -> script.Script:
+def _read(value: Any) -> script.AgentScript:
     return script.read(json.dumps(value).encode())
 
 
@@ -24,32 +24,32 @@ def _read(value: Any) -> script.Script:
         ({}, "neither"),
         ("text", "neither"),
         ({"turns": [], "tasks": {}}, "neither"),
-        ([], "no list of turns"),
-        ({"tasks": {}}, "at least one task"),
-        ({"tasks": {"a": []}}, "tasks['a']: it is no list of turns"),
+        ([], "not a list of turns"),
+        ({"tasks": {}}, "nor {tasks} with a task"),
+        ({"tasks": {"a": []}}, "tasks.a: it is not a list of turns"),
         ([{"text": "x"}], "turns[0]: a turn is a list of parts"),
         ([["text"]], "turns[0][0]: a part is an object with one key"),
         ([[{}]], "a part is an object with one key"),
         ([[{"text": "x", "shell": "y"}]], "a part is an object with one key"),
-        ([[{"think": "x"}]], "there is no part 'think'"),
-        ([[{"text": 1}]], "turns[0][0].text: it is no text"),
-        ([[{"reasoning": None}]], ".reasoning: it is no text"),
-        ([[{"write": []}]], ".write: it is no object"),
-        ([[{"write": {}}]], ".write: it is no object"),
-        ([[{"write": {"a": 1}}]], "at 'a'"),
-        ([[{"write": {"": "x"}}]], "at ''"),
-        ([[{"write": {"a\0": "x"}}]], ".write: no path"),
-        ([[{"delete": "a"}]], ".delete: it is no list"),
-        ([[{"delete": [1]}]], ".delete: it holds what is no path"),
-        ([[{"shell": " "}]], ".shell: it is no text, is empty"),
-        ([[{"shell": ["ls"]}]], ".shell: it is no text"),
-        ([[{"commit": ""}]], ".commit: it is no text"),
-        ([[{"run_tests": 3}]], ".run_tests: it is no text"),
-        ([[{"sleep_s": True}]], ".sleep_s: it is no number"),
-        ([[{"sleep_s": -1}]], ".sleep_s: it is not between"),
-        ([[{"sleep_s": 1e6}]], ".sleep_s: it is not between"),
-        ([[{"crash": False}]], ".crash: it is not true"),
-        ([[{"result": "done"}]], ".result: it is no object"),
+        ([[{"think": "x"}]], "the part 'think' is not known"),
+        ([[{"text": 1}]], "turns[0][0].text: it must be a text"),
+        ([[{"reasoning": None}]], ".reasoning: it must be a text"),
+        ([[{"write": []}]], ".write: it must be an object"),
+        ([[{"write": {}}]], ".write: it must be an object"),
+        ([[{"write": {"a": 1}}]], ".write.a: it must be an object of paths and their contents"),
+        ([[{"write": {"": "x"}}]], '.write."": it must be'),
+        ([[{"write": {"a\0": "x"}}]], '.write."a\\u0000": it must be'),
+        ([[{"delete": "a"}]], ".delete: it must be a list of paths"),
+        ([[{"delete": [1]}]], ".delete: it must be a list of paths"),
+        ([[{"shell": " "}]], ".shell: it must be a text that is not empty"),
+        ([[{"shell": ["ls"]}]], ".shell: it must be a text"),
+        ([[{"commit": ""}]], ".commit: it must be a text that is not empty"),
+        ([[{"run_tests": 3}]], ".run_tests: it must be a text"),
+        ([[{"sleep_s": True}]], ".sleep_s: it must be a number"),
+        ([[{"sleep_s": -1}]], ".sleep_s: it must be a number of seconds from 0 to"),
+        ([[{"sleep_s": 1e6}]], ".sleep_s: it must be a number of seconds from 0 to"),
+        ([[{"crash": False}]], ".crash: it must be true"),
+        ([[{"result": "done"}]], ".result: it must be an object"),
     ],
 )
 def test_a_wrong_script_is_refused(value: Any, said: str) -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents.deadline import Deadline
-from coilclaw.agents.runner import Ending
-from coilclaw.agents.stage import Stage, staged
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.parts import Part
-from coilclaw.errors import ProviderNetwork
+from coilclaw.kernel.errors import ProviderNetwork
+from coilclaw.kernel.messages import Budget, Part
+from coilclaw.runners.runner import Deadline, Ending
+from coilclaw.runners.runner_thread import RunnerThread, staged
 from tests.support.children import PATIENCE_S
 from tests.support.performing import Performance, finish
 
@@ -26,7 +24,7 @@ def _budget(**fields: float) -> tuple[Deadline, Budget]:
 def test_it_waits_at_each_part_until_somebody_comes_back(tmp_path: Path) -> None:
     done: list[int] = []
 
-    def work(stage: Stage) -> Ending:
+    def work(stage: RunnerThread) -> Ending:
         for number in range(3):
             done.append(number)
             stage.say(Part("text", str(number)))
@@ -40,7 +38,7 @@ def test_it_waits_at_each_part_until_somebody_comes_back(tmp_path: Path) -> None
 
 
 def test_what_goes_wrong_is_raised_where_it_is_watched(tmp_path: Path) -> None:
-    def work(stage: Stage) -> Ending:
+    def work(stage: RunnerThread) -> Ending:
         stage.say(Part("text", "a"))
         raise ProviderNetwork("gone", provider="p")
 
@@ -54,7 +52,7 @@ def test_cancelling_ends_a_call_and_nothing_follows(tmp_path: Path) -> None:
     performance = Performance.make(tmp_path)
     said: list[str] = []
 
-    def work(stage: Stage) -> Ending:
+    def work(stage: RunnerThread) -> Ending:
         with stage.calling() as cancel:
             until = time.monotonic() + PATIENCE_S
             while not cancel.cancelled and time.monotonic() < until:
@@ -73,7 +71,7 @@ def test_cancelling_ends_a_call_and_nothing_follows(tmp_path: Path) -> None:
 
 
 def test_time_and_parts_are_limits(tmp_path: Path) -> None:
-    def forever(stage: Stage) -> Ending:
+    def forever(stage: RunnerThread) -> Ending:
         while True:
             stage.say(Part("text", "again"))
             time.sleep(0.01)
@@ -88,7 +86,7 @@ def test_time_and_parts_are_limits(tmp_path: Path) -> None:
 def test_closing_ends_the_thread(tmp_path: Path) -> None:
     before = threading.active_count()
 
-    def work(stage: Stage) -> Ending:
+    def work(stage: RunnerThread) -> Ending:
         stage.say(Part("text", "a"))
         return Ending("done")
 
@@ -102,7 +100,7 @@ def test_who_does_not_come_back_is_left_behind_and_can_do_nothing_more(tmp_path:
     performance = Performance.make(tmp_path)
     answered, after = threading.Event(), list[str]()
 
-    def work(stage: Stage) -> Ending:
+    def work(stage: RunnerThread) -> Ending:
         performance.cancel.cancel("enough")
         answered.wait(PATIENCE_S)
         try:
@@ -125,7 +123,7 @@ def test_who_was_cancelled_before_does_not_begin(tmp_path: Path) -> None:
     performance = Performance.make(tmp_path)
     performance.cancel.cancel("no")
 
-    def work(stage: Stage) -> Ending:
+    def work(stage: RunnerThread) -> Ending:
         raise AssertionError
 
     parts, ending = finish(staged(work, performance.means(), *_budget()))

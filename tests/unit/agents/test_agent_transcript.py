@@ -8,12 +8,11 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.agents import transcript
-from coilclaw.agents.runner import Ending
-from coilclaw.agents.transcript import Timed
-from coilclaw.contracts import schemas
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
+from coilclaw.kernel import schemas
+from coilclaw.kernel.messages import Part, Usage
+from coilclaw.runners import transcript
+from coilclaw.runners.runner import Ending
+from coilclaw.runners.transcript import Timed
 
 AT = "2026-11-15T09:00:00Z"
 PARTS = (
@@ -108,7 +107,7 @@ def test_tool_calls_say_what_was_called_and_what_came_of_it() -> None:
     parts = [*PARTS, *(Timed(AT, part) for part in (denied, failed, used, answered))]
     found = transcript.tool_calls("run-1", "task-1", parts)
     common = {"ts": AT, "run_id": "run-1", "task_id": "task-1"}
-    assert [schemas.problems("tool_call.v1", record) for record in found] == [()] * 4
+    assert [schemas.find_schema_problems("tool_call.v1", record) for record in found] == [()] * 4
     digests = [record.pop("output_sha256") for record in found]
     assert list(found) == [
         {**common, "tool": "shell", "status": "ok", "args": {"command": "ls"}, "duration_ms": 12},

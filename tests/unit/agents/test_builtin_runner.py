@@ -9,19 +9,17 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.builtin import BuiltinRunner, default_rules
-from coilclaw.agents.contractpolicy import ContractPolicy
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.effects import Runs
-from coilclaw.domain.messages import ChatResponse, Usage
-from coilclaw.domain.parts import Part
-from coilclaw.domain.redacting import NothingToRedact
-from coilclaw.errors import CoilClawError, ProviderNetwork
-from coilclaw.receipts.book import ReceiptBook
-from coilclaw.runtime.estop import Estop
-from coilclaw.runtime.settings import Limits
-from coilclaw.security.judgement import Terms
-from coilclaw.tools.contract import ToolLimits
+from coilclaw.agent.estop import Estop
+from coilclaw.agent.receipts.book import ReceiptBook
+from coilclaw.agent.settings import AgentLimits
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.kernel.effects import Runs
+from coilclaw.kernel.errors import CoilClawError, ProviderNetwork
+from coilclaw.kernel.messages import Budget, ChatResponse, Part, Usage
+from coilclaw.kernel.secret import NullRedactor
+from coilclaw.policy.judgement import Terms
+from coilclaw.runners.builtin import BuiltinRunner, default_rules
+from coilclaw.runners.contract_policy import ContractPolicy
 from tests.support.children import PATIENCE_S, marker, running, when
 from tests.support.performing import TASK, Model, Performance, calls, contract, says
 from tests.support.sandboxes import supported
@@ -43,7 +41,7 @@ class World:
         return BuiltinRunner(
             provider=self.model,
             model="m-1",
-            redactor=NothingToRedact(),
+            redactor=NullRedactor(),
             estop=Estop.of(self.ours),
             key_path=self.ours / "keys" / "journal.key",
             **options,
@@ -339,7 +337,7 @@ def test_a_thread_goes_on(world: World) -> None:
 
 
 def test_a_slow_command_ends_by_the_limit_of_the_tool(world: World) -> None:
-    limits = Limits(tools=ToolLimits(shell_timeout_s=0.3))
+    limits = AgentLimits(tools=ToolLimits(shell_timeout_s=0.3))
     runner = world.runner(calls(("shell", {"argv": ["sleep", "999"]})), says("on"), limits=limits)
     parts, ending = world.stage.perform(runner)
     assert parts[0].exit_code not in {None, 0}

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.codecommit import CodeCommitRunner
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import ChatResponse, Usage
-from coilclaw.domain.parts import Part
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import CoilClawError, ProviderNetwork
-from coilclaw.security.redaction import Redactor
+from coilclaw.kernel.errors import CoilClawError, ProviderNetwork
+from coilclaw.kernel.messages import Budget, ChatResponse, Part, Usage
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.redaction import SecretRedactor
+from coilclaw.runners.code_commit import CodeCommitRunner
 from tests.support.children import PATIENCE_S, given_time, marker, running, when
 from tests.support.performing import TASK, Model, Performance, says
 from tests.support.sandboxes import supported
@@ -40,7 +38,9 @@ class World:
 
     def runner(self, *answers: ChatResponse | CoilClawError, **options: Any) -> CodeCommitRunner:
         self.model = Model(list(answers))
-        return CodeCommitRunner(self.model, "m-1", Redactor((Secret("sk-secret-key"),)), **options)
+        return CodeCommitRunner(
+            self.model, "m-1", SecretRedactor((Secret("sk-secret-key"),)), **options
+        )
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.codexdoor import MAX_HEAD_BYTES, Door, Target
-from coilclaw.agents.codexroute import Route, opened, targets_of
-from coilclaw.errors import DeniedError, UsageError
-from coilclaw.workspace import process
-from coilclaw.workspace.sandbox import Sandbox, SandboxSupport
+from coilclaw.kernel.errors import DeniedError, UsageError
+from coilclaw.runners.codex.home import targets_of
+from coilclaw.runners.model_route import MAX_HEAD_BYTES, Door, ModelRoute, RouteTarget, open_route
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.confinement import Sandbox, SandboxSupport
 from tests.support.children import PATIENCE_S, open_fds
 from tests.support.sandboxes import supported
 
-OWN = tuple(Target(name, 443) for name in ("api.openai.com", "auth.openai.com", "chatgpt.com"))
+OWN = tuple(RouteTarget(name, 443) for name in ("api.openai.com", "auth.openai.com", "chatgpt.com"))
 
 
 # --- where the model is --------------------------------------------------------------------------
@@ -34,17 +34,23 @@ def provider(**fields: Any) -> dict[str, Any]:
     ("settings", "targets"),
     [
         ({}, OWN),
-        ({"openai_base_url": "https://eu.example:8443/v1"}, (*OWN, Target("eu.example", 8443))),
-        (provider(base_url="https://models.example/v1"), (Target("models.example", 443),)),
-        (provider(base_url="http://127.0.0.1:1234/v1"), (Target("127.0.0.1", 1234, plain=True),)),
+        (
+            {"openai_base_url": "https://eu.example:8443/v1"},
+            (*OWN, RouteTarget("eu.example", 8443)),
+        ),
+        (provider(base_url="https://models.example/v1"), (RouteTarget("models.example", 443),)),
+        (
+            provider(base_url="http://127.0.0.1:1234/v1"),
+            (RouteTarget("127.0.0.1", 1234, plain=True),),
+        ),
         (
             provider(base_url="https://m.example", requires_openai_auth=True),
-            (*OWN, Target("m.example", 443)),
+            (*OWN, RouteTarget("m.example", 443)),
         ),
     ],
 )
 def test_the_addresses_are_those_of_the_settings(
-    settings: dict[str, Any], targets: tuple[Target, ...]
+    settings: dict[str, Any], targets: tuple[RouteTarget, ...]
 ) -> None:
     assert targets_of(settings) == targets
 
@@ -127,7 +133,7 @@ def test_only_what_is_named_can_be_reached(
     tmp_path: Path, echo: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     host, port = echo
-    with unvisited() as elsewhere, Door(tmp_path, "d", (Target(host, port),)):
+    with unvisited() as elsewhere, Door(tmp_path, "d", (RouteTarget(host, port),)):
         for head in (
             connect(host, elsewhere),
             connect("localhost", port),
@@ -152,7 +158,7 @@ def test_only_what_is_named_can_be_reached(
 def test_a_model_that_is_down_is_a_bad_gateway(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with Door(tmp_path, "d", (Target("127.0.0.1", port),)):
+    with Door(tmp_path, "d", (RouteTarget("127.0.0.1", port),)):
         assert ask(tmp_path, connect("127.0.0.1", port))[0] == b"HTTP/1.1 502 Bad Gateway"
 
 
@@ -164,7 +170,7 @@ def test_closing_it_cuts_every_connection_and_leaves_nothing_open(
     client = socket.socket(socket.AF_UNIX)
     client.settimeout(PATIENCE_S)
     with client:
-        with Door(tmp_path, "d", (Target(host, port),)):
+        with Door(tmp_path, "d", (RouteTarget(host, port),)):
             client.connect(str(tmp_path / "d"))
             client.sendall(connect(host, port) + b"x")
             answer = b""
@@ -219,9 +225,9 @@ def test_the_relay_leads_out_of_the_sandbox_to_the_model_only(
     place.mkdir()
     settings = provider(base_url=f"http://{host}:{port}/v1")
     python = str(Path(sys.executable).resolve())
-    with unvisited() as elsewhere, opened(settings, place) as route:
+    with unvisited() as elsewhere, open_route(targets_of(settings), place) as route:
         argv = route.argv([python, "-I", "-S", "-c", CLIENT, str(port), str(elsewhere)])
-        result = process.run(
+        result = command.run(
             argv,
             cwd=tmp_path,
             timeout_s=PATIENCE_S,
@@ -237,5 +243,5 @@ def test_the_relay_leads_out_of_the_sandbox_to_the_model_only(
         )
     assert result.stdout.text() == f"{tmp_path} b'hello' 111\n", result.stderr.text()
     assert result.leftovers == ()
-    assert route == Route((Target(host, port, plain=True),), place)
+    assert route == ModelRoute((RouteTarget(host, port, plain=True),), place)
     assert route.note == f"Of the network only the model could be reached: {host}:{port}."

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codexhome, finding
-from coilclaw.agents.codex import CodexRunner
-from coilclaw.agents.runner import Assignment, Means, ask_nobody
-from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.kernel.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
+from coilclaw.runners import agent_program
+from coilclaw.runners.codex import home as codexhome
+from coilclaw.runners.codex.runner import CodexRunner
+from coilclaw.runners.runner import Assignment, Means, ask_nobody
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.codexserver import World, completed, end, item
 from tests.support.sandboxes import supported
 
@@ -295,7 +296,7 @@ def package(root: Path) -> tuple[Path, Path]:
 
 def missing(given: Path | None, environ: dict[str, str]) -> str:
     with pytest.raises(EnvironmentFault) as caught:
-        finding.codex(environ, given=given)
+        agent_program.find(agent_program.KNOWN["codex"], environ, given=given)
     assert caught.value.rule == "agent.missing"
     return caught.value.message
 
@@ -305,26 +306,32 @@ def test_the_script_of_the_package_is_never_taken(tmp_path: Path) -> None:
     assert missing(shim, {}) == f"Codex was not found at {str(shim)!r}."
     assert missing(tmp_path, {}).startswith("Codex was not found at")
     program(native)
-    assert finding.codex({}, given=shim) == native
-    assert finding.codex({}, given=tmp_path) == native
-    assert finding.codex({"PATH": f"/nowhere:{shim.parent}"}) == native
-    assert finding.codex({"COILCLAW_CODEX": str(shim), "PATH": ""}) == native
+    assert agent_program.find(agent_program.KNOWN["codex"], {}, given=shim) == native
+    assert agent_program.find(agent_program.KNOWN["codex"], {}, given=tmp_path) == native
+    assert (
+        agent_program.find(agent_program.KNOWN["codex"], {"PATH": f"/nowhere:{shim.parent}"})
+        == native
+    )
+    assert (
+        agent_program.find(agent_program.KNOWN["codex"], {"COILCLAW_CODEX": str(shim), "PATH": ""})
+        == native
+    )
 
 
 def test_a_package_inside_a_package_is_found(tmp_path: Path) -> None:
     shim, _ = package(tmp_path)
     inner = tmp_path / "node_modules/@openai/codex/node_modules/@openai"
     native = program(inner / "codex-linux-x64/vendor/musl/bin/codex")
-    assert finding.codex({}, given=shim) == native
+    assert agent_program.find(agent_program.KNOWN["codex"], {}, given=shim) == native
 
 
 def test_what_is_given_wins_over_the_variable_and_that_over_the_path(tmp_path: Path) -> None:
     one, two, three = (program(tmp_path / name / "codex") for name in ("1", "2", "3"))
     environ = {"COILCLAW_CODEX": str(two), "PATH": str(three.parent)}
-    assert finding.codex(environ, given=one) == one
-    assert finding.codex(environ) == two
-    assert finding.codex({"PATH": str(three.parent)}) == three
-    assert finding.codex({}, given=one.parent) == one
+    assert agent_program.find(agent_program.KNOWN["codex"], environ, given=one) == one
+    assert agent_program.find(agent_program.KNOWN["codex"], environ) == two
+    assert agent_program.find(agent_program.KNOWN["codex"], {"PATH": str(three.parent)}) == three
+    assert agent_program.find(agent_program.KNOWN["codex"], {}, given=one.parent) == one
 
 
 def test_a_program_that_is_not_there_is_said_where(

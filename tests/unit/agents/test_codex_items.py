@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.codexitems import Items, diff_lines, inside, relative, usage_of
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
-from coilclaw.errors import UsageError
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Part, Usage
+from coilclaw.runners.agent_answer import FORBIDDEN, inside, relative
+from coilclaw.runners.codex.items import Items, diff_lines, usage_of
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.codexserver import World, completed, end, item, raw_of
 from tests.support.sandboxes import supported
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codextalk
-from coilclaw.agents.runner import AgentRequest, Ending
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.freeform import hashed
-from coilclaw.domain.messages import Usage
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.workspace.sandbox import Enforced, Sandbox, SandboxSupport
+from coilclaw.kernel.canonical_json import hash_json
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.messages import Budget, Usage
+from coilclaw.runners import external_agent
+from coilclaw.runners.runner import AgentRequest, Ending
+from coilclaw.workspace.process.confinement import Enforced, Sandbox, SandboxSupport
 from tests.support.children import PATIENCE_S, given_time, marker, running, when
 from tests.support.codexserver import (
     THREAD,
@@ -209,7 +208,7 @@ def test_a_command_is_put_before_whoever_approves(
     world.play(started(EXECUTION), ask_command(), SAID, end(), shell=shell)
     assert world.answers == decision(word)
     detail = ('directory: "/tree"', "command: bash -lc 'rm x'")
-    digest = hashed({"kind": "command", "detail": list(detail)})
+    digest = hash_json({"kind": "command", "detail": list(detail)})
     assert world.asked == [
         AgentRequest("task-1", "command", "bash -lc 'rm x'", detail, digest, "It is old.")
     ]
@@ -333,7 +332,7 @@ def test_questions_that_nobody_here_answers_are_refused(world: World) -> None:
     without = {"ask": ["item/commandExecution/requestApproval", []]}
     done = world.play(*asked, elicitation, without, SAID, end(), shell="on-request")
     assert done.status == "done"
-    refused = {"error": {"code": -32601, "message": "nobody here does this"}}
+    refused = {"error": {"code": -32601, "message": "this request is not supported"}}
     assert world.answers == [
         *({"id": number, **refused} for number in range(4)),
         {"id": 4, "result": {"action": "decline"}},
@@ -343,7 +342,8 @@ def test_questions_that_nobody_here_answers_are_refused(world: World) -> None:
 
 
 def test_before_there_is_a_task_nothing_is_granted(world: World) -> None:
-    world.play(SAID, end(), shell="on-request", script={"first": [ask_command()]})
+    done = world.play(SAID, end(), shell="on-request", script={"first": [ask_command()]})
+    assert done == ending("done", text="Bye.")
     assert [set(answer) for answer in world.answers] == [{"id", "error"}]
     assert world.asked == []
 
@@ -401,7 +401,7 @@ def test_an_error_for_an_answer_is_a_failure(world: World, script: Any, reason: 
         ({"die": signal.SIGKILL}, "it ended in the middle of its work"),
         ({"raw": "{}\n\n"}, "it wrote a line that is not JSON"),
         ({"raw": "hello\n"}, "it wrote a line that is not JSON"),
-        ({"raw": "[1]\n"}, "it wrote a line that is no message"),
+        ({"raw": "[1]\n"}, "it wrote a line that is not a message"),
         ({"raw": '{"method": "x", "params": NaN}\n'}, "it wrote a line that is not JSON"),
         ({"raw": "[" * 200_000 + "\n"}, "it wrote a line that is not JSON"),
         ({"filler": 17 * 2**20}, "it wrote a line of more than 16777216 bytes"),
@@ -445,7 +445,7 @@ def test_when_time_is_up_the_turn_is_interrupted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It does not wait for what it would give to one that does not listen.
-    monkeypatch.setattr(codextalk, "INTERRUPT_GRACE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(external_agent, "GRACE_S", 10 * PATIENCE_S)
     script = SAID, {"until": "turn/interrupt"}, end("interrupted")
 
     def attempt(wall_s: float) -> Ending:

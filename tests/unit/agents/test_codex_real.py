@@ -20,17 +20,15 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import containment, finding
-from coilclaw.agents.codex import CodexRunner
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.runner import AgentRequest, Assignment, Ending, Means
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.parts import Part
-from coilclaw.domain.toolcalls import Answer, Reply
-from coilclaw.errors import EnvironmentFault
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, Budget, Part
+from coilclaw.runners import agent_program, confinement
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.codex.runner import CodexRunner
+from coilclaw.runners.runner import AgentRequest, Assignment, Ending, Means
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.sandboxes import supported
@@ -45,7 +43,7 @@ SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
 @pytest.fixture(scope="module")
 def program() -> Path:
     try:
-        return finding.codex(os.environ)
+        return agent_program.find(agent_program.KNOWN["codex"], os.environ)
     except EnvironmentFault as fault:
         pytest.skip(f"the real Codex is not tested with: {fault.message}")
 
@@ -100,9 +98,9 @@ class Bench:
         (self.base / "config.toml").write_text(
             CODEX_CONFIG.format(url=url) + changes.pop("config", "")
         )
-        environ = containment.environ_of(self.home, os.environ)
-        containment.make_home(self.home, os.environ)
-        box = containment.sandbox_of(
+        environ = confinement.environ_of(self.home, os.environ)
+        confinement.make_home(self.home, os.environ)
+        box = confinement.sandbox_of(
             [self.tree],
             self.home,
             filesystem=changes.get("filesystem", "workspace-write"),
@@ -140,9 +138,9 @@ class Bench:
     def outputs(self) -> str:
         return "\n".join(part.output for part in self.parts if part.kind == "tool")
 
-    def _approve(self, request: AgentRequest) -> Answer:
+    def _approve(self, request: AgentRequest) -> ApprovalAnswer:
         self.asked.append(request)
-        return Answer(Reply.YES if self.approve else Reply.NO, "person ann")
+        return ApprovalAnswer(ApprovalReply.YES if self.approve else ApprovalReply.NO, "person ann")
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codexrollout
-from coilclaw.agents.codexcalls import FORBIDDEN, Calls
-from coilclaw.agents.codexrollout import Rollout
-from coilclaw.domain.parts import Part
+from coilclaw.kernel.messages import Part
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.codex import exec_runner as codexrollout
+from coilclaw.runners.codex.exec_runner import Rollout
+from coilclaw.runners.codex.items import Calls
 
 THREAD = "01a1df4b-44d8-76f0-ba78-10f2981c1d7e"
 

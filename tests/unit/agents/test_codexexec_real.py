@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import finding
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.codexexec import CodexExecRunner
-from coilclaw.agents.runner import Ending
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.parts import Part
-from coilclaw.errors import DeniedError, EnvironmentFault
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import DeniedError, EnvironmentFault
+from coilclaw.kernel.messages import Budget, Part
+from coilclaw.runners import agent_program
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.codex.exec_runner import CodexExecRunner
+from coilclaw.runners.runner import Ending
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.codexconfig import CODEX_CONFIG
 from tests.support.performing import Performance
@@ -40,7 +39,7 @@ SCHEMA = {"type": "object", "properties": {"summary": {"type": "string"}}}
 def program() -> Path:
     supported("bubblewrap")
     try:
-        return finding.codex(os.environ)
+        return agent_program.find(agent_program.KNOWN["codex"], os.environ)
     except EnvironmentFault as fault:
         pytest.skip(f"the real Codex is not tested with: {fault.message}")
 

@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import codexhome
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.codexexec import CodexExecRunner, arguments
-from coilclaw.agents.codexexecitems import ExecItems, usage_of
-from coilclaw.agents.runner import Ending
-from coilclaw.agents.testtool import TestTool
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import Usage
-from coilclaw.domain.parts import Part
+from coilclaw.kernel.messages import Budget, Part, Usage
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.codex import home as codexhome
+from coilclaw.runners.codex.exec_runner import CodexExecRunner, arguments
+from coilclaw.runners.codex.items import Items, usage_of
+from coilclaw.runners.runner import Ending
+from coilclaw.runners.test_tool import TestTool
 from tests.support.children import given_time
 from tests.support.performing import Performance, finish
 from tests.support.sandboxes import supported
@@ -195,7 +193,7 @@ def test_the_command_line_says_what_the_assignment_says(bench: Bench) -> None:
     assignment = stage.assignment(model="m", output_schema={"type": "object"}, network="allow")
     tests = TestTool(stage.home)
     with codexhome.prepared(assignment, None) as home:
-        argv = arguments(Path("/x/codex"), assignment, home, tests)
+        argv = arguments(assignment, home, tests)
     options = [argv[i + 1] for i, word in enumerate(argv) if word == "-c"]
     said = tomllib.loads("\n".join(options))
     assert said == {
@@ -217,7 +215,7 @@ def test_the_command_line_says_what_the_assignment_says(bench: Bench) -> None:
     rest = [word for i, word in enumerate(argv) if "-c" not in (word, argv[i - 1])]
     schema = str(home.temporary / "output-schema.json")
     assert rest == [
-        *("/x/codex", "exec", "--json", "--skip-git-repo-check"),
+        *("exec", "--json", "--skip-git-repo-check"),
         *("-m", "m", "--output-schema", schema, "-"),
     ]
 
@@ -225,8 +223,8 @@ def test_the_command_line_says_what_the_assignment_says(bench: Bench) -> None:
 def test_a_thread_is_resumed_by_its_name(bench: Bench) -> None:
     assignment = bench.stage.assignment(thread_id="t-1", filesystem="read-only")
     with codexhome.prepared(assignment, None) as home:
-        argv = arguments(Path("/x/codex"), assignment, home, None)
-    assert argv[:3] == ["/x/codex", "exec", "resume"]
+        argv = arguments(assignment, home, None)
+    assert argv[:2] == ["exec", "resume"]
     assert argv[-2:] == ["t-1", "-"]
     assert 'sandbox_mode="read-only"' in argv
     assert not any("mcp_servers" in word for word in argv)
@@ -312,11 +310,11 @@ def item(kind: str, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_an_item_is_one_part(value: Any, part: Part | None) -> None:
-    assert ExecItems(TREE, shell_denied=False).completed(value, "R") == part
+    assert Items(TREE, shell_denied=False).completed(value, "R") == part
 
 
 def test_a_command_that_does_not_end_is_told_with_the_turn() -> None:
-    items = ExecItems(TREE, shell_denied=True)
+    items = Items(TREE, shell_denied=True)
     items.began(item("command_execution", command="sleep", status="in_progress"), "R")
     items.began({"id": "i2", "type": "mcp_tool_call"}, "R")
     (part,) = items.unfinished()

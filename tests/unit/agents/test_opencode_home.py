@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import opencodehome
-from coilclaw.agents.codexdoor import Target
-from coilclaw.agents.opencode import OpencodeRunner, usage_of
-from coilclaw.agents.testtool import TestTool
-from coilclaw.domain.messages import Usage
-from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
+from coilclaw.kernel.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
+from coilclaw.kernel.messages import Usage
+from coilclaw.runners.acp.opencode import OpencodeRunner, prepared, usage_of
+from coilclaw.runners.model_route import RouteTarget
+from coilclaw.runners.test_tool import TestTool
 from tests.support.performing import Performance
 
 PROVIDER = {"npm": "n", "options": {"baseURL": "https://m.example/v1", "apiKey": "{env:MY_KEY}"}}
@@ -43,7 +42,7 @@ def template(stage: Performance, said: object = TEMPLATE) -> Path:
 def settings(stage: Performance, path: Path | None, **changes: Any) -> Any:
     tests = TestTool(stage.home) if changes.pop("tests", False) else None
     ours = {"MY_KEY": "sk-1", "OTHER_KEY": "sk-2", "ANTHROPIC_API_KEY": "sk-3", "HOME": "/x"}
-    with opencodehome.prepared(stage.assignment(**changes), path, ours, tests) as home:
+    with prepared(stage.assignment(**changes), path, ours, tests) as home:
         written = home.path / "settings.json"
         assert stat.S_IMODE(written.stat().st_mode) == 0o600
         made = json.loads(written.read_text())
@@ -139,7 +138,7 @@ def test_of_the_template_only_the_model_is_kept(stage: Performance) -> None:
             "skill": "deny",
             "task": "deny",
         },
-        "targets": (Target("m.example", 443),),
+        "targets": (RouteTarget("m.example", 443),),
     }
 
 
@@ -155,7 +154,7 @@ def test_a_provider_that_opencode_knows_needs_no_template(stage: Performance) ->
     made = settings(stage, None, model="anthropic/claude-x/y")
     assert made["model"] == "anthropic/claude-x/y"
     assert made["provider"] == {"anthropic": {"options": {"apiKey": "sk-3"}}}
-    assert made["targets"] == (Target("api.anthropic.com", 443),)
+    assert made["targets"] == (RouteTarget("api.anthropic.com", 443),)
 
 
 def test_the_tool_server_is_in_the_settings(stage: Performance) -> None:
@@ -168,7 +167,7 @@ def test_the_tool_server_is_in_the_settings(stage: Performance) -> None:
 
 def test_the_environment_has_the_home_and_no_key(stage: Performance) -> None:
     ours = {"MY_KEY": "sk-1"}
-    with opencodehome.prepared(stage.assignment(), template(stage), ours, None) as home:
+    with prepared(stage.assignment(), template(stage), ours, None) as home:
         made = home.environment({"PATH": "/bin", "OPENCODE_PURE": "0"})
     assert made["XDG_DATA_HOME"] == str(stage.home / "opencode" / "data")
     assert made["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"

@@ -18,14 +18,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents import finding
-from coilclaw.agents.codexcalls import FORBIDDEN
-from coilclaw.agents.opencode import OpencodeRunner
-from coilclaw.agents.runner import Ending
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.parts import Part
-from coilclaw.errors import EnvironmentFault
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.kernel.messages import Budget, Part
+from coilclaw.runners import agent_program
+from coilclaw.runners.acp.opencode import OpencodeRunner
+from coilclaw.runners.agent_answer import FORBIDDEN
+from coilclaw.runners.runner import Ending
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.performing import Performance
 from tests.support.sandboxes import supported
@@ -40,7 +39,7 @@ OUTSIDE = Path(f"/etc/coilclaw-{marker()}")
 def program() -> Path:
     supported("bubblewrap")
     try:
-        return finding.find(finding.KNOWN["opencode"], os.environ)
+        return agent_program.find(agent_program.KNOWN["opencode"], os.environ)
     except EnvironmentFault as fault:
         pytest.skip(f"the real opencode is not tested with: {fault.message}")
 

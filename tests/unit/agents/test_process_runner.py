@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents.process import ProcessRunner
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.parts import Part
-from coilclaw.errors import EnvironmentFault, ProcessFault
-from coilclaw.workspace.private_home import find_tool_variables
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.kernel.errors import EnvironmentFault, ProcessFault
+from coilclaw.kernel.messages import Budget, Part
+from coilclaw.runners.process import ProcessRunner
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.private_home import find_tool_variables
 from tests.support.children import PATIENCE_S, PYTHON, marker, running, wait_for
 from tests.support.performing import TASK, Performance, contract, finish
 from tests.support.sandboxes import supported
@@ -54,7 +53,7 @@ def _gone(mark: str) -> bool:
         ('{"a": 1}{"b": 2}', "is not JSON"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"a": NaN}', "NaN"),
-        ("[1]", "no JSON object"),
+        ("[1]", "not a JSON object"),
     ],
 )
 def test_output_that_is_not_one_object_has_failed(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.agents.naming import KINDS, RunnerName, parse
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runners.runner import KINDS, RunnerName, parse
 
 
 @pytest.mark.parametrize(

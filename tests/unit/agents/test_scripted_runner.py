@@ -16,12 +16,10 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.script import read as read_script
-from coilclaw.agents.scripted import ScriptedRunner
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.messages import Json
-from coilclaw.domain.parts import Part
-from coilclaw.workspace.sandbox import Kind
+from coilclaw.kernel.messages import Budget, Json, Part
+from coilclaw.runners.script import read as read_script
+from coilclaw.runners.scripted import ScriptedRunner
+from coilclaw.workspace.process.confinement import Kind
 from tests.support.children import (
     PATIENCE_S,
     alive,
@@ -317,7 +315,7 @@ def test_a_commit_is_made_with_an_identity_of_its_own(stage: Performance) -> Non
 
 def test_without_tests_run_tests_says_so(stage: Performance) -> None:
     parts, _ = stage.perform(scripted([{"run_tests": ""}]))
-    assert (parts[0].output, parts[0].exit_code) == ("there are no tests to run", 1)
+    assert (parts[0].output, parts[0].exit_code) == ("this task has no tests to run", 1)
 
 
 def test_each_performance_plays_the_next_turn_and_then_the_script_is_over(

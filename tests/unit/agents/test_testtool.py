@@ -13,11 +13,20 @@ from typing import Any
 
 import pytest
 
-from coilclaw.agents.testserver import DESCRIPTION, MAX_TEST_PATH, VERSIONS, TestServer
-from coilclaw.agents.testtool import MAX_CONNECTIONS, MAX_LINE_BYTES, SOCKET, TestTool, offered
-from coilclaw.errors import EnvironmentFault
-from coilclaw.workspace import process
-from coilclaw.workspace.sandbox import Sandbox
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.runners.test_tool import (
+    DESCRIPTION,
+    MAX_CONNECTIONS,
+    MAX_LINE_BYTES,
+    MAX_TEST_PATH,
+    SOCKET,
+    VERSIONS,
+    TestServer,
+    TestTool,
+    offered,
+)
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.confinement import Sandbox
 from tests.support.children import PATIENCE_S, open_fds
 from tests.support.sandboxes import supported
 
@@ -145,7 +154,7 @@ def test_an_agent_in_the_sandbox_reaches_it_over_a_pipe(tmp_path: Path) -> None:
     place.mkdir()
     with offered(lambda path: f"{path}: fine", place) as tool:
         assert tool is not None
-        result = process.run(
+        result = command.run(
             tool.argv,
             cwd=tmp_path,
             timeout_s=PATIENCE_S,

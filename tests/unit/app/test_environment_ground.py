@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.environments import Ground, ground_of, judge_of
-from coilclaw.app.tracewiring import Tracing, Wishes
-from coilclaw.environments import catalogue, fixtures
-from coilclaw.environments.catalogue import EnvironmentPlace
+from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.traces.environments import catalogue, fixtures
+from coilclaw.traces.environments.catalogue import EnvironmentPlace
+from coilclaw.traces.environments.judge import (
+    ReadyEnvironment,
+    open_judge,
+    read_environment,
+)
 from tests.support.fixturesets import FILES, SET, lay
 
 MAIN = """
@@ -45,33 +49,33 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentPlace:
     monkeypatch.setattr(fixtures, "SHARED", tmp_path / "nowhere")
     files = {"main.py": MAIN, "task.md": "Make it.\n", "fixtures.toml": DECLARED}
     lay(tmp_path / "given", {name: text.encode() for name, text in files.items()})
-    return catalogue.find(str(tmp_path / "given"))
+    return catalogue.find_environment(str(tmp_path / "given"))
 
 
 def test_without_declared_fixtures_it_is_the_environment_alone(tmp_path: Path) -> None:
-    kv_store = catalogue.find("kv_store")
-    assert ground_of(kv_store, tmp_path) == Ground(kv_store.version)
+    kv_store = catalogue.find_environment("kv_store")
+    assert read_environment(kv_store, tmp_path) == ReadyEnvironment(kv_store.version)
 
 
 def test_other_fixtures_are_another_version(place: EnvironmentPlace, tmp_path: Path) -> None:
-    none = ground_of(place, tmp_path)
+    none = read_environment(place, tmp_path)
     assert none.skipped == ("small",)
     folder = lay(tmp_path / "fixtures" / "small", FILES)
-    some = ground_of(place, tmp_path)
+    some = read_environment(place, tmp_path)
     assert some.skipped == ()
     (folder / "tests" / "a.c").write_bytes(b"int main(void) { return 1; }\n")
-    other = ground_of(place, tmp_path)
+    other = read_environment(place, tmp_path)
     (folder / "not-read.txt").write_bytes(b"x")
-    assert ground_of(place, tmp_path) == other
+    assert read_environment(place, tmp_path) == other
     assert len({place.version, none.version, some.version, other.version}) == 4
 
 
 def test_what_cannot_be_judged_is_not_required(place: EnvironmentPlace, tmp_path: Path) -> None:
     tracing = Tracing(tmp_path, environ={"PATH": "/usr/bin:/bin"}, start=tmp_path)
-    plan = tracing.plan(Wishes(environment=str(place.file.parent)))
+    plan = tracing.plan(TraceOptions(environment=str(place.file.parent)))
     assert (plan.required, tracing.skipped) == (("own",), ("small",))
     lay(tmp_path / "fixtures" / "small", FILES)
-    complete = tracing.plan(Wishes(environment=str(place.file.parent)))
+    complete = tracing.plan(TraceOptions(environment=str(place.file.parent)))
     assert (complete.required, tracing.skipped) == (("own", "small"), ())
     assert plan.environment_version != complete.environment_version
 
@@ -95,7 +99,7 @@ def test_what_is_judged_sees_nothing_of_our_home(
     monkeypatch.setenv("PATH", f"{tool / 'bin'}:{os.environ['PATH']}")
     lay(tmp_path / "given", {"main.py": SHOWS.encode()})
     lay(tmp_path / "work", {"own": b"own work"})
-    judge = judge_of(str(tmp_path / "given"), tool / "home", jobs=1)
+    judge = open_judge(str(tmp_path / "given"), tool / "home", jobs=1)
     line = f"cat {tool}/manual; cat {tool}/home/*; cat $(find {tool} -type f)"
     (case,) = judge.test(tmp_path / "work", "shows", params={"line": line}).cases
     assert case.log is not None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from coilclaw.app import providers
-from coilclaw.providers.settings import ProviderSettings
+from coilclaw.models.endpoint import ProviderSettings
 
 _GET_DUMPABLE = 3
 SETTINGS = {
@@ -29,7 +29,7 @@ def test_who_holds_a_key_is_not_dumpable(environ: Mapping[str, str], dumpable: i
         try:
             libc = ctypes.CDLL(None)
             libc.prctl(4, 1, 0, 0, 0)
-            providers.redactor(SETTINGS, environ)
+            providers.make_provider_redactor(SETTINGS, environ)
             found = libc.prctl(_GET_DUMPABLE, 0, 0, 0, 0)
         finally:
             os._exit(found)

@@ -21,15 +21,15 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app import modalbox, modalcargo, modalimage
-from coilclaw.app.modalbox import ModalBox
-from coilclaw.app.modalcargo import INPUTS, Extras
-from coilclaw.artifacts.local import LocalStore
 from coilclaw.cli.main import main
-from coilclaw.cli.tracerun import stopped_by_signals
-from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped
-from coilclaw.trajectory.plan import Plan
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.cli.traces.trace_run import stop_on_signals
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, Stopped
+from coilclaw.traces import modal_payload, modal_sandbox
+from coilclaw.traces.artifacts.local_store import LocalStore
+from coilclaw.traces.modal_payload import INPUTS, ModalExtras
+from coilclaw.traces.modal_sandbox import ModalBox
+from coilclaw.traces.trajectory.plan import TrajectoryPlan
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support import modalstandin as standin
 from tests.support.children import PATIENCE_S
 from tests.support.modalstandin import World
@@ -65,7 +65,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     shutil.rmtree(place)
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> TrajectoryPlan:
     given: dict[str, Any] = {
         "trajectory_id": ID,
         "agent": "codex",
@@ -73,7 +73,7 @@ def plan(**changes: Any) -> Plan:
         "environment": "kv_store",
         "timeout_s": 60.0,
     }
-    return Plan(**(given | changes))
+    return TrajectoryPlan(**(given | changes))
 
 
 def box(
@@ -113,8 +113,10 @@ def refused(work: Callable[[], object], rule: str) -> CoilClawError:
     return caught.value
 
 
-def load(environ: Mapping[str, str], store: str = "", **changes: Any) -> modalcargo.Cargo:
-    return modalcargo.load(plan(**changes), store, Extras(), environ=environ, start=Path("/"))
+def load(environ: Mapping[str, str], store: str = "", **changes: Any) -> modal_payload.ModalPayload:
+    return modal_payload.load_payload(
+        plan(**changes), store, ModalExtras(), environ=environ, start=Path("/")
+    )
 
 
 # What is refused before anything is asked of Modal.
@@ -144,20 +146,20 @@ def test_an_endpoint_of_this_machine_is_refused_and_another_taken(host: str) -> 
 
 
 def test_a_time_that_no_sandbox_lives_is_refused() -> None:
-    most = modalcargo.MAX_LIFE_S - modalcargo.MARGIN_S
+    most = modal_payload.MAX_LIFE_S - modal_payload.MARGIN_S
     refused(lambda: load({}, timeout_s=most + 1.0), "modal.timeout")
     longest, unlimited = load({}, timeout_s=float(most)), load({}, timeout_s=None)
     assert longest.words == unlimited.words
     assert f"--timeout={most}" in unlimited.words
-    assert unlimited.life_s == modalcargo.MAX_LIFE_S
-    assert load({}, timeout_s=1.5).life_s == 2 + modalcargo.MARGIN_S
+    assert unlimited.life_s == modal_payload.MAX_LIFE_S
+    assert load({}, timeout_s=1.5).life_s == 2 + modal_payload.MARGIN_S
 
 
 def test_debian_packages_are_names(world: World) -> None:
     sdk = standin.module(world)
-    wrong = {modalimage.PACKAGES_VARIABLE: "cargo ;reboot"}
-    refused(lambda: modalimage.made(sdk, "codex", wrong), "modal.packages")
-    modalimage.made(sdk, "scripted", {modalimage.PACKAGES_VARIABLE: "cargo g++"})
+    wrong = {modal_payload.PACKAGES_VARIABLE: "cargo ;reboot"}
+    refused(lambda: modal_payload.make_image(sdk, "codex", wrong), "modal.packages")
+    modal_payload.make_image(sdk, "scripted", {modal_payload.PACKAGES_VARIABLE: "cargo g++"})
     assert world.of("apt_install")[-1]["packages"][-2:] == ("cargo", "g++")
 
 
@@ -167,7 +169,7 @@ def test_a_missing_package_is_told_with_what_to_do(
     monkeypatch.setitem(sys.modules, "modal", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setenv("COILCLAW_HOME", str(tmp_path))
-    refused(modalbox.load_sdk, "modal.missing")
+    refused(modal_sandbox.load_sdk, "modal.missing")
     assert main(["trace", "run", "--sandbox", "modal"]) == 5
     said = capsys.readouterr().err
     assert "[modal.missing]" in said
@@ -198,7 +200,7 @@ def test_a_trajectory_that_is_there_is_not_written_again(world: World, tmp_path:
 
 
 def test_the_image_holds_debian_python_git_bubblewrap_ourselves_and_the_agent(world: World) -> None:
-    modalimage.made(standin.module(world), "codex", KEYS)
+    modal_payload.make_image(standin.module(world), "codex", KEYS)
     assert [name for name, _ in world.asked if name != "add_local_dir"] == [
         "debian_slim",
         "apt_install",
@@ -216,8 +218,8 @@ def test_the_image_holds_debian_python_git_bubblewrap_ourselves_and_the_agent(wo
     copied = {given["target"]: given["source"] for given in world.of("add_local_dir")}
     assert all(given["copy"] for given in world.of("add_local_dir"))
     assert copied["/opt/coilclaw/coilclaw"] == PACKAGE
-    assert copied["/opt/coilclaw/coilclaw/contracts/schemas"] == ROOT / "schemas"
-    assert copied["/opt/coilclaw/coilclaw/environments/shipped"] == ROOT / "environments"
+    assert copied["/opt/coilclaw/coilclaw/kernel/schemas"] == ROOT / "schemas"
+    assert copied["/opt/coilclaw/coilclaw/traces/environments/shipped"] == ROOT / "environments"
     assert world.of("run_commands")[0]["commands"][-1] == (
         "python -m coilclaw agents install codex"
     )
@@ -225,7 +227,7 @@ def test_the_image_holds_debian_python_git_bubblewrap_ourselves_and_the_agent(wo
 
 
 def test_a_scripted_agent_needs_no_node(world: World) -> None:
-    modalimage.made(standin.module(world), "scripted", {})
+    modal_payload.make_image(standin.module(world), "scripted", {})
     assert "npm" not in world.of("apt_install")[0]["packages"]
     assert "agents install" not in repr(world.of("run_commands"))
 
@@ -233,18 +235,18 @@ def test_a_scripted_agent_needs_no_node(world: World) -> None:
 def test_without_a_source_tree_the_versions_that_are_here_are_pinned() -> None:
     import httpx2
 
-    found = modalimage.pins("coilclaw")
+    found = modal_payload.pins("coilclaw")
     assert f"httpx2=={httpx2.__version__}" in found
-    assert any(pin.startswith("tree-sitter-bash==") for pin in found)
+    assert any(pin.startswith("jsonschema-rs==") for pin in found)
     assert not any(pin.startswith(("coilclaw==", "modal==", "pytest==")) for pin in found)
 
 
 def test_the_command_line_says_everything_that_was_asked(tmp_path: Path) -> None:
     given = plan(model="-odd", max_parts=7, max_turns=3, timeout_s=90.0, keep_raw=True)
-    cargo = modalcargo.load(
+    cargo = modal_payload.load_payload(
         given,
         "s3://bucket/below",
-        Extras(jobs=2, preemptible=True, as_json=True),
+        ModalExtras(jobs=2, preemptible=True, as_json=True),
         environ=KEYS,
         start=tmp_path,
     )
@@ -301,7 +303,7 @@ def test_secrets_reach_the_recording_only_and_no_line_of_it_shows_them(
     assert world.of("terminate") == [{"wait": True}]
     assert world.of("lookup") == [{"name": "coilclaw", "create_if_missing": True}]
     assert world.of("create")[0]["tags"] == {"trajectory": ID}
-    assert world.of("create")[0]["timeout"] == 61 + modalcargo.MARGIN_S
+    assert world.of("create")[0]["timeout"] == 61 + modal_payload.MARGIN_S
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 5])
@@ -363,7 +365,7 @@ def test_a_signal_is_passed_on(world: World, tmp_path: Path) -> None:
     standin.program(world, SLOW)
     said: list[tuple[str, str]] = []
     cancel = Cancellation()
-    with stopped_by_signals(cancel.cancel), _signals_when(said, "begun"):
+    with stop_on_signals(cancel.cancel), _signals_when(said, "begun"):
         assert box(said, str(tmp_path), cancel=cancel).record() == 3
     assert said == [("begun", "out"), ("told", "out")]
     assert world.of("terminate") == [{"wait": True}]
@@ -374,7 +376,7 @@ def test_a_second_signal_terminates_at_once(world: World, tmp_path: Path) -> Non
     said: list[tuple[str, str]] = []
     cancel = Cancellation()
     with (
-        stopped_by_signals(cancel.cancel),
+        stop_on_signals(cancel.cancel),
         _signals_when(said, "begun", "told"),
         pytest.raises(KeyboardInterrupt),
     ):

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.run_failures import (
+from coilclaw.runs.evidence.patch_names import line_counts
+from coilclaw.runs.run_failures import (
     MAX_LINE_CHARS,
     clean_line,
     read_failed_commands,
     read_refusals,
     tail_lines,
 )
-from coilclaw.orchestrator.patchnames import line_counts
 
 
 def test_the_last_lines_are_kept() -> None:

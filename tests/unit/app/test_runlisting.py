@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app import runlisting
-from coilclaw.app.runlisting import RunStore, is_worked_on, listed, standing_of
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator.places import Places
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.file_lock import FileLock
+from coilclaw.runs import run_list
+from coilclaw.runs.evidence.layout import RunPlaces
+from coilclaw.runs.run_list import RunStore, is_run_worked_on, judge_standing, read_run
 
 FIRST = "run_20260101_000000_aaaaaaaaaaaaaaaa"
 SECOND = "run_20260102_000000_aaaabbbbbbbbbbbb"
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> RunStore:
         (tmp_path / "runs" / name).mkdir(parents=True)
     (tmp_path / "runs" / "run_20260103_000000_ffffffffffffffff").symlink_to(tmp_path)
     (tmp_path / "runs" / "run_a_file_and_no_run").touch()
-    return RunStore(Places(tmp_path, tmp_path))
+    return RunStore(RunPlaces(tmp_path, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_run_is_found(store: RunStore, text: str, run_id: str) -> None:
 
 
 def test_a_store_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
-    store = RunStore(Places(tmp_path, tmp_path / "none"))
+    store = RunStore(RunPlaces(tmp_path, tmp_path / "none"))
     assert store.ids() == ()
     with pytest.raises(UsageError):
         store.find("last")
@@ -69,13 +69,13 @@ def test_a_store_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
 
 
 def test_a_run_without_events_is_empty(store: RunStore) -> None:
-    assert listed(store.find(FIRST)).standing == "empty"
+    assert read_run(store.find(FIRST)).standing == "empty"
 
 
 def test_how_a_run_stands(store: RunStore, tmp_path: Path) -> None:
     def stands(*kinds: str) -> str:
         found: list[dict[str, object]] = [{"event_type": kind, "payload": {}} for kind in kinds]
-        return standing_of(found, worked=is_worked_on(tmp_path / "runs" / FIRST))
+        return judge_standing(found, worked=is_run_worked_on(tmp_path / "runs" / FIRST))
 
     assert stands("RUN_CREATED", "TASK_STARTED") == "interrupted"
     assert stands("RUN_CREATED", "RUN_PAUSED") == "paused"
@@ -99,7 +99,7 @@ def test_a_run_that_ends_while_it_is_looked_at_is_not_interrupted(
         owner.release()
         return [began]
 
-    monkeypatch.setattr(runlisting, "events", read_and_end)
+    monkeypatch.setattr(run_list, "read_events", read_and_end)
     owner.acquire()
-    assert listed(store.find(FIRST)).standing == "running"
-    assert listed(store.find(FIRST)).standing == "interrupted"
+    assert read_run(store.find(FIRST)).standing == "running"
+    assert read_run(store.find(FIRST)).standing == "interrupted"

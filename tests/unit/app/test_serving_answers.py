@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.agentwiring import People, open_runtime
-from coilclaw.app.mcpwiring import DeskPeople, guarded
-from coilclaw.app.serving import open_gateway
-from coilclaw.domain.messages import ToolCall
-from coilclaw.domain.toolcalls import ToolResult
+from coilclaw.agent.approvals import ApprovalStore, ApprovalSuspended
+from coilclaw.agent.estop import Estop
+from coilclaw.app.agent_runtime import People, open_runtime
+from coilclaw.app.gateway_server import open_gateway
+from coilclaw.app.mcp_clients import DeskPeople, make_guarded_call
 from coilclaw.gateway.agent import TurnTerms
 from coilclaw.gateway.clients import Client
 from coilclaw.gateway.settings import GatewaySettings
-from coilclaw.runtime.approvals import ApprovalSuspended, Desk
-from coilclaw.runtime.estop import Estop
-from coilclaw.workspace.process import Cancellation
+from coilclaw.kernel.messages import ToolCall, ToolResult
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.agents import AgentHome, calls, says
 from tests.support.children import PATIENCE_S
 
@@ -49,8 +48,8 @@ def beside(work: Callable[[], None]) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def desk_of(home: AgentHome) -> Desk:
-    return Desk(home.home, lambda: datetime.now().astimezone())
+def desk_of(home: AgentHome) -> ApprovalStore:
+    return ApprovalStore(home.home, lambda: datetime.now().astimezone())
 
 
 def answer(home: AgentHome, happens: str, halt: Callable[[], None]) -> None:
@@ -129,7 +128,7 @@ def test_a_call_over_mcp_records_who_answered(
 
     results: list[ToolResult] = []
     with open_runtime(home.home, os.environ, People(people.approve, people.ask)) as runtime:
-        call = guarded(runtime, people)
+        call = make_guarded_call(runtime, people)
         with beside(lambda: answer(home, happens, halt)):
             results.append(call(ToolCall("1", "file_write", WRITE), "mcp-1", cancel))
     (receipt,) = home.records()

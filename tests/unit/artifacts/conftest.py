@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.artifacts import open_store
-from coilclaw.artifacts.store import Store
+from coilclaw.traces.artifacts.place import open_store
+from coilclaw.traces.artifacts.store import ArtifactStore
 from tests.support import s3server
 from tests.support.s3server import S3Server
 
@@ -23,7 +23,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(params=["directory", "bucket"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     """A store without anything in it."""
     if request.param == "directory":
         return open_store(str(tmp_path / "store"), {})

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coilclaw.artifacts import keys
-from coilclaw.errors import PathRefused
+from coilclaw.kernel.errors import PathRefused
+from coilclaw.traces.artifacts import store
 
 SEGMENT = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}[A-Za-z0-9_-]", fullmatch=True)
 
@@ -51,9 +51,9 @@ SEGMENT = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}[A-Za-z0-9_-]", fullma
 )
 def test_a_key_that_is_no_harmless_path_is_refused(key: str) -> None:
     with pytest.raises(PathRefused) as refused:
-        keys.check(key)
+        store.check_key(key)
     assert (refused.value.rule, refused.value.path) == ("artifact.key", key)
-    assert not keys.safe(key)
+    assert not store.is_safe_key(key)
 
 
 @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ def test_a_key_that_is_no_harmless_path_is_refused(key: str) -> None:
     ],
 )
 def test_its_neighbour_is_not(key: str) -> None:
-    assert keys.check(key) == key
-    assert keys.safe(key)
+    assert store.check_key(key) == key
+    assert store.is_safe_key(key)
 
 
 def test_only_a_prefix_may_be_empty() -> None:
-    assert keys.check_prefix("") == ""
-    assert keys.check_prefix("a/b") == "a/b"
+    assert store.check_key_prefix("") == ""
+    assert store.check_key_prefix("a/b") == "a/b"
     with pytest.raises(PathRefused):
-        keys.check_prefix("a/")
+        store.check_key_prefix("a/")
 
 
 @given(st.one_of(st.text(max_size=40), st.text("aA.:/\\-_~0 \n", max_size=12)))
 @example("a/..")
 @example("con/x")
 def test_what_passes_stays_below_its_directory_on_every_system(key: str) -> None:
-    if not keys.safe(key):
+    if not store.is_safe_key(key):
         return
     assert posixpath.normpath(key) == key
     assert not posixpath.isabs(key)
@@ -98,4 +98,4 @@ def test_what_passes_stays_below_its_directory_on_every_system(key: str) -> None
 def test_plain_names_pass_but_for_those_that_a_system_keeps_to_itself(names: list[str]) -> None:
     special = {"con", "prn", "aux", "nul", *(f"{x}{n}" for x in ("com", "lpt") for n in range(10))}
     if not any(name.split(".")[0].lower() in special for name in names):
-        assert keys.check("/".join(names)) == "/".join(names)
+        assert store.check_key("/".join(names)) == "/".join(names)

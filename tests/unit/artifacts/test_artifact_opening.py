@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.artifacts import default_place, fetch, open_store
-from coilclaw.artifacts.local import LocalStore
-from coilclaw.artifacts.s3 import S3Store
-from coilclaw.artifacts.s3place import S3Place, client_options, configuration
-from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.artifacts.local_store import LocalStore
+from coilclaw.traces.artifacts.place import default_place, fetch_artifact, open_store
+from coilclaw.traces.artifacts.s3_store import S3Place, S3Store, client_options, configuration
 from tests.support.s3server import going_wrong
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
@@ -86,20 +85,20 @@ def test_one_artifact_is_fetched_from_anywhere(tmp_path: Path) -> None:
     out = tmp_path / "out"
     source = tmp_path / "any name, as people have them"
     source.write_bytes(b"local")
-    fetch(str(source), {}, out)
+    fetch_artifact(str(source), {}, out)
     assert out.read_bytes() == b"local"
     with going_wrong() as server:
         server.keep("/bucket/p/a.json", b"remote", {})
         server.keep("/bucket/a.json", b"at the top", {})
-        fetch("s3://bucket/p/a.json", server.environ(), out)
+        fetch_artifact("s3://bucket/p/a.json", server.environ(), out)
         assert out.read_bytes() == b"remote"
-        fetch("s3://bucket/a.json", server.environ(), out)
+        fetch_artifact("s3://bucket/a.json", server.environ(), out)
         assert out.read_bytes() == b"at the top"
         with pytest.raises(EnvironmentFault) as missing:
-            fetch("s3://bucket/p/b.json", server.environ(), out)
+            fetch_artifact("s3://bucket/p/b.json", server.environ(), out)
         assert missing.value.rule == "artifact.missing"
     with pytest.raises(EnvironmentFault) as nothing:
-        fetch(str(tmp_path / "nothing"), {}, out)
+        fetch_artifact(str(tmp_path / "nothing"), {}, out)
     assert nothing.value.rule == "artifact.missing"
     assert out.read_bytes() == b"at the top"
 

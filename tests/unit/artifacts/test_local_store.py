@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.artifacts import content, local
-from coilclaw.artifacts.local import LocalStore
-from coilclaw.artifacts.store import Entry
-from coilclaw.errors import EnvironmentFault
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.kernel.file_lock import FileLock
+from coilclaw.traces.artifacts import local_store
+from coilclaw.traces.artifacts.local_store import LocalStore
+from coilclaw.traces.artifacts.store import ArtifactEntry
 from tests.support.scale import scaled
 
 KEY = "trajectories/t/agent_trace.json"
@@ -110,7 +110,7 @@ def test_what_a_killed_writer_left_is_swept_and_what_a_living_one_holds_is_not(
 ) -> None:
     store = LocalStore(tmp_path)
     store.put("a", b"x", previous=None)
-    staging = tmp_path / local.OWN / "staging"
+    staging = tmp_path / local_store.OWN / "staging"
     left, held, young = (staging / name for name in ("1-left", "2-held", "3-young"))
     for path in (left, held, young):
         path.write_bytes(b"part of")
@@ -120,7 +120,7 @@ def test_what_a_killed_writer_left_is_swept_and_what_a_living_one_holds_is_not(
         fcntl.flock(file, fcntl.LOCK_EX)
         store.put("b", b"y", previous=None)
         assert sorted(path.name for path in staging.iterdir()) == ["2-held", "3-young"]
-    assert store.list() == (Entry("a", 1), Entry("b", 1))
+    assert store.list() == (ArtifactEntry("a", 1), ArtifactEntry("b", 1))
 
 
 def test_who_comes_second_waits_for_the_first_and_sees_what_it_did(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
             file.write_bytes(changes.pop(0))
             os.utime(file, ns=(0, len(changes)))  # clocks of file systems are coarse
 
-    digest = content.copy_file(file, take, pieces.clear, limit=100)
+    digest = local_store.copy_file(file, take, pieces.clear, limit=100)
     assert b"".join(pieces) == b"newest, and longer"
-    assert digest == content.digest_of(b"newest, and longer")
+    assert digest == local_store.digest_of(b"newest, and longer")
 
 
 def test_a_file_that_never_stays_as_it_is_is_given_up(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_a_file_that_never_stays_as_it_is_is_given_up(tmp_path: Path) -> None:
         os.utime(file, ns=(0, len(readings)))
 
     with pytest.raises(EnvironmentFault) as unsteady:
-        content.copy_file(file, take, lambda: None, limit=100)
+        local_store.copy_file(file, take, lambda: None, limit=100)
     assert unsteady.value.rule == "artifact.unsteady"
-    assert len(readings) == content.MAX_READINGS
+    assert len(readings) == local_store.MAX_READINGS
 
 
 def test_a_kill_at_any_moment_leaves_every_artifact_whole_and_loses_none_that_was_kept(
@@ -198,7 +198,7 @@ def test_a_kill_at_any_moment_leaves_every_artifact_whole_and_loses_none_that_wa
         assert pieces == list(range(1, len(pieces) + 1))
         assert len(pieces) - number in {0, 1}
     assert number > 0
-    staging = tmp_path / local.OWN / "staging"
+    staging = tmp_path / local_store.OWN / "staging"
     for path in staging.iterdir():
         os.utime(path, (0, 0))
     LocalStore(tmp_path).put("last", b"", previous=None)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.artifacts import open_store
-from coilclaw.artifacts.store import Version
-from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.artifacts.place import open_store
+from coilclaw.traces.artifacts.store import ArtifactVersion
 from tests.support.s3server import KEY_ID, SECRET, S3Server, going_wrong
 
 KEY = "t/doc"
@@ -162,7 +162,7 @@ def test_a_conflict_is_told_from_our_own_bytes_by_reading_them() -> None:
         store = open_store("s3://bucket", server.environ())
         server.keep("/bucket/t/doc", b"theirs!!", {})
         with pytest.raises(EnvironmentFault) as conflict:
-            store.put(KEY, b"precious", previous=Version('"0"', 8))
+            store.put(KEY, b"precious", previous=ArtifactVersion('"0"', 8))
         assert conflict.value.rule == "artifact.conflict"
         assert server.objects["/bucket/t/doc"][1] == b"theirs!!"
 

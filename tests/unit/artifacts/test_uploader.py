@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.artifacts import open_store
-from coilclaw.artifacts.local import LocalStore
-from coilclaw.artifacts.store import Entry, Store, Version
-from coilclaw.artifacts.uploader import Limits, Report, Trouble, Uploader
-from coilclaw.errors import EnvironmentFault, PathRefused
+from coilclaw.kernel.errors import EnvironmentFault, PathRefused
+from coilclaw.traces.artifacts.local_store import LocalStore
+from coilclaw.traces.artifacts.place import open_store
+from coilclaw.traces.artifacts.store import ArtifactEntry, ArtifactStore, ArtifactVersion
+from coilclaw.traces.artifacts.uploader import Uploader, UploaderLimits, UploadReport, UploadTrouble
 from tests.support.children import PATIENCE_S
 from tests.support.s3server import going_wrong
 
-QUICK = Limits(first_wait_s=0.001, longest_wait_s=0.01, document_interval_s=0.0)
+QUICK = UploaderLimits(first_wait_s=0.001, longest_wait_s=0.01, document_interval_s=0.0)
 DOC = "t/agent_trace.json"
 
 
@@ -33,7 +33,9 @@ class Gated(LocalStore):
         self.tried: list[str] = []
         self.order: list[str] = []
 
-    def put(self, key: str, source: bytes | Path, *, previous: Version | None) -> Version:
+    def put(
+        self, key: str, source: bytes | Path, *, previous: ArtifactVersion | None
+    ) -> ArtifactVersion:
         self.tried.append(key)
         self.entered.set()
         assert self.gate.wait(10 * PATIENCE_S)
@@ -53,19 +55,19 @@ def _down() -> EnvironmentFault:
     return EnvironmentFault("the store is down", rule="artifact.network")
 
 
-def test_two_writers_of_one_document_do_not_lose_an_update(store: Store) -> None:
+def test_two_writers_of_one_document_do_not_lose_an_update(store: ArtifactStore) -> None:
     first = Uploader(store, limits=QUICK)
     first.document(DOC, b"first")
-    assert first.flush(PATIENCE_S) == Report(1, 0, 0, ())
-    heard: list[Trouble] = []
+    assert first.flush(PATIENCE_S) == UploadReport(1, 0, 0, ())
+    heard: list[UploadTrouble] = []
     second = Uploader(store, limits=QUICK, report=heard.append)
     second.document(DOC, b"second")
     report = second.close(PATIENCE_S)
     where = store.uri(DOC)
-    conflict = Trouble(
+    conflict = UploadTrouble(
         DOC, "artifact.conflict", f"{where} was changed by another writer", lasting=True
     )
-    assert report == Report(0, 0, 0, (conflict,))
+    assert report == UploadReport(0, 0, 0, (conflict,))
     assert not report.complete
     assert heard == [conflict]
     assert store.get(DOC) == b"first"
@@ -89,7 +91,7 @@ def test_a_document_in_lasting_trouble_is_not_tried_again(gated: Gated) -> None:
     assert gated.get(DOC) == b"theirs"
 
 
-def test_who_continues_adopts_what_is_there(store: Store, tmp_path: Path) -> None:
+def test_who_continues_adopts_what_is_there(store: ArtifactStore, tmp_path: Path) -> None:
     before = Uploader(store, limits=QUICK)
     before.document(DOC, b"first")
     before.piece("t/bundles/1", b"one")
@@ -98,12 +100,14 @@ def test_who_continues_adopts_what_is_there(store: Store, tmp_path: Path) -> Non
     after.document(DOC, b"second")
     after.piece("t/bundles/1", b"one, again")
     after.piece("t/bundles/2", b"two")
-    assert after.close(PATIENCE_S) == Report(3, 0, 0, ())
+    assert after.close(PATIENCE_S) == UploadReport(3, 0, 0, ())
     assert store.get(DOC) == b"second"
     assert store.get("t/bundles/1") == b"one, again"
 
 
-def test_who_knows_the_version_continues_from_it_and_from_nothing_else(store: Store) -> None:
+def test_who_knows_the_version_continues_from_it_and_from_nothing_else(
+    store: ArtifactStore,
+) -> None:
     before = Uploader(store, limits=QUICK)
     before.document(DOC, b"first")
     before.close(PATIENCE_S)
@@ -132,7 +136,7 @@ def test_handing_over_does_not_wait_for_the_store(gated: Gated, tmp_path: Path) 
     assert uploader.flush(0.01) == status
     gated.gate.set()
     # Of a thousand states of the document the first, which was on its way, and the last went up.
-    assert uploader.close(PATIENCE_S) == Report(1002, 0, 0, ())
+    assert uploader.close(PATIENCE_S) == UploadReport(1002, 0, 0, ())
     assert gated.get(DOC) == b"999"
     assert gated.order.count(DOC) == 2
 
@@ -181,14 +185,14 @@ def test_a_piece_that_cannot_be_kept_holds_back_those_after_it(gated: Gated) -> 
 def test_trouble_that_passes_is_told_once_and_forgotten(
     gated: Gated, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[Trouble] = []
+    heard: list[UploadTrouble] = []
     uploader = Uploader(gated, limits=QUICK, report=heard.append)
     gated.faults = [_down() for _ in range(5)]
     gated.gate.set()
     with caplog.at_level(logging.WARNING):
         uploader.document(DOC, b"doc")
-        assert uploader.close(PATIENCE_S) == Report(1, 5, 0, ())
-    assert heard == [Trouble(DOC, "artifact.network", "the store is down", lasting=False)]
+        assert uploader.close(PATIENCE_S) == UploadReport(1, 5, 0, ())
+    assert heard == [UploadTrouble(DOC, "artifact.network", "the store is down", lasting=False)]
     assert [record.message for record in caplog.records] == [
         "artifact not uploaded: the store is down"
     ]
@@ -201,12 +205,12 @@ def test_a_newer_state_takes_the_place_of_one_that_failed(gated: Gated) -> None:
     uploader.document(DOC, b"new")
     gated.faults = [_down()]
     gated.gate.set()
-    assert uploader.close(PATIENCE_S) == Report(1, 1, 0, ())
+    assert uploader.close(PATIENCE_S) == UploadReport(1, 1, 0, ())
     assert gated.get(DOC) == b"new"
 
 
 def test_a_store_that_stays_down_does_not_hold_the_end_up(gated: Gated) -> None:
-    uploader = Uploader(gated, limits=Limits(first_wait_s=60, longest_wait_s=60))
+    uploader = Uploader(gated, limits=UploaderLimits(first_wait_s=60, longest_wait_s=60))
     gated.faults = [_down() for _ in range(100)]
     gated.gate.set()
     uploader.document(DOC, b"doc")
@@ -218,7 +222,7 @@ def test_a_store_that_stays_down_does_not_hold_the_end_up(gated: Gated) -> None:
 
 
 def test_a_flush_tries_at_once_what_would_have_waited(gated: Gated) -> None:
-    waits = Limits(first_wait_s=3600, longest_wait_s=3600, document_interval_s=3600)
+    waits = UploaderLimits(first_wait_s=3600, longest_wait_s=3600, document_interval_s=3600)
     heard = threading.Event()
     uploader = Uploader(gated, limits=waits, report=lambda _: heard.set())
     gated.faults = [_down()]
@@ -234,11 +238,11 @@ def test_a_flush_tries_at_once_what_would_have_waited(gated: Gated) -> None:
 
 
 def test_a_flush_does_not_wait_between_two_states_of_a_document(gated: Gated) -> None:
-    uploader = Uploader(gated, limits=Limits(document_interval_s=3600))
+    uploader = Uploader(gated, limits=UploaderLimits(document_interval_s=3600))
     uploader.document(DOC, b"1")
     assert gated.entered.wait(PATIENCE_S)
     uploader.document(DOC, b"2")
-    reports: list[Report] = []
+    reports: list[UploadReport] = []
     thread = threading.Thread(target=lambda: reports.append(uploader.flush(PATIENCE_S)))
     thread.start()
     until = time.monotonic() + PATIENCE_S
@@ -246,7 +250,7 @@ def test_a_flush_does_not_wait_between_two_states_of_a_document(gated: Gated) ->
         time.sleep(0.001)
     gated.gate.set()
     thread.join()
-    assert reports == [Report(2, 0, 0, ())]
+    assert reports == [UploadReport(2, 0, 0, ())]
     assert gated.get(DOC) == b"2"
 
 
@@ -293,12 +297,14 @@ def test_a_fault_of_ours_is_heard_of(gated: Gated) -> None:
     uploader.document(DOC, broken)
     report = uploader.close(PATIENCE_S)
     assert report.troubles == (
-        Trouble(DOC, "artifact.uploader", "the uploads ended: ZeroDivisionError", lasting=True),
+        UploadTrouble(
+            DOC, "artifact.uploader", "the uploads ended: ZeroDivisionError", lasting=True
+        ),
     )
 
 
 def test_what_must_not_be_handed_over_is_said_at_once(gated: Gated) -> None:
-    uploader = Uploader(gated, limits=Limits(backlog=2))
+    uploader = Uploader(gated, limits=UploaderLimits(backlog=2))
     refused: list[Callable[[], None]] = [
         lambda: uploader.document("../x", b""),
         lambda: uploader.piece(".hidden", b""),
@@ -319,7 +325,7 @@ def test_what_must_not_be_handed_over_is_said_at_once(gated: Gated) -> None:
 
 
 def test_an_uploader_that_got_nothing_ends_at_once(gated: Gated) -> None:
-    assert Uploader(gated).close(PATIENCE_S) == Report(0, 0, 0, ())
+    assert Uploader(gated).close(PATIENCE_S) == UploadReport(0, 0, 0, ())
 
 
 def test_a_server_that_is_busy_cuts_and_loses_answers_gets_everything_in_the_end() -> None:
@@ -335,7 +341,7 @@ def test_a_server_that_is_busy_cuts_and_loses_answers_gets_everything_in_the_end
         } | {f"/bucket/p/{DOC}": b"doc"}
 
 
-def test_a_real_server_gets_everything(store: Store, tmp_path: Path) -> None:
+def test_a_real_server_gets_everything(store: ArtifactStore, tmp_path: Path) -> None:
     uploader = Uploader(store, limits=QUICK)
     for number in range(20):
         piece = tmp_path / f"{number}.bundle"
@@ -345,5 +351,5 @@ def test_a_real_server_gets_everything(store: Store, tmp_path: Path) -> None:
     assert uploader.close(PATIENCE_S).complete
     assert store.get(DOC) == b"[19]"
     assert store.list("t/bundles") == tuple(
-        Entry(f"t/bundles/{number:02}", len(b"piece %d" % number)) for number in range(20)
+        ArtifactEntry(f"t/bundles/{number:02}", len(b"piece %d" % number)) for number in range(20)
     )

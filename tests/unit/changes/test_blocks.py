@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import blocks, lines
+from coilclaw.changes import line_edits
+from coilclaw.changes.formats import blocks
 from coilclaw.changes.operations import (
+    AnswerSource,
     DeleteFile,
     EditText,
     Format,
     Hunk,
     HunkLine,
     Operation,
-    Options,
     PatchBinary,
     PatchFile,
-    Source,
     WriteFile,
     WriteLink,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_blocks
 
 SEARCH, DIVIDER, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 BLOCK = (SEARCH, "x", DIVIDER, "y", REPLACE)
@@ -28,19 +29,15 @@ BLOCK = (SEARCH, "x", DIVIDER, "y", REPLACE)
 
 def parse(*rows: str, first_line: int = 1) -> tuple[Operation, ...]:
     text = "".join(f"{row}\n" for row in rows)
-    return blocks.parse(text, first_line=first_line, options=Options())
+    return blocks.parse(text, first_line=first_line)
 
 
 def told(*rows: str) -> tuple[str, int]:
-    """Return rule and line of the refusal, which must be the same when lenient."""
-    found = []
-    for options in (Options(), Options(lenient=True)):
-        with pytest.raises(AnswerError) as caught:
-            blocks.parse("\n".join(rows), first_line=11, options=options)
-        assert caught.value.message.startswith(f"line {caught.value.line}: ")
-        found.append((caught.value.rule, (caught.value.line or 0) - 10))
-    assert found[0] == found[1]
-    return found[0]
+    """Return rule and line of the refusal."""
+    with pytest.raises(AnswerError) as caught:
+        blocks.parse("\n".join(rows), first_line=11)
+    assert caught.value.message.startswith(f"line {caught.value.line}: ")
+    return caught.value.rule, (caught.value.line or 0) - 10
 
 
 def path(text: str) -> TreePath:
@@ -194,19 +191,19 @@ def test_content_is_taken_as_it_stands() -> None:
 
 def test_blocks_in_crlf_are_read_as_if_they_were_not() -> None:
     text = "".join(f"{row}\r\n" for row in ("f", *BLOCK))
-    assert blocks.parse(text, first_line=1, options=Options()) == parse("f", *BLOCK)
+    assert blocks.parse(text, first_line=1) == parse("f", *BLOCK)
 
 
 def test_lines_are_those_of_the_whole_answer() -> None:
     first, second = parse("f", *BLOCK, *BLOCK, "g", "```", *BLOCK, first_line=31)
     assert (first.source, second.source) == (
-        Source(Format.BLOCKS, 32, 0),
-        Source(Format.BLOCKS, 44, 1),
+        AnswerSource(Format.BLOCKS, 32, 0),
+        AnswerSource(Format.BLOCKS, 44, 1),
     )
     assert isinstance(first, PatchFile)
     assert [hunk.source for hunk in first.hunks] == [
-        Source(Format.BLOCKS, 32, 0),
-        Source(Format.BLOCKS, 37, 1),
+        AnswerSource(Format.BLOCKS, 32, 0),
+        AnswerSource(Format.BLOCKS, 37, 1),
     ]
 
 
@@ -215,7 +212,7 @@ def test_blocks_are_put_into_the_file_in_any_order() -> None:
         "f", SEARCH, "b", DIVIDER, "B", "C", REPLACE, SEARCH, "a", "B", DIVIDER, "z", REPLACE
     )
     assert isinstance(operation, PatchFile)
-    put = lines.apply(b"a\r\nb", operation.hunks, path="f", options=Options())
+    put = line_edits.apply_hunks(b"a\r\nb", operation.hunks, path="f")
     assert put == b"z\r\nC"
 
 
@@ -246,14 +243,14 @@ def test_blocks_are_put_into_the_file_in_any_order() -> None:
 )
 def test_what_blocks_cannot_say_is_not_rendered(operation: Operation) -> None:
     with pytest.raises(UsageError) as caught:
-        blocks.render([operation])
+        render_blocks([operation])
     assert caught.value.rule == "render.inexpressible"
 
 
 def test_a_path_twice_or_nothing_is_not_rendered() -> None:
     for operations in ([], [PatchFile(path("f"), (X_TO_Y,))] * 2):
         with pytest.raises(UsageError) as caught:
-            blocks.render(operations)
+            render_blocks(operations)
         assert caught.value.rule == "render.inexpressible"
 
 
@@ -265,4 +262,4 @@ def test_everything_else_round_trips() -> None:
         PatchFile(path("======="), (X_TO_Y,)),
         PatchFile(path("ä`ö"), (swap(("",), ("", "")),)),
     )
-    assert parse(*blocks.render(operations).split("\n")[:-1]) == operations
+    assert parse(*render_blocks(operations).split("\n")[:-1]) == operations

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from coilclaw.changes import answer, bundle
+from coilclaw.changes import answer
 from coilclaw.changes.operations import (
     ADDED,
     REMOVED,
+    AnswerSource,
     ChangeSet,
     DeleteFile,
     EditText,
@@ -19,12 +20,12 @@ from coilclaw.changes.operations import (
     Operation,
     PatchFile,
     Replacement,
-    Source,
     WriteFile,
     WriteLink,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_bundle
 
 
 def path(text: str) -> TreePath:
@@ -104,14 +105,14 @@ HUNK = Hunk((HunkLine(REMOVED, b"x"), HunkLine(ADDED, b"y")), old_start=1, new_s
 )
 def test_what_is_not_well_formed_refuses(text: str, rule: str) -> None:
     with pytest.raises(AnswerError) as caught:
-        answer.parse(text)
+        answer.parse_answer(text)
     assert caught.value.rule == rule
     assert caught.value.line is not None
 
 
 def test_a_refusal_names_line_path_and_key() -> None:
     with pytest.raises(AnswerError) as caught:
-        answer.parse(entry(content="eA==", encoding="base64"))
+        answer.parse_answer(entry(content="eA==", encoding="base64"))
     error = caught.value
     assert error.message == "line 6: the entry for 'a' has an unknown key 'encoding'"
     assert (error.line, error.path) == (6, "a")
@@ -119,7 +120,7 @@ def test_a_refusal_names_line_path_and_key() -> None:
 
 def test_a_broken_diff_is_placed_at_its_entry() -> None:
     with pytest.raises(AnswerError) as caught:
-        answer.parse(entry(operation="gitPatch", content="diff --git a/a b/a\nnonsense\n"))
+        answer.parse_answer(entry(operation="gitPatch", content="diff --git a/a b/a\nnonsense\n"))
     assert caught.value.line == 6
     assert caught.value.message == (
         "line 6: the diff of 'a' cannot be read, line 2: 'nonsense' is not part of a patch"
@@ -129,13 +130,13 @@ def test_a_broken_diff_is_placed_at_its_entry() -> None:
 @pytest.mark.parametrize("name", ["/a", "../a", "a/../../b", ".git/x", "a\\b", "C:/a", "a\nb", ""])
 def test_bad_paths_are_refused_as_paths(name: str) -> None:
     with pytest.raises(PathRefused):
-        answer.parse(fenced({"files": [{"path": name, "content": "x"}]}))
+        answer.parse_answer(fenced({"files": [{"path": name, "content": "x"}]}))
 
 
 @pytest.mark.parametrize("root", ["/", "/tmp", "..", "a/../..", "", "~", "C:", ".git", "a\\b"])
 def test_a_root_outside_the_tree_is_refused(root: str) -> None:
     with pytest.raises(PathRefused):
-        answer.parse(fenced({"root": root, "files": [{"path": "a", "content": "x"}]}))
+        answer.parse_answer(fenced({"root": root, "files": [{"path": "a", "content": "x"}]}))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_root_outside_the_tree_is_refused(root: str) -> None:
     ],
 )
 def test_operations(members: dict[str, object], operation: Operation) -> None:
-    assert answer.parse(entry(**members)) == ChangeSet((operation,))
+    assert answer.parse_answer(entry(**members)) == ChangeSet((operation,))
 
 
 def test_everything_is_relative_to_the_root_also_the_paths_of_a_diff() -> None:
@@ -178,7 +179,7 @@ def test_everything_is_relative_to_the_root_also_the_paths_of_a_diff() -> None:
             {"path": "a", "operation": "gitPatch", "content": diff("a", "a")},
         ],
     }
-    found = answer.parse(fenced(document))
+    found = answer.parse_answer(fenced(document))
     assert found == ChangeSet(
         (
             WriteFile(path("sub/dir/x"), b"1"),
@@ -189,7 +190,7 @@ def test_everything_is_relative_to_the_root_also_the_paths_of_a_diff() -> None:
     assert isinstance(found, ChangeSet)
     patch = found.operations[2]
     assert isinstance(patch, PatchFile)
-    assert patch.source == patch.hunks[0].source == Source(Format.BUNDLE, 14, 2)
+    assert patch.source == patch.hunks[0].source == AnswerSource(Format.BUNDLE, 14, 2)
 
 
 def test_files_and_patches_of_one_object_are_one_change_set() -> None:
@@ -200,9 +201,9 @@ def test_files_and_patches_of_one_object_are_one_change_set() -> None:
     expected = ChangeSet(
         (WriteFile(path("a"), b"1"), EditText(path("b"), (Replacement("x", "y"),)))
     )
-    assert answer.parse(fenced(document)) == expected
-    assert answer.parse(fenced(document), format=Format.BUNDLE) == expected
-    assert answer.parse(fenced(document), format=Format.PATCH) == expected
+    assert answer.parse_answer(fenced(document)) == expected
+    assert answer.parse_answer(fenced(document), format=Format.BUNDLE) == expected
+    assert answer.parse_answer(fenced(document), format=Format.PATCH) == expected
 
 
 MOVED = PatchFile(path("a"), (HUNK,), target=path("b"))
@@ -219,7 +220,7 @@ MOVED = PatchFile(path("a"), (HUNK,), target=path("b"))
 )
 def test_what_a_bundle_cannot_say(operation: Operation) -> None:
     with pytest.raises(UsageError) as caught:
-        bundle.render((operation,))
+        render_bundle((operation,))
     assert caught.value.rule == "render.inexpressible"
 
 
@@ -233,15 +234,15 @@ def test_what_a_bundle_cannot_say(operation: Operation) -> None:
     ],
 )
 def test_what_only_a_diff_can_say_is_written_as_one(operation: Operation) -> None:
-    text = bundle.render((operation,))
+    text = render_bundle((operation,))
     assert '"operation": "gitPatch"' in text
-    assert answer.parse(text) == ChangeSet((operation,))
+    assert answer.parse_answer(text) == ChangeSet((operation,))
 
 
 def test_a_link_is_written_as_a_diff_that_is_refused_unless_links_are_permitted() -> None:
-    text = bundle.render((WriteLink(path("a"), b"b"),))
+    text = render_bundle((WriteLink(path("a"), b"b"),))
     with pytest.raises(AnswerError) as caught:
-        answer.parse(text)
+        answer.parse_answer(text)
     assert caught.value.rule == "git.link"
 
 
@@ -251,7 +252,7 @@ def test_rendered_text() -> None:
         WriteFile(path("b"), b""),
         DeleteFile(path("c")),
     )
-    assert bundle.render(operations) == (
+    assert render_bundle(operations) == (
         "```json\n"
         "{\n"
         '  "root": ".",\n'

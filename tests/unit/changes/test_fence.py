@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import answer, fence
+from coilclaw.changes import answer
 from coilclaw.changes.operations import (
     Answer,
+    AnswerSource,
     ChangeSet,
     DeleteFile,
     EditText,
@@ -15,12 +16,12 @@ from coilclaw.changes.operations import (
     Operation,
     PatchFile,
     Replacement,
-    Source,
     WriteFile,
     WriteLink,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_fence
 
 
 def path(text: str) -> TreePath:
@@ -28,7 +29,7 @@ def path(text: str) -> TreePath:
 
 
 def parse(text: str) -> Answer:
-    return answer.parse(text, format=Format.FENCE)
+    return answer.parse_answer(text, format=Format.FENCE)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_without_blocks_there_are_no_changes() -> None:
 def test_the_source_says_where_the_block_stands() -> None:
     found = parse("a\nb\n^^^c\n^^^delete\n")
     assert isinstance(found, ChangeSet)
-    assert found.operations[0].source == Source(Format.FENCE, 3)
+    assert found.operations[0].source == AnswerSource(Format.FENCE, 3)
 
 
 @pytest.mark.parametrize(
@@ -135,16 +136,16 @@ def test_the_source_says_where_the_block_stands() -> None:
 )
 def test_what_a_fence_cannot_say(operation: Operation, why: str) -> None:
     with pytest.raises(UsageError, match=why.replace("^", r"\^")) as caught:
-        fence.render((operation,))
+        render_fence((operation,))
     assert caught.value.rule == "render.inexpressible"
 
 
 @pytest.mark.parametrize("name", ["end", "delete", "^a", "^^^", "\u00a0a", "a b", "end/a"])
 def test_odd_names_are_written_so_that_they_read_back(name: str) -> None:
     operation = WriteFile(TreePath((*name.split("/"),)), b"x\n")
-    assert parse(fence.render((operation,))) == ChangeSet((operation,))
+    assert parse(render_fence((operation,))) == ChangeSet((operation,))
 
 
 def test_rendered_text() -> None:
     operations = (WriteFile(path("a"), b"x\n"), DeleteFile(path("b")), WriteFile(path("c"), b""))
-    assert fence.render(operations) == ("^^^a\nx\n^^^end\n\n^^^b\n^^^delete\n\n^^^c\n^^^end\n")
+    assert render_fence(operations) == ("^^^a\nx\n^^^end\n\n^^^b\n^^^delete\n\n^^^c\n^^^end\n")

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.changes import answer, gitpatch
+from coilclaw.changes import answer
+from coilclaw.changes.formats import git_patch
 from coilclaw.changes.operations import (
+    AnswerOptions,
     ChangeSet,
     DeleteFile,
     Operation,
-    Options,
     PatchFile,
     WriteFile,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError
+from coilclaw.kernel.errors import AnswerError
+from coilclaw.kernel.tree_path import TreePath
 
 EPOCH = "1970-01-01 00:00:00.000000000 +0000"
 NOW = "2024-05-06 07:08:09.123456789 +0200"
@@ -27,7 +28,7 @@ CHANGE = "@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
 
 
 def read(text: str) -> tuple[Operation, ...]:
-    return gitpatch.parse(text, first_line=1, options=Options())
+    return git_patch.parse(text, first_line=1, options=AnswerOptions())
 
 
 def path(name: str) -> TreePath:
@@ -162,7 +163,7 @@ def test_real_diffs_name_every_file_and_how_it_changes(tmp_path: Path, command: 
                 place.write_bytes(content)
     env = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "TZ": "Asia/Kolkata"}
     made = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
-    parsed = answer.parse(f"Here it is:\n\n```diff\n{made.stdout.decode()}```\n")
+    parsed = answer.parse_answer(f"Here it is:\n\n```diff\n{made.stdout.decode()}```\n")
     assert isinstance(parsed, ChangeSet)
     kinds = {str(each.path): type(each) for each in parsed.operations}
     assert kinds == {
@@ -189,7 +190,7 @@ index 1234567..89abcde 100644
 
 def test_wrong_counts_of_a_complete_diff_are_counted_anew_when_lenient() -> None:
     """The text is the example of the specification, whose counts are wrong."""
-    parsed = answer.parse(SPECIFICATION, options=Options(lenient=True))
+    parsed = answer.parse_answer(SPECIFICATION, options=AnswerOptions(lenient=True))
     assert isinstance(parsed, ChangeSet)
     (operation,) = parsed.operations
     assert isinstance(operation, PatchFile)
@@ -210,7 +211,7 @@ def test_wrong_counts_of_a_complete_diff_are_counted_anew_when_lenient() -> None
 def test_wrong_counts_are_refused_otherwise(text: str, rule: str) -> None:
     strict = text == SPECIFICATION
     with pytest.raises(AnswerError) as caught:
-        answer.parse(text, options=Options(lenient=not strict))
+        answer.parse_answer(text, options=AnswerOptions(lenient=not strict))
     assert caught.value.rule == rule
     if strict:
         assert re.search(r"'@@ -10,3 \+10,3 @@'", caught.value.hint or "")

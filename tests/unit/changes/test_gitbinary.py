@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.changes import gitbinary, gitpatch
-from coilclaw.changes.gitbinary import Half
-from coilclaw.changes.operations import Format, Options, PatchBinary, Source
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PlanRefused
+from coilclaw.changes.formats import git_binary, git_patch
+from coilclaw.changes.operations import AnswerOptions, AnswerSource, Format, PatchBinary
+from coilclaw.kernel.errors import AnswerError, PlanRefused
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_binary
 
 OLD, NEW = b"old\0content" * 9, b"new\0content"
 
@@ -25,9 +25,9 @@ def operation(**changes: object) -> PatchBinary:
         "literal",
         NEW,
         len(NEW),
-        gitbinary.blob_id(OLD),
-        gitbinary.blob_id(NEW),
-        source=Source(Format.GIT, 7),
+        git_binary.blob_id(OLD),
+        git_binary.blob_id(NEW),
+        source=AnswerSource(Format.GIT, 7),
     )
     return replace(made, **changes)  # type: ignore[arg-type]  # fields are given by name
 
@@ -38,7 +38,7 @@ def section(*body: str, ids: tuple[str, str] = ("1" * 40, "2" * 40)) -> str:
 
 
 def parsed(text: str) -> PatchBinary:
-    (found,) = gitpatch.parse(text, first_line=1, options=Options(binary=True))
+    (found,) = git_patch.parse(text, first_line=1, options=AnswerOptions(binary=True))
     assert isinstance(found, PatchBinary)
     return found
 
@@ -50,7 +50,7 @@ def refused(text: str) -> tuple[str, int | None]:
 
 
 def packed(data: bytes) -> list[str]:
-    return gitbinary.render(Half("literal", data))[2:]
+    return render_binary(*("literal", data))[2:]
 
 
 # Inflating.
@@ -60,7 +60,7 @@ def test_a_decompression_bomb_is_stopped_at_the_stated_size() -> None:
     bomb = zlib.compress(b"\0" * (64 * 2**20), 9)
     tracemalloc.start()
     with pytest.raises(AnswerError) as caught:
-        gitbinary.inflate(bomb, 1000, line=3, path="x")
+        git_binary.inflate(bomb, 1000, line=3, path="x")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (caught.value.rule, caught.value.line, caught.value.path) == ("git.corrupt", 3, "x")
@@ -69,32 +69,32 @@ def test_a_decompression_bomb_is_stopped_at_the_stated_size() -> None:
 
 def test_a_stated_size_beyond_the_bound_is_refused_before_unpacking() -> None:
     with pytest.raises(AnswerError, match="more than the bound"):
-        gitbinary.inflate(b"", gitbinary.MAX_BYTES + 1)
+        git_binary.inflate(b"", git_binary.MAX_BYTES + 1)
     assert refused(section("literal 9999999999", *packed(b"x"))) == ("git.corrupt", 4)
     assert refused(section("literal 99999999999", *packed(b"x"))) == ("git.corrupt", 4)
 
 
 def test_the_inflated_sum_of_a_patch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = gitbinary.render(Half("literal", b"\0" * gitbinary.MAX_BYTES))
+    bomb = render_binary(*("literal", b"\0" * git_binary.MAX_BYTES))
     text = section(*bomb[1:]) * 9
     with pytest.raises(AnswerError) as caught:
-        gitpatch.parse(text, first_line=1, options=Options(binary=True))
+        git_patch.parse(text, first_line=1, options=AnswerOptions(binary=True))
     assert caught.value.rule == "git.long"
 
 
 @pytest.mark.parametrize("size", [0, 10, 12, 1000])
 def test_data_of_another_size_than_stated_is_refused(size: int) -> None:
     with pytest.raises(AnswerError):
-        gitbinary.inflate(zlib.compress(NEW), size)
-    assert gitbinary.inflate(zlib.compress(NEW), len(NEW)) == NEW
-    assert gitbinary.inflate(zlib.compress(b""), 0) == b""
+        git_binary.inflate(zlib.compress(NEW), size)
+    assert git_binary.inflate(zlib.compress(NEW), len(NEW)) == NEW
+    assert git_binary.inflate(zlib.compress(b""), 0) == b""
 
 
 def test_damaged_cut_or_trailing_data_is_refused() -> None:
     data = zlib.compress(NEW)
     for broken in (data[:-1], data + b"x", b"", b"x" * 20, data[:5] + b"\xff" + data[6:]):
         with pytest.raises(AnswerError):
-            gitbinary.inflate(broken, len(NEW))
+            git_binary.inflate(broken, len(NEW))
 
 
 # Reading.
@@ -135,7 +135,7 @@ def test_a_deletion_has_no_content() -> None:
 
 def refusal(base: bytes | None, patch: PatchBinary) -> tuple[str, str | None, int | None]:
     with pytest.raises(PlanRefused) as caught:
-        gitbinary.result(base, patch)
+        git_binary.result(base, patch)
     return caught.value.rule, caught.value.path, caught.value.line
 
 
@@ -143,26 +143,26 @@ def test_the_base_must_be_the_one_the_patch_was_made_for() -> None:
     patch = operation()
     assert refusal(OLD + b"!", patch) == ("binary.base", "x.bin", 7)
     assert refusal(None, patch) == ("binary.base", "x.bin", 7)
-    fresh = operation(old_id=gitbinary.ABSENT, new=True)
+    fresh = operation(old_id=git_binary.ABSENT, new=True)
     assert refusal(b"", fresh) == ("binary.base", "x.bin", 7)
-    assert gitbinary.result(OLD, patch) == NEW
-    assert gitbinary.result(None, fresh) == NEW
+    assert git_binary.result(OLD, patch) == NEW
+    assert git_binary.result(None, fresh) == NEW
 
 
 def test_the_result_must_be_the_one_the_patch_states() -> None:
-    patch = operation(new_id=gitbinary.blob_id(b"other"))
+    patch = operation(new_id=git_binary.blob_id(b"other"))
     assert refusal(OLD, patch) == ("binary.result", "x.bin", 7)
     with pytest.raises(AnswerError):
-        gitbinary.result(OLD, operation(new_id=gitbinary.ABSENT))
-    gone = operation(new_id=gitbinary.ABSENT, delete=True, data=b"", size=0)
-    assert gitbinary.result(OLD, gone) == b""
+        git_binary.result(OLD, operation(new_id=git_binary.ABSENT))
+    gone = operation(new_id=git_binary.ABSENT, delete=True, data=b"", size=0)
+    assert git_binary.result(OLD, gone) == b""
 
 
 def test_blob_ids_are_git_s() -> None:
     command = ["git", "hash-object", "--stdin"]
     for content in (b"", OLD):
         made = subprocess.run(command, input=content, capture_output=True, check=True).stdout
-        assert gitbinary.blob_id(content) == made.decode().strip()
+        assert git_binary.blob_id(content) == made.decode().strip()
 
 
 # Deltas.
@@ -192,39 +192,39 @@ def varint(value: int) -> bytes:
         pytest.param(b"\x90\x08", 4, id="more than stated"),
         pytest.param(b"\x90\x08", 9, id="less than stated"),
         pytest.param(b"\x80", 0x10000, id="default length beyond the base"),
-        pytest.param(b"", gitbinary.MAX_BYTES + 1, id="beyond the bound"),
+        pytest.param(b"", git_binary.MAX_BYTES + 1, id="beyond the bound"),
         pytest.param(b"", 2**40, id="size out of range"),
     ],
 )
 def test_deltas_out_of_bounds_are_refused(instructions: bytes, size: int) -> None:
     with pytest.raises(AnswerError) as caught:
-        gitbinary.apply_delta(BASE, delta(instructions, size=size))
+        git_binary.apply_delta(BASE, delta(instructions, size=size))
     assert caught.value.rule == "git.corrupt"
 
 
 def test_a_delta_for_another_base_is_refused() -> None:
     with pytest.raises(PlanRefused) as caught:
-        gitbinary.apply_delta(BASE[1:], delta(b"\x90\x08", size=8))
+        git_binary.apply_delta(BASE[1:], delta(b"\x90\x08", size=8))
     assert caught.value.rule == "binary.base"
 
 
 @pytest.mark.parametrize("cut", [b"", b"\x80", b"\xff\xff", varint(len(BASE))])
 def test_a_delta_without_its_sizes_is_refused(cut: bytes) -> None:
     with pytest.raises((AnswerError, PlanRefused)):
-        gitbinary.apply_delta(BASE, cut)
+        git_binary.apply_delta(BASE, cut)
 
 
 def test_a_delta_copies_and_inserts() -> None:
     made = delta(b"\x91\x10\x04", b"\x02hi", b"\xb3\x00\x01\x00\x01", size=6 + 256)
-    assert gitbinary.apply_delta(BASE, made) == BASE[16:20] + b"hi" + BASE[256:512]
+    assert git_binary.apply_delta(BASE, made) == BASE[16:20] + b"hi" + BASE[256:512]
     large = b"z" * 0x10000
-    assert gitbinary.apply_delta(large, delta(b"\x80", base=0x10000, size=0x10000)) == large
-    assert gitbinary.apply_delta(b"", delta(base=0, size=0)) == b""
+    assert git_binary.apply_delta(large, delta(b"\x80", base=0x10000, size=0x10000)) == large
+    assert git_binary.apply_delta(b"", delta(base=0, size=0)) == b""
 
 
 def test_rendered_lines_are_what_git_writes() -> None:
     data = bytes(range(200))
-    lines = gitbinary.render(Half("literal", data))
+    lines = render_binary(*("literal", data))
     assert lines[:2] == ["GIT binary patch", "literal 200"]
     joined = b"".join(base64.b85decode(line[1:]) for line in lines[2:-1])
     assert zlib.decompressobj().decompress(joined) == data

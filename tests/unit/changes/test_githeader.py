@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import gitpatch
+from coilclaw.changes.formats import git_patch
 from coilclaw.changes.operations import (
+    AnswerOptions,
+    AnswerSource,
     DeleteFile,
     Format,
     Hunk,
     HunkLine,
     Operation,
-    Options,
     PatchFile,
-    Source,
     WriteFile,
     WriteLink,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused
+from coilclaw.kernel.errors import AnswerError, PathRefused
+from coilclaw.kernel.tree_path import TreePath
 
-EVERYTHING = Options(binary=True, links=True)
+EVERYTHING = AnswerOptions(binary=True, links=True)
 EDIT = "@@ -1 +1 @@\n-x\n+y\n"
 PATCHED = Hunk((HunkLine("-", b"x"), HunkLine("+", b"y")), old_start=1, new_start=1)
 
 
-def parse(text: str, options: Options = Options(), first_line: int = 1) -> tuple[Operation, ...]:
-    return gitpatch.parse(text, first_line=first_line, options=options)
+def parse(
+    text: str, options: AnswerOptions = AnswerOptions(), first_line: int = 1
+) -> tuple[Operation, ...]:
+    return git_patch.parse(text, first_line=first_line, options=options)
 
 
-def refusal(text: str, options: Options = Options()) -> AnswerError:
+def refusal(text: str, options: AnswerOptions = AnswerOptions()) -> AnswerError:
     with pytest.raises(AnswerError) as caught:
         parse(text, options, first_line=101)
     assert caught.value.line is not None
@@ -37,7 +39,7 @@ def refusal(text: str, options: Options = Options()) -> AnswerError:
     return caught.value
 
 
-def told(text: str, options: Options = Options()) -> tuple[str, int]:
+def told(text: str, options: AnswerOptions = AnswerOptions()) -> tuple[str, int]:
     """Return rule and line of the refusal, the first line of the text being 1."""
     error = refusal(text, options)
     return error.rule, (error.line or 0) - 100
@@ -77,13 +79,13 @@ def test_lines_and_positions_are_those_of_the_whole_answer() -> None:
     text = f"\ndiff --git a/f b/f\n--- a/f\n+++ b/f\n{EDIT}{EDIT}--- a/g\n+++ b/g\n{EDIT}"
     first, second = parse(text, first_line=50)
     assert (first.source, second.source) == (
-        Source(Format.GIT, 51, 0),
-        Source(Format.GIT, 60, 1),
+        AnswerSource(Format.GIT, 51, 0),
+        AnswerSource(Format.GIT, 60, 1),
     )
     assert isinstance(first, PatchFile)
     assert [hunk.source for hunk in first.hunks] == [
-        Source(Format.GIT, 54, 0),
-        Source(Format.GIT, 57, 1),
+        AnswerSource(Format.GIT, 54, 0),
+        AnswerSource(Format.GIT, 57, 1),
     ]
 
 

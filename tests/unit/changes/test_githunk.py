@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import gitpatch
-from coilclaw.changes.operations import (
-    Hunk,
-    HunkLine,
-    Operation,
-    Options,
-    PatchFile,
-)
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError
+from coilclaw.changes.formats import git_patch
+from coilclaw.changes.operations import AnswerOptions, Hunk, HunkLine, Operation, PatchFile
+from coilclaw.kernel.errors import AnswerError
+from coilclaw.kernel.tree_path import TreePath
 
-EVERYTHING = Options(binary=True, links=True)
+EVERYTHING = AnswerOptions(binary=True, links=True)
 EDIT = "@@ -1 +1 @@\n-x\n+y\n"
 PATCHED = Hunk((HunkLine("-", b"x"), HunkLine("+", b"y")), old_start=1, new_start=1)
 
 
-def parse(text: str, options: Options = Options(), first_line: int = 1) -> tuple[Operation, ...]:
-    return gitpatch.parse(text, first_line=first_line, options=options)
+def parse(
+    text: str, options: AnswerOptions = AnswerOptions(), first_line: int = 1
+) -> tuple[Operation, ...]:
+    return git_patch.parse(text, first_line=first_line, options=options)
 
 
-def refusal(text: str, options: Options = Options()) -> AnswerError:
+def refusal(text: str, options: AnswerOptions = AnswerOptions()) -> AnswerError:
     with pytest.raises(AnswerError) as caught:
         parse(text, options, first_line=101)
     assert caught.value.line is not None
@@ -32,7 +28,7 @@ def refusal(text: str, options: Options = Options()) -> AnswerError:
     return caught.value
 
 
-def told(text: str, options: Options = Options()) -> tuple[str, int]:
+def told(text: str, options: AnswerOptions = AnswerOptions()) -> tuple[str, int]:
     """Return rule and line of the refusal, the first line of the text being 1."""
     error = refusal(text, options)
     return error.rule, (error.line or 0) - 100
@@ -47,7 +43,7 @@ def in_file(hunks: str) -> str:
 
 
 def test_counts_must_agree_unless_lenient() -> None:
-    lenient = Options(lenient=True)
+    lenient = AnswerOptions(lenient=True)
     for hunk in (
         "@@ -1,7 +1,7 @@\n-x\n+y\n",
         "@@ -1,1 +1,2 @@\n-x\n+y\n",
@@ -69,7 +65,7 @@ def test_counts_must_agree_unless_lenient() -> None:
 
 
 def test_recounting_ends_where_the_next_part_starts() -> None:
-    lenient = Options(lenient=True)
+    lenient = AnswerOptions(lenient=True)
     hunk = "@@ -1,9 +1,9 @@\n-x\n+y\n"
     following = (
         "",

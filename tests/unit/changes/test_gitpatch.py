@@ -9,33 +9,37 @@ from typing import TypeAlias
 
 import pytest
 
-from coilclaw.changes import gitbinary, gitpatch, lines
+from coilclaw.changes import line_edits
+from coilclaw.changes.formats import git_binary, git_patch
 from coilclaw.changes.operations import (
+    AnswerOptions,
     DeleteFile,
     EditText,
     Hunk,
     HunkLine,
     Operation,
-    Options,
     PatchBinary,
     PatchFile,
     WriteFile,
     WriteLink,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, UsageError
+from coilclaw.kernel.errors import AnswerError, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_git
 
 Tree: TypeAlias = dict[str, tuple[bytes, bool] | bytes]
 """Content and executable bit of each file; a link is its bare target."""
 
-EVERYTHING = Options(binary=True, links=True)
+EVERYTHING = AnswerOptions(binary=True, links=True)
 
 
-def parse(text: str, options: Options = Options(), first_line: int = 1) -> tuple[Operation, ...]:
-    return gitpatch.parse(text, first_line=first_line, options=options)
+def parse(
+    text: str, options: AnswerOptions = AnswerOptions(), first_line: int = 1
+) -> tuple[Operation, ...]:
+    return git_patch.parse(text, first_line=first_line, options=options)
 
 
-def refusal(text: str, options: Options = Options()) -> AnswerError:
+def refusal(text: str, options: AnswerOptions = AnswerOptions()) -> AnswerError:
     with pytest.raises(AnswerError) as caught:
         parse(text, options, first_line=101)
     assert caught.value.line is not None
@@ -43,7 +47,7 @@ def refusal(text: str, options: Options = Options()) -> AnswerError:
     return caught.value
 
 
-def told(text: str, options: Options = Options()) -> tuple[str, int]:
+def told(text: str, options: AnswerOptions = AnswerOptions()) -> tuple[str, int]:
     """Return rule and line of the refusal, the first line of the text being 1."""
     error = refusal(text, options)
     return error.rule, (error.line or 0) - 100
@@ -119,7 +123,7 @@ def applied(operations: tuple[Operation, ...], before: Tree) -> Tree:
                 assert expected == (old if isinstance(old, bytes) or old is None else old[0])
             case PatchFile(hunks=hunks, executable=executable):
                 assert isinstance(old, tuple)
-                content = lines.apply(old[0], hunks, path=str(operation.path), options=Options())
+                content = line_edits.apply_hunks(old[0], hunks, path=str(operation.path))
                 assert operation.old_executable in {None, old[1]}
                 after[str(operation.target or operation.path)] = (
                     content,
@@ -130,7 +134,7 @@ def applied(operations: tuple[Operation, ...], before: Tree) -> Tree:
                     mode = old[1] if isinstance(old, tuple) else False
                     base = old[0] if isinstance(old, tuple) else None
                     after[str(operation.target or operation.path)] = (
-                        gitbinary.result(base, operation),
+                        git_binary.result(base, operation),
                         mode if executable is None else executable,
                     )
             case EditText():
@@ -243,7 +247,7 @@ def test_what_git_writes_is_applied_as_git_means_it(
     operations = parse(repository.diff(before, after, "--text", *arguments))
     assert applied(operations, before) == after
     # The renderer gives the same operations, and git reads what it writes as the same change.
-    rendered = gitpatch.render(operations)
+    rendered = render_git(operations)
     assert parse(rendered) == operations
     repository.put(before)
     repository.git("add", "-A", "-f")
@@ -264,14 +268,14 @@ def test_binary_patches_give_the_content_git_means_and_only_where_permitted(
     text = repository.diff(before, after, "--binary", "--full-index", *FIND)
     operations = parse(text, EVERYTHING)
     assert applied(operations, before) == after
-    assert parse(gitpatch.render(operations), EVERYTHING) == operations
+    assert parse(render_git(operations), EVERYTHING) == operations
     if "GIT binary patch" in text:
         assert refusal(text).rule == "git.binary"
         assert refusal(repository.diff(before, after), EVERYTHING).rule == "git.binary"
         repository.put(before)
         repository.git("add", "-A", "-f")
         patch = repository.root / ".git" / "rendered.patch"
-        patch.write_text(gitpatch.render(operations))
+        patch.write_text(render_git(operations))
         repository.git("apply", "--index", str(patch))
 
 
@@ -366,13 +370,13 @@ PATCHED = Hunk((HunkLine("-", b"x"), HunkLine("+", b"y")), old_start=1, new_star
 )
 def test_what_a_git_patch_cannot_say_is_not_rendered(operation: Operation) -> None:
     with pytest.raises(UsageError) as caught:
-        gitpatch.render([operation])
+        render_git([operation])
     assert caught.value.rule == "render.inexpressible"
 
 
 def test_nothing_is_not_rendered() -> None:
     with pytest.raises(UsageError) as caught:
-        gitpatch.render([])
+        render_git([])
     assert caught.value.rule == "render.inexpressible"
 
 
@@ -393,4 +397,4 @@ def test_everything_else_round_trips() -> None:
         PatchBinary(path("c"), "literal", b"", 0, one, zero, delete=True),
         PatchBinary(path("q"), "delta", b"12", 2, one, two, path("r"), True, executable=False),
     )
-    assert parse(gitpatch.render(operations), EVERYTHING) == operations
+    assert parse(render_git(operations), EVERYTHING) == operations

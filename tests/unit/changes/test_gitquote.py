@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.changes import gitquote
+from coilclaw.changes.formats import git_header
+from tests.support.answer_rendering import quote_name
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ from coilclaw.changes import gitquote
     ['"', '"a', 'a"', '"\\"', '"\\x"', '"\\400"', '"\\08"', '"\\1"', '"a\\', ""],
 )
 def test_what_is_not_properly_quoted_is_not_read(text: str) -> None:
-    assert gitquote.unquote(text) is None
+    assert git_header.unquote(text) is None
 
 
 @pytest.mark.parametrize(
@@ -32,24 +33,24 @@ def test_what_is_not_properly_quoted_is_not_read(text: str) -> None:
     ],
 )
 def test_quoted_names_are_read(text: str, name: str, rest: str) -> None:
-    assert gitquote.unquote(text) == (name, rest)
+    assert git_header.unquote(text) == (name, rest)
 
 
 def test_only_names_that_need_it_are_quoted() -> None:
-    assert gitquote.quote("a b/ä.txt") == "a b/ä.txt"
-    assert gitquote.quote('a"\t\x01\x7f\\') == '"a\\"\\t\\001\\177\\\\"'
+    assert quote_name("a b/ä.txt") == "a b/ä.txt"
+    assert quote_name('a"\t\x01\x7f\\') == '"a\\"\\t\\001\\177\\\\"'
 
 
 @pytest.mark.parametrize("text", ['"a/x', '"a/x"b', '"a/x" '])
 def test_a_side_with_something_after_its_quotes_is_not_read(text: str) -> None:
-    assert gitquote.side(text) is None
+    assert git_header.read_side(text) is None
 
 
 def test_a_side_ends_at_a_tab() -> None:
-    assert gitquote.side("a/x y\t2020") == "a/x y"
-    assert gitquote.side('"a/x y"\t2020') == "a/x y"
-    assert gitquote.whole("x\ty") == "x\ty"
-    assert gitquote.whole('"x" ') is None
+    assert git_header.read_side("a/x y\t2020") == "a/x y"
+    assert git_header.read_side('"a/x y"\t2020') == "a/x y"
+    assert git_header.read_name("x\ty") == "x\ty"
+    assert git_header.read_name('"x" ') is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_side_ends_at_a_tab() -> None:
     ],
 )
 def test_pairs(text: str, names: tuple[str, str] | None) -> None:
-    assert gitquote.pair(text) == names
+    assert git_header.read_pair(text) == names
 
 
 @pytest.mark.parametrize("name", ["ä", 'q"q', "tab\there", "back\\slash", "\x01", "new\nline"])
@@ -86,6 +87,6 @@ def test_git_quotes_alike(tmp_path: Path, name: str) -> None:
             check=False,
         ).stdout.decode()
         first = shown.split("\n")[0].removeprefix("diff --git ")
-        assert gitquote.pair(first) == (f"a/{name}", f"b/{name}")
+        assert git_header.read_pair(first) == (f"a/{name}", f"b/{name}")
         if quoting == "false":
-            assert first == f"{gitquote.quote(f'a/{name}')} {gitquote.quote(f'b/{name}')}"
+            assert first == f"{quote_name(f'a/{name}')} {quote_name(f'b/{name}')}"

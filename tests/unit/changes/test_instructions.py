@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import coilclaw
-from coilclaw.changes import answer, instructions, refusal, segments
+from coilclaw.changes import answer, answer_blocks, instructions
 from coilclaw.changes.operations import ChangeSet, Format
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
 
 FORMATS = {
     "aptix": [Format.BUNDLE, Format.PATCH, Format.GIT],
@@ -24,20 +24,20 @@ FORMATS = {
     "blocks": [Format.BLOCKS, Format.BLOCKS],
 }
 SENTENCES = {
-    "aptix": refusal.SENTENCES,
-    "aptix-bundle": (refusal.NO_PATCH,),
-    "aptix-patch": (refusal.NO_PATCH, refusal.NO_PATCH_ASK),
-    "aptix-git": (refusal.NO_GIT, refusal.NO_GIT_ASK),
-    "fence": (refusal.NO_PATCH,),
-    "envelope": (refusal.NO_PATCH,),
-    "blocks": (refusal.NO_PATCH,),
+    "aptix": answer.SENTENCES,
+    "aptix-bundle": (answer.NO_PATCH,),
+    "aptix-patch": (answer.NO_PATCH, answer.NO_PATCH_ASK),
+    "aptix-git": (answer.NO_GIT, answer.NO_GIT_ASK),
+    "fence": (answer.NO_PATCH,),
+    "envelope": (answer.NO_PATCH,),
+    "blocks": (answer.NO_PATCH,),
 }
 
 
 @pytest.mark.parametrize("name", ["", "Aptix", "aptix.txt", "../operations", "bundle"])
 def test_other_names_refuse(name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        instructions.text(name)
+        instructions.instruction_text(name)
     assert caught.value.rule == "instructions.unknown"
 
 
@@ -49,20 +49,20 @@ def test_every_name_has_a_text_and_every_text_a_name() -> None:
 
 @pytest.mark.parametrize("name", instructions.NAMES)
 def test_every_example_is_an_answer(name: str) -> None:
-    text = instructions.text(name)
-    found = segments.split(text)
+    text = instructions.instruction_text(name)
+    found = answer_blocks.split(text)
     assert [segment.kind for segment in found] == FORMATS[name]
     # Without the sentences of refusal, the text with its examples is an answer by itself.
-    for sentence in sorted(refusal.SENTENCES, key=len, reverse=True):
+    for sentence in sorted(answer.SENTENCES, key=len, reverse=True):
         text = text.replace(sentence, "")
     for form in set(FORMATS[name]):
-        assert isinstance(answer.parse(text, format=form), ChangeSet)
+        assert isinstance(answer.parse_answer(text, format=form), ChangeSet)
 
 
 @pytest.mark.parametrize("name", instructions.NAMES)
 def test_every_text_has_its_sentences_and_they_are_recognised(name: str) -> None:
-    lines = instructions.text(name).split("\n")
-    said = [found.sentence for line in lines if (found := refusal.find(line))]
+    lines = instructions.instruction_text(name).split("\n")
+    said = [found.sentence for line in lines if (found := answer.find_refusal(line))]
     assert said == list(SENTENCES[name])
 
 
@@ -87,7 +87,7 @@ def test_every_text_has_its_sentences_and_they_are_recognised(name: str) -> None
     ],
 )
 def test_the_whole_text_has_what_selects_a_mode(needed: str) -> None:
-    assert needed in instructions.text("aptix")
+    assert needed in instructions.instruction_text("aptix")
 
 
 def test_texts_are_read_from_a_zip_too(tmp_path: Path) -> None:
@@ -97,7 +97,9 @@ def test_texts_are_read_from_a_zip_too(tmp_path: Path) -> None:
         for file in package.rglob("*"):
             if file.suffix in {".py", ".txt"}:
                 packed.write(file, Path("coilclaw") / file.relative_to(package))
-    code = "from coilclaw.changes import instructions as i; print(i.text('fence'), end='')"
+    code = (
+        "from coilclaw.changes import instructions as i; print(i.instruction_text('fence'), end='')"
+    )
     shown = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {code}"],
         capture_output=True,
@@ -105,4 +107,4 @@ def test_texts_are_read_from_a_zip_too(tmp_path: Path) -> None:
         check=True,
         timeout=60,
     )
-    assert shown.stdout == instructions.text("fence")
+    assert shown.stdout == instructions.instruction_text("fence")

@@ -8,10 +8,9 @@ from typing import Literal
 
 import pytest
 
-from coilclaw.changes import lines
-from coilclaw.changes.operations import Format, Hunk, HunkLine, Options, Source
-from coilclaw.changes.work import Work
-from coilclaw.errors import NearLine, PlanRefused
+from coilclaw.changes import line_edits
+from coilclaw.changes.operations import AnswerSource, Format, Hunk, HunkLine, Work
+from coilclaw.kernel.errors import NearLine, PlanRefused
 from tests.support.children import PATIENCE_S
 
 BOM = b"\xef\xbb\xbf"
@@ -33,12 +32,12 @@ def hunk(
             out[-1] = HunkLine(out[-1].mark, out[-1].text, newline=False)
         else:
             out.append(HunkLine(marks[text[0]], text[1:].encode()))
-    source = None if line is None else Source(Format.GIT, line)
+    source = None if line is None else AnswerSource(Format.GIT, line)
     return Hunk(tuple(out), old_start=at, heading=heading, at_end=at_end, source=source)
 
 
 def put(content: bytes, *hunks: Hunk) -> bytes:
-    return lines.apply(content, hunks, path="f.txt", options=Options())
+    return line_edits.apply_hunks(content, hunks, path="f.txt")
 
 
 def refusal(content: bytes, *hunks: Hunk) -> PlanRefused:
@@ -46,7 +45,7 @@ def refusal(content: bytes, *hunks: Hunk) -> PlanRefused:
     with pytest.raises(PlanRefused) as strict:
         put(content, *hunks)
     with pytest.raises(PlanRefused) as lenient:
-        lines.apply(content, hunks, path="f.txt", options=Options(lenient=True))
+        line_edits.apply_hunks(content, hunks, path="f.txt")
     assert lenient.value.message == strict.value.message
     assert strict.value.path == "f.txt"
     return strict.value
@@ -387,7 +386,7 @@ def test_many_hunks_in_a_large_file(kind: str) -> None:
         hunks = [big_hunk(number, None if shift is None else number + shift) for number in numbers]
     times = {"numbered": 0, "moved": 2, "unnumbered": 1, "bare": 3}[kind]
     work = Work(times * len(hunks) * len(content))  # what is gone through for each hunk, at most
-    result = lines.apply(content, hunks, path="f.txt", options=Options(), work=work)
+    result = line_edits.apply_hunks(content, hunks, path="f.txt", work=work)
     assert result.count(b"changed") == len(hunks) == 1000
     assert result.count(b"\n") == count
 

@@ -5,27 +5,28 @@ from dataclasses import replace
 import pytest
 
 from coilclaw.changes.operations import (
+    AnswerLimits,
+    AnswerOptions,
+    AnswerSource,
     ChangeSet,
     DeleteFile,
     EditText,
     Format,
     Hunk,
     HunkLine,
-    Limits,
     Operation,
-    Options,
     PatchFile,
+    PathChange,
+    PathState,
+    Plan,
     Replacement,
-    Source,
     WriteFile,
     WriteLink,
 )
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.changes.planner import lines_of, plan
-from coilclaw.changes.sighting import Sighting
-from coilclaw.domain.files import Found, Obstacle, RegularFile, Symlink
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import PlanRefused
+from coilclaw.changes.planner import name_lines, plan_changes
+from coilclaw.kernel.errors import PlanRefused
+from coilclaw.kernel.tree_files import Found, Obstacle, RegularFile, Symlink
+from coilclaw.kernel.tree_path import TreePath
 
 TREE: dict[str, Found] = {
     "a.txt": RegularFile(b"one\ntwo\n"),
@@ -40,21 +41,29 @@ def path(text: str) -> TreePath:
     return TreePath.parse(text)
 
 
-def see(text: str) -> Sighting:
+def see(text: str) -> PathState:
     own = TREE.get(text)
     if isinstance(own, Symlink):
         real = path(own.target.decode())
-        return Sighting(path(text), own, real, TREE.get(str(real)))
-    return Sighting(path(text), own, path(text), own)
+        return PathState(path(text), own, real, TREE.get(str(real)))
+    return PathState(path(text), own, path(text), own)
 
 
-def make(*operations: Operation, options: Options = Options(), limits: Limits = Limits()) -> Plan:
+def make(
+    *operations: Operation,
+    options: AnswerOptions = AnswerOptions(),
+    limits: AnswerLimits = AnswerLimits(),
+) -> Plan:
     changes = ChangeSet(operations)
-    seen = {name: see(str(name)) for name in lines_of(changes)}
-    return plan(changes, seen, options=options, limits=limits)
+    seen = {name: see(str(name)) for name in name_lines(changes)}
+    return plan_changes(changes, seen, options=options, limits=limits)
 
 
-def refusal(*operations: Operation, options: Options = Options(), limits: Limits = Limits()) -> str:
+def refusal(
+    *operations: Operation,
+    options: AnswerOptions = AnswerOptions(),
+    limits: AnswerLimits = AnswerLimits(),
+) -> str:
     with pytest.raises(PlanRefused) as caught:
         make(*operations, options=options, limits=limits)
     return caught.value.rule
@@ -85,7 +94,7 @@ OVERLAPS: dict[str, tuple[Operation, ...]] = {
 
 def test_a_file_that_goes_makes_room_for_a_directory() -> None:
     changes = ChangeSet((DeleteFile(path("a.txt")), WriteFile(path("a.txt/x"), b"1")))
-    made = plan(changes, {name: see(str(name)) for name in lines_of(changes)})
+    made = plan_changes(changes, {name: see(str(name)) for name in name_lines(changes)})
     assert [(str(each.path), each.after) for each in made.changes] == [
         ("a.txt", None),
         ("a.txt/x", RegularFile(b"1")),
@@ -97,7 +106,7 @@ def test_every_operation_that_does_not_fit_is_named() -> None:
         (DeleteFile(path("gone")), edit("a.txt", "no such"), WriteFile(path("n"), b""))
     )
     with pytest.raises(PlanRefused) as caught:
-        plan(changes, {name: see(str(name)) for name in lines_of(changes)})
+        plan_changes(changes, {name: see(str(name)) for name in name_lines(changes)})
     rules = [each.rule for each in caught.value.failures]
     assert rules == ["plan.missing", "patch.missing"]
 
@@ -118,10 +127,10 @@ def test_two_names_of_one_inode_are_refused() -> None:
     changes = ChangeSet((WriteFile(path("A"), b"1"), WriteFile(path("b"), b"2")))
     seen = {
         name: replace(see(str(name)), real_found=RegularFile(b""), identity=(1, 2))
-        for name in lines_of(changes)
+        for name in name_lines(changes)
     }
     with pytest.raises(PlanRefused, match="same file"):
-        plan(changes, seen)
+        plan_changes(changes, seen)
 
 
 REFUSED: dict[str, tuple[Operation, str]] = {
@@ -151,11 +160,11 @@ def test_what_does_not_fit_the_tree_is_refused(case: str) -> None:
     "target", [b"/etc/passwd", b"../x", b"a/../../x", b"", b".git/config", b"..", b"\xff", b"a\0b"]
 )
 def test_a_link_that_would_leave_is_refused_even_when_links_are_allowed(target: bytes) -> None:
-    assert refusal(WriteLink(path("l"), target), options=Options(links=True)) == "plan.link"
+    assert refusal(WriteLink(path("l"), target), options=AnswerOptions(links=True)) == "plan.link"
 
 
 def test_bounds_are_kept() -> None:
-    limits = Limits(file_bytes=4, total_bytes=6)
+    limits = AnswerLimits(file_bytes=4, total_bytes=6)
     assert refusal(WriteFile(path("n"), b"12345"), limits=limits) == "plan.bounds"
     both = (WriteFile(path("n"), b"1234"), WriteFile(path("m"), b"1234"))
     assert refusal(*both, limits=limits) == "plan.bounds"
@@ -163,8 +172,8 @@ def test_bounds_are_kept() -> None:
 
 
 def test_a_refusal_says_where_in_the_answer() -> None:
-    first = WriteFile(path("n"), b"", source=Source(Format.FENCE, 3))
-    second = WriteFile(path("n"), b"", source=Source(Format.BUNDLE, 9))
+    first = WriteFile(path("n"), b"", source=AnswerSource(Format.FENCE, 3))
+    second = WriteFile(path("n"), b"", source=AnswerSource(Format.BUNDLE, 9))
     with pytest.raises(PlanRefused) as caught:
         make(first, second)
     assert (caught.value.line, caught.value.path) == (9, "n")
@@ -179,13 +188,13 @@ def test_the_plan_holds_exact_bytes_before_and_after() -> None:
     )
     assert done == Plan(
         (
-            FileChange(path("a.txt"), RegularFile(b"one\ntwo\n"), RegularFile(b"1\ntwo\n")),
-            FileChange(
+            PathChange(path("a.txt"), RegularFile(b"one\ntwo\n"), RegularFile(b"1\ntwo\n")),
+            PathChange(
                 path("run.sh"),
                 RegularFile(b"#!/bin/sh\n", True),
                 RegularFile(b"#!/bin/bash\n", True),
             ),
-            FileChange(path("z/new"), None, RegularFile(b"new", True)),
+            PathChange(path("z/new"), None, RegularFile(b"new", True)),
         )
     )
     assert done.inverted().inverted() == done
@@ -194,10 +203,10 @@ def test_the_plan_holds_exact_bytes_before_and_after() -> None:
 def test_a_move_removes_and_a_copy_keeps() -> None:
     before, after = RegularFile(b"one\ntwo\n"), RegularFile(b"1\ntwo\n")
     assert make(patch("a.txt", "b.txt")) == Plan(
-        (FileChange(path("a.txt"), before, None), FileChange(path("b.txt"), None, after))
+        (PathChange(path("a.txt"), before, None), PathChange(path("b.txt"), None, after))
     )
     assert make(patch("a.txt", "b.txt", keep=True)) == Plan(
-        (FileChange(path("b.txt"), None, after),)
+        (PathChange(path("b.txt"), None, after),)
     )
 
 
@@ -219,15 +228,15 @@ def test_modes_change_and_stay() -> None:
 
 def test_a_link_is_deleted_itself_and_written_through() -> None:
     assert make(DeleteFile(path("link"))) == Plan(
-        (FileChange(path("link"), Symlink(b"a.txt"), None),)
+        (PathChange(path("link"), Symlink(b"a.txt"), None),)
     )
     written = make(WriteFile(path("link"), b"x"))
     assert [str(change.path) for change in written.changes] == ["a.txt"]
 
 
 def test_a_link_inside_the_tree_is_made_when_asked_for() -> None:
-    made = make(WriteLink(path("d/l"), b"../a.txt"), options=Options(links=True))
-    assert made.changes == (FileChange(path("d/l"), None, Symlink(b"../a.txt")),)
+    made = make(WriteLink(path("d/l"), b"../a.txt"), options=AnswerOptions(links=True))
+    assert made.changes == (PathChange(path("d/l"), None, Symlink(b"../a.txt")),)
 
 
 def test_what_is_there_already_is_no_change() -> None:

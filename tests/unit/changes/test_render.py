@@ -20,9 +20,9 @@ from coilclaw.changes.operations import (
     Replacement,
     WriteFile,
 )
-from coilclaw.changes.render import render
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render
 
 A = TreePath(("a",))
 NEW = WriteFile(A, b"x\n", new=True)
@@ -72,10 +72,10 @@ def test_what_a_format_cannot_say_refuses(form: Format, operation: Operation) ->
 def test_what_is_rendered_reads_back(form: Format, operation: Operation) -> None:
     wanted = ChangeSet((operation,))
     text = render(wanted, form)
-    assert answer.parse(text) == wanted
-    assert answer.parse(text, format=form) == wanted
-    assert answer.parse(f"Dear user,\n\n{text}\nDone.\n") == wanted
-    assert answer.parse(text.replace("\n", "\r\n")) == wanted
+    assert answer.parse_answer(text) == wanted
+    assert answer.parse_answer(text, format=form) == wanted
+    assert answer.parse_answer(f"Dear user,\n\n{text}\nDone.\n") == wanted
+    assert answer.parse_answer(text.replace("\n", "\r\n")) == wanted
 
 
 def test_a_git_patch_stands_in_a_code_block() -> None:
@@ -89,7 +89,7 @@ def test_the_code_block_of_a_git_patch_is_longer_than_what_looks_like_its_end() 
     wanted = ChangeSet((PatchFile(A, (hunk,)),))
     text = render(wanted, Format.GIT)
     assert text.startswith("`````patch\n")
-    assert answer.parse(text) == wanted
+    assert answer.parse_answer(text) == wanted
 
 
 def test_the_content_of_one_format_may_be_the_text_of_another() -> None:
@@ -97,4 +97,4 @@ def test_the_content_of_one_format_may_be_the_text_of_another() -> None:
     for form in (Format.BUNDLE, Format.GIT, Format.ENVELOPE, Format.BLOCKS):
         wanted = ChangeSet((WriteFile(A, inner.encode(), new=True),))
         inner = render(wanted, form)
-        assert answer.parse(inner) == wanted
+        assert answer.parse_answer(inner) == wanted

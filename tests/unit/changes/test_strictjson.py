@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import strictjson
-from coilclaw.changes.strictjson import Document, Flaw, JsonArray, JsonObject, JsonValue
+from coilclaw.changes.formats import json_values
+from coilclaw.changes.formats.json_values import (
+    Flaw,
+    JsonArray,
+    JsonDocument,
+    JsonObject,
+    JsonValue,
+)
 
 
 def flaw(text: str) -> Flaw:
-    found = strictjson.read(text, 0, 1)
+    found = json_values.read(text, 0, 1)
     assert isinstance(found, Flaw)
     return found
 
@@ -55,10 +61,10 @@ def test_flaws_are_named_and_placed(text: str, rule: str, at: int, line: int) ->
 
 
 def test_nesting_stops_at_the_bound() -> None:
-    deepest = "[" * strictjson.MAX_DEPTH + "]" * strictjson.MAX_DEPTH
-    assert isinstance(strictjson.read(deepest, 0, 1), Document)
+    deepest = "[" * json_values.MAX_DEPTH + "]" * json_values.MAX_DEPTH
+    assert isinstance(json_values.read(deepest, 0, 1), JsonDocument)
     found = flaw("[" + deepest + "]")
-    assert (found.rule, found.at) == ("json.depth", strictjson.MAX_DEPTH)
+    assert (found.rule, found.at) == ("json.depth", json_values.MAX_DEPTH)
     assert flaw('{"a":' * 1_000_000).rule == "json.depth"
 
 
@@ -68,8 +74,8 @@ def test_a_reason_completes_a_sentence_about_the_json() -> None:
 
 
 def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strictjson, "MAX_VALUES", 3)
-    assert isinstance(strictjson.read("[1,2]", 0, 1), Document)
+    monkeypatch.setattr(json_values, "MAX_VALUES", 3)
+    assert isinstance(json_values.read("[1,2]", 0, 1), JsonDocument)
     assert flaw("[1,2,3]").rule == "json.size"
 
 
@@ -100,14 +106,16 @@ def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_values_and_their_lines(text: str, value: JsonValue) -> None:
-    found = strictjson.read(text, 0, 1)
-    assert isinstance(found, Document)
+    found = json_values.read(text, 0, 1)
+    assert isinstance(found, JsonDocument)
     assert found.value == value
     assert found.end == len(text)
 
 
 def test_reading_starts_anywhere_and_stops_after_the_value() -> None:
-    assert strictjson.read('xx{"a":\n1} tail', 2, 7) == Document(JsonObject({"a": 1}, 7), 10, 8)
+    assert json_values.read('xx{"a":\n1} tail', 2, 7) == JsonDocument(
+        JsonObject({"a": 1}, 7), 10, 8
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,4 +131,4 @@ def test_reading_starts_anywhere_and_stops_after_the_value() -> None:
     ],
 )
 def test_kinds_have_names(value: JsonValue, name: str) -> None:
-    assert strictjson.kind(value) == name
+    assert json_values.name_kind(value) == name

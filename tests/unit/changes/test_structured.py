@@ -6,19 +6,20 @@ import json
 
 import pytest
 
-from coilclaw.changes import answer, structured
+from coilclaw.changes import answer
 from coilclaw.changes.operations import (
+    AnswerSource,
     ChangeSet,
     DeleteFile,
     EditText,
     Format,
     Operation,
     Replacement,
-    Source,
     WriteFile,
 )
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.errors import AnswerError, PathRefused, UsageError
+from coilclaw.kernel.tree_path import TreePath
+from tests.support.answer_rendering import render_structured
 
 
 def path(text: str) -> TreePath:
@@ -66,13 +67,13 @@ GOOD = {"find": "x", "replace": "y"}
 )
 def test_what_is_not_well_formed_refuses(text: str, rule: str, line: int) -> None:
     with pytest.raises(AnswerError) as caught:
-        answer.parse(text)
+        answer.parse_answer(text)
     assert (caught.value.rule, caught.value.line) == (rule, line)
 
 
 def test_a_refusal_names_replacement_and_path() -> None:
     with pytest.raises(AnswerError) as caught:
-        answer.parse(entry(replacements=[GOOD, {"find": ""}]))
+        answer.parse_answer(entry(replacements=[GOOD, {"find": ""}]))
     assert caught.value.message == "line 13: replacement 2 of 'a' has no text to find"
     assert caught.value.path == "a"
 
@@ -81,7 +82,7 @@ def test_a_refusal_names_replacement_and_path() -> None:
 def test_a_root_outside_the_tree_is_refused(root: str) -> None:
     document = {"root": root, "patches": [{"path": "a", "replacements": [GOOD]}]}
     with pytest.raises(PathRefused):
-        answer.parse(fenced(document))
+        answer.parse_answer(fenced(document))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_root_outside_the_tree_is_refused(root: str) -> None:
 )
 def test_paths_are_relative_to_the_root(root: str, where: str) -> None:
     document = {"root": root, "patches": [{"path": "a", "replacements": [GOOD]}]}
-    assert answer.parse(fenced(document)) == ChangeSet(
+    assert answer.parse_answer(fenced(document)) == ChangeSet(
         (EditText(path(where), (Replacement("x", "y"),)),)
     )
 
@@ -120,12 +121,12 @@ def test_entries_replacements_and_limits() -> None:
         ),
         EditText(path("b/c"), (Replacement("x", "y"),)),
     )
-    found = answer.parse(fenced(document))
+    found = answer.parse_answer(fenced(document))
     assert found == ChangeSet(expected)
     assert isinstance(found, ChangeSet)
     assert [op.source for op in found.operations] == [
-        Source(Format.PATCH, 5, 0),
-        Source(Format.PATCH, 24, 1),
+        AnswerSource(Format.PATCH, 5, 0),
+        AnswerSource(Format.PATCH, 24, 1),
     ]
 
 
@@ -141,13 +142,13 @@ def test_entries_replacements_and_limits() -> None:
 )
 def test_what_a_structured_patch_cannot_say(operation: Operation) -> None:
     with pytest.raises(UsageError) as caught:
-        structured.render((operation,))
+        render_structured((operation,))
     assert caught.value.rule == "render.inexpressible"
 
 
 def test_rendered_text() -> None:
     operation = EditText(path("a"), (Replacement("é`````", "y", "all"),))
-    assert structured.render((operation,)) == (
+    assert render_structured((operation,)) == (
         "``````json\n"
         "{\n"
         '  "root": ".",\n'

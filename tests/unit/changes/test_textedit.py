@@ -6,16 +6,16 @@ from typing import Literal
 
 import pytest
 
-from coilclaw.changes import textedit
-from coilclaw.changes.operations import Limits, Options, Replacement
-from coilclaw.errors import PlanRefused
+from coilclaw.changes import text_edits
+from coilclaw.changes.operations import AnswerLimits, AnswerOptions, Replacement
+from coilclaw.kernel.errors import PlanRefused
 
-STRICT = Options()
-LENIENT = Options(lenient=True)
+STRICT = AnswerOptions()
+LENIENT = AnswerOptions(lenient=True)
 
 
 def edited(content: bytes, find: str, put: str, limit: Literal["once", "all"] = "once") -> bytes:
-    result, warnings = textedit.apply(
+    result, warnings = text_edits.apply_replacements(
         content, [Replacement(find, put, limit)], path="a", options=STRICT
     )
     assert warnings == ()
@@ -24,7 +24,7 @@ def edited(content: bytes, find: str, put: str, limit: Literal["once", "all"] = 
 
 def refused(content: bytes, *replacements: Replacement) -> PlanRefused:
     with pytest.raises(PlanRefused) as caught:
-        textedit.apply(content, replacements, path="src/a", options=STRICT)
+        text_edits.apply_replacements(content, replacements, path="src/a", options=STRICT)
     assert caught.value.path == "src/a"
     return caught.value
 
@@ -78,13 +78,15 @@ def test_what_is_not_text_refuses(content: bytes) -> None:
 def test_a_result_beyond_the_bound_refuses_before_it_is_made() -> None:
     bomb = Replacement("a", "a" * 1_000_000, "all")
     assert refused(b"a" * 1_000_000, bomb).rule == "plan.bounds"
-    limits = Limits(file_bytes=4)
-    put, _ = textedit.apply(
+    limits = AnswerLimits(file_bytes=4)
+    put, _ = text_edits.apply_replacements(
         b"abc", [Replacement("a", "aa")], path="a", options=STRICT, limits=limits
     )
     assert put == b"aabc"
     with pytest.raises(PlanRefused):
-        textedit.apply(b"abc", [Replacement("a", "aaa")], path="a", options=STRICT, limits=limits)
+        text_edits.apply_replacements(
+            b"abc", [Replacement("a", "aaa")], path="a", options=STRICT, limits=limits
+        )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_one_replacement(content: bytes, find: str, put: str, expected: bytes) -
 
 
 def test_replacements_are_made_in_order_on_the_result_of_the_one_before() -> None:
-    result = textedit.apply(
+    result = text_edits.apply_replacements(
         b"one", [Replacement("one", "two"), Replacement("two", "three")], path="a", options=STRICT
     )
     assert result == (b"three", ())
@@ -190,7 +192,9 @@ def test_lenient_skips_what_is_missing_and_takes_the_first_match() -> None:
         Replacement("none", "x", "all"),
         Replacement("c", "d", "all"),
     ]
-    assert textedit.apply(b"a a c c", replacements, path="src/a", options=LENIENT) == (
+    assert text_edits.apply_replacements(
+        b"a a c c", replacements, path="src/a", options=LENIENT
+    ) == (
         b"b a d d",
         (
             "replacement 1 of 'src/a' matches nothing and is skipped",
@@ -201,7 +205,7 @@ def test_lenient_skips_what_is_missing_and_takes_the_first_match() -> None:
 
 def test_lenient_is_not_lenient_about_binary_files() -> None:
     with pytest.raises(PlanRefused) as caught:
-        textedit.apply(b"\0", [Replacement("a", "b")], path="a", options=LENIENT)
+        text_edits.apply_replacements(b"\0", [Replacement("a", "b")], path="a", options=LENIENT)
     assert caught.value.rule == "patch.binary"
 
 

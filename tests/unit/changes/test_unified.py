@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from coilclaw.changes import unified
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.domain.files import FileState, RegularFile, Symlink
-from coilclaw.domain.treepath import TreePath
+from coilclaw.changes import unified_diff
+from coilclaw.changes.operations import PathChange, Plan
+from coilclaw.kernel.tree_files import FileState, RegularFile, Symlink
+from coilclaw.kernel.tree_path import TreePath
 
 
 def plan(before: FileState, after: FileState) -> Plan:
-    return Plan((FileChange(TreePath.parse("d/f.txt"), before, after),))
+    return Plan((PathChange(TreePath.parse("d/f.txt"), before, after),))
 
 
 def text(content: str, *, executable: bool = False) -> RegularFile:
@@ -15,7 +15,7 @@ def text(content: str, *, executable: bool = False) -> RegularFile:
 
 
 def lines(before: FileState, after: FileState) -> list[str]:
-    return list(unified.diff(plan(before, after)))
+    return list(unified_diff.diff_plan(plan(before, after)))
 
 
 def test_a_modified_file_shows_its_hunks_with_context() -> None:
@@ -95,7 +95,7 @@ def test_a_huge_rewrite_is_shown_whole_and_quickly() -> None:
 
 def test_summaries_count_lines_and_name_actions() -> None:
     rows = [
-        unified.summarise(plan(before, after))[0]
+        unified_diff.summarise_plan(plan(before, after))[0]
         for before, after in (
             (None, text("a\nb\n")),
             (text("a\nb\n"), text("a\nc\nd\n")),

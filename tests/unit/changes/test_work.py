@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.changes import lines, textedit
-from coilclaw.changes.operations import Hunk, HunkLine, Options, Replacement
-from coilclaw.changes.work import Work
-from coilclaw.errors import PlanRefused
+from coilclaw.changes import line_edits, text_edits
+from coilclaw.changes.operations import AnswerOptions, Hunk, HunkLine, Replacement, Work
+from coilclaw.kernel.errors import PlanRefused
 
-OPTIONS = Options()
+OPTIONS = AnswerOptions()
 
 
 def test_work_is_refused_when_it_is_used_up() -> None:
@@ -35,9 +34,13 @@ def test_work_is_refused_when_it_is_used_up() -> None:
 def test_a_replacement_goes_through_its_file(
     content: bytes, replacement: Replacement, cost: int
 ) -> None:
-    textedit.apply(content, [replacement], path="f", options=OPTIONS, work=Work(cost))
+    text_edits.apply_replacements(
+        content, [replacement], path="f", options=OPTIONS, work=Work(cost)
+    )
     with pytest.raises(PlanRefused) as caught:
-        textedit.apply(content, [replacement], path="f", options=OPTIONS, work=Work(cost - 1))
+        text_edits.apply_replacements(
+            content, [replacement], path="f", options=OPTIONS, work=Work(cost - 1)
+        )
     assert caught.value.rule == "plan.bounds"
 
 
@@ -57,8 +60,8 @@ def hunk(old: bytes, new: bytes, after: bytes | None = None, **where: int) -> Hu
 )
 def test_a_hunk_goes_through_what_is_searched_for_it(hunks: list[Hunk], cost: int) -> None:
     content = b"a\nb\nc\nd\n"
-    assert lines.apply(content, hunks, path="f", options=OPTIONS, work=Work(cost)) != content
+    assert line_edits.apply_hunks(content, hunks, path="f", work=Work(cost)) != content
     if cost:
         with pytest.raises(PlanRefused) as caught:
-            lines.apply(content, hunks, path="f", options=OPTIONS, work=Work(cost - 1))
+            line_edits.apply_hunks(content, hunks, path="f", work=Work(cost - 1))
         assert caught.value.rule == "plan.bounds"

@@ -8,11 +8,11 @@ import pwd
 
 import pytest
 
-from coilclaw.channels.approval import SHOWN_ARGUMENTS, SHOWN_LINES, TerminalApprover
-from coilclaw.domain.canonical import digest
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
-from coilclaw.domain.verdict import Decision, Risk, Verdict
-from coilclaw.security.autonomy import Autonomy
+from coilclaw.agent.channels.prompts import SHOWN_ARGUMENTS, SHOWN_LINES, TerminalApprover
+from coilclaw.kernel.canonical_json import digest_bytes
+from coilclaw.kernel.effects import Decision, Risk, Verdict
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest
+from coilclaw.policy.judgement import Autonomy
 
 
 def _request(
@@ -25,7 +25,7 @@ def _request(
     return ApprovalRequest("file_write", arguments, verdict, detail, "d1" * 32)
 
 
-def _ask(typed: str, request: ApprovalRequest) -> tuple[Reply, str]:
+def _ask(typed: str, request: ApprovalRequest) -> tuple[ApprovalReply, str]:
     out = io.StringIO()
     approver = TerminalApprover(
         {"TERM": "xterm"}, source=io.StringIO(typed), out=out, assume_terminal=True
@@ -38,38 +38,38 @@ def _ask(typed: str, request: ApprovalRequest) -> tuple[Reply, str]:
     ["", "\n", "n\n", "N\n", "no\n", "yy\n", "y", "ja\n", "\x1b[200~y\n", "\ny\n", "q\ny\n"],
 )
 def test_everything_but_a_clear_yes_denies(typed: str) -> None:
-    assert _ask(typed, _request())[0] is Reply.NO
+    assert _ask(typed, _request())[0] is ApprovalReply.NO
 
 
 @pytest.mark.parametrize(
     ("typed", "reply"),
     [
-        ("y\n", Reply.YES),
-        ("Yes\n", Reply.YES),
-        (" y \n", Reply.YES),
-        ("a\n", Reply.ALWAYS),
-        ("always\n", Reply.ALWAYS),
-        ("always this exact call\n", Reply.ALWAYS),
-        ("e\ny\n", Reply.YES),
-        ("explain\na\n", Reply.ALWAYS),
+        ("y\n", ApprovalReply.YES),
+        ("Yes\n", ApprovalReply.YES),
+        (" y \n", ApprovalReply.YES),
+        ("a\n", ApprovalReply.ALWAYS),
+        ("always\n", ApprovalReply.ALWAYS),
+        ("always this exact call\n", ApprovalReply.ALWAYS),
+        ("e\ny\n", ApprovalReply.YES),
+        ("explain\na\n", ApprovalReply.ALWAYS),
     ],
 )
-def test_a_clear_yes_approves(typed: str, reply: Reply) -> None:
+def test_a_clear_yes_approves(typed: str, reply: ApprovalReply) -> None:
     assert _ask(typed, _request())[0] is reply
 
 
 @pytest.mark.parametrize(
     ("typed", "reply", "by"),
     [
-        ("y\n", Reply.YES, "person"),
-        ("a\n", Reply.ALWAYS, "person"),
-        ("n\n", Reply.NO, "person"),
-        ("\n", Reply.NO, "person"),
-        ("", Reply.NO, "nobody"),
+        ("y\n", ApprovalReply.YES, "person"),
+        ("a\n", ApprovalReply.ALWAYS, "person"),
+        ("n\n", ApprovalReply.NO, "person"),
+        ("\n", ApprovalReply.NO, "person"),
+        ("", ApprovalReply.NO, "nobody"),
     ],
 )
 def test_an_answer_names_the_user_and_only_one_who_answered(
-    typed: str, reply: Reply, by: str
+    typed: str, reply: ApprovalReply, by: str
 ) -> None:
     approver = TerminalApprover(
         {}, source=io.StringIO(typed), out=io.StringIO(), assume_terminal=True
@@ -80,15 +80,15 @@ def test_an_answer_names_the_user_and_only_one_who_answered(
 
 
 def test_explaining_is_no_answer() -> None:
-    assert _ask("e\n\n", _request())[0] is Reply.NO
-    assert _ask("e\n", _request())[0] is Reply.NO
+    assert _ask("e\n\n", _request())[0] is ApprovalReply.NO
+    assert _ask("e\n", _request())[0] is ApprovalReply.NO
 
 
 def test_a_stream_that_is_no_terminal_is_not_read() -> None:
     source, out = io.StringIO("y\ny\n"), io.StringIO()
     answer = TerminalApprover({}, source=source, out=out)(_request())
-    assert answer == Answer(
-        Reply.NO, "nobody", "there is no terminal where the user could be asked"
+    assert answer == ApprovalAnswer(
+        ApprovalReply.NO, "nobody", "there is no terminal where the user could be asked"
     )
     assert source.tell() == 0
     assert out.getvalue() == (
@@ -98,7 +98,7 @@ def test_a_stream_that_is_no_terminal_is_not_read() -> None:
 
 
 def test_what_policy_denies_is_not_asked_about() -> None:
-    assert _ask("y\n", _request(decision=Decision.DENY)) == (Reply.NO, "")
+    assert _ask("y\n", _request(decision=Decision.DENY)) == (ApprovalReply.NO, "")
 
 
 def test_an_interrupt_denies_and_goes_on_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +163,12 @@ def test_what_is_cut_says_how_much_and_shows_all_when_asked() -> None:
     detail = tuple(f"+line {number}" for number in range(SHOWN_LINES + 40))
     request = _request(arguments=arguments, detail=detail)
     shown = _ask("\n", request)[1]
-    whole = digest("\n".join(detail).encode())
+    whole = digest_bytes("\n".join(detail).encode())
     rest = sum(len(line) for line in detail[SHOWN_LINES:])
     assert (shown.count("@"), "TAIL" in shown) == (SHOWN_ARGUMENTS, False)
     assert (
-        f"… 4 more characters of the arguments; sha256 of all {digest(arguments.encode())}" in shown
+        f"… 4 more characters of the arguments; sha256 of all {digest_bytes(arguments.encode())}"
+        in shown
     )
     assert f"… 40 more lines, {rest} more characters; sha256 of all {whole}" in shown
     explained = _ask("e\n\n", request)[1].removeprefix(shown.removesuffix("Denied.\n"))
@@ -214,11 +215,11 @@ def test_a_screen_that_knows_no_letters_beyond_ascii_gets_escapes() -> None:
 )
 def test_a_yes_counts_only_when_all_of_it_was_shown(request_: ApprovalRequest) -> None:
     reply, shown = _ask("y\na\n\n", request_)
-    assert reply is Reply.NO
+    assert reply is ApprovalReply.NO
     assert shown.count("Not all of it was shown yet") == 2
-    assert _ask("y\ne\ny\n", request_)[0] is Reply.YES
-    assert _ask("e\na\n", request_)[0] is Reply.ALWAYS
+    assert _ask("y\ne\ny\n", request_)[0] is ApprovalReply.YES
+    assert _ask("e\na\n", request_)[0] is ApprovalReply.ALWAYS
 
 
 def test_text_that_looks_like_the_note_does_not_stand_in_for_it() -> None:
-    assert _ask("y\n", _request(detail=("… 3 more lines",)))[0] is Reply.YES
+    assert _ask("y\n", _request(detail=("… 3 more lines",)))[0] is ApprovalReply.YES

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.channels.asking import TerminalAsker
-from coilclaw.channels.commands import COMMANDS, Commands
-from coilclaw.channels.lines import MAX_LINE
-from coilclaw.channels.terminal import MAX_MESSAGE, Repl, one_shot
-from coilclaw.errors import ProviderTimeout, UsageError
+from coilclaw.agent.channels.commands import COMMANDS, ChatCommands
+from coilclaw.agent.channels.lines import MAX_LINE
+from coilclaw.agent.channels.prompts import TerminalAsker
+from coilclaw.agent.channels.terminal import MAX_MESSAGE, TerminalChannel, run_one_turn
+from coilclaw.kernel.errors import ProviderTimeout, UsageError
 from tests.support.command import Command
 from tests.support.repository import ROOT
 from tests.unit.channels.world import World
@@ -30,11 +30,11 @@ class Screen(io.StringIO):
         return True
 
 
-def _talk(typed: str | bytes, world: World | None = None) -> tuple[str, str, Repl]:
+def _talk(typed: str | bytes, world: World | None = None) -> tuple[str, str, TerminalChannel]:
     raw = typed.encode() if isinstance(typed, str) else typed
     out, err = io.StringIO(), io.StringIO()
     source = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8")
-    repl = Repl({"TERM": "xterm"}, source=source, out=out, err=err)
+    repl = TerminalChannel({"TERM": "xterm"}, source=source, out=out, err=err)
     repl.start(world or World())
     return out.getvalue(), err.getvalue(), repl
 
@@ -101,7 +101,9 @@ def test_lines_become_messages(typed: str, messages: list[str]) -> None:
 def test_a_conversation_is_resumed() -> None:
     world = World()
     source = io.StringIO("hi\n")
-    repl = Repl({}, source=source, out=io.StringIO(), err=io.StringIO(), conversation_id="c-7")
+    repl = TerminalChannel(
+        {}, source=source, out=io.StringIO(), err=io.StringIO(), conversation_id="c-7"
+    )
     repl.start(world)
     assert world.asked == [("hi", "c-7")]
 
@@ -133,7 +135,7 @@ def test_every_command_shows_what_it_says() -> None:
 def test_on_a_terminal_what_a_command_shows_is_dead() -> None:
     out = Screen()
     source = io.StringIO("/tools\nhi\n")
-    Repl({}, source=source, out=out, err=io.StringIO()).start(World())
+    TerminalChannel({}, source=source, out=out, err=io.StringIO()).start(World())
     assert "Reads <ESC>[31ma file.\n" in out.getvalue()
     assert "echo: hi<ESC>[2J\n" in out.getvalue()
     assert "\x1b" not in out.getvalue()
@@ -180,29 +182,31 @@ def test_help_lists_every_command() -> None:
     ],
 )
 def test_completion(line: str, word: str, found: list[str]) -> None:
-    assert Commands(World(), "c").complete(line, word) == found
+    assert ChatCommands(World(), "c").complete(line, word) == found
 
 
 def test_one_shot_gives_a_pipe_the_exact_text() -> None:
     out = io.StringIO()
-    outcome = one_shot(World(), "hi", out=out, environ={}, conversation_id="c-1")
+    outcome = run_one_turn(World(), "hi", out=out, environ={}, conversation_id="c-1")
     assert (outcome.conversation_id, out.getvalue()) == ("c-1", "echo: hi\x1b[2J\n")
 
 
 def test_one_shot_shows_drafts_once() -> None:
     out = Screen()
-    one_shot(World(), "hi", out=out, environ={})
+    run_one_turn(World(), "hi", out=out, environ={})
     assert out.getvalue() == "echo: hi<ESC>[2J\n"
 
 
 def test_one_shot_lets_the_failure_through() -> None:
     with pytest.raises(ProviderTimeout):
-        one_shot(World(), "fail", out=io.StringIO(), environ={})
+        run_one_turn(World(), "fail", out=io.StringIO(), environ={})
 
 
 def test_a_message_from_elsewhere_names_its_conversation() -> None:
     out = io.StringIO()
-    repl = Repl({}, source=io.StringIO(), out=out, err=io.StringIO(), conversation_id="c-1")
+    repl = TerminalChannel(
+        {}, source=io.StringIO(), out=out, err=io.StringIO(), conversation_id="c-1"
+    )
     repl.send("c-1", "mine")
     repl.send("c-2", "theirs")
     assert out.getvalue() == "mine\n[c-2]\ntheirs\n"
@@ -226,7 +230,7 @@ def test_a_long_question_is_cut_with_a_note() -> None:
 
 def test_an_unknown_command_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="there is no command /nope"):
-        Commands(World(), "c").perform("/nope")
+        ChatCommands(World(), "c").perform("/nope")
 
 
 def test_a_real_pipe_is_no_terminal(tmp_path: Path) -> None:
@@ -244,7 +248,11 @@ def test_a_real_pipe_is_no_terminal(tmp_path: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert done.stdout.splitlines() == [b"reply: Reply.NO", b"echo: y\x1b[2J", b"answer: None"]
+    assert done.stdout.splitlines() == [
+        b"reply: ApprovalReply.NO",
+        b"echo: y\x1b[2J",
+        b"answer: None",
+    ]
     assert b"standard input is not a terminal" in done.stderr
     assert b"\x1b" not in done.stderr
     assert not (tmp_path / "history").exists()

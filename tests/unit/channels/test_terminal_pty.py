@@ -122,7 +122,7 @@ def test_a_wide_terminal_that_becomes_narrow_is_still_a_terminal(history: Path) 
         session.resize(40, 10)
         session.signal(signal.SIGWINCH)
         session.send("y\n")
-        session.expect("reply: Reply.YES")
+        session.expect("reply: ApprovalReply.YES")
         session.resize(60, 12)
         session.signal(signal.SIGWINCH)
         session.send("hello\n")
@@ -136,7 +136,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(history: Path) ->
         shown = session.expect("Approve? [y/N/a/e] ")
         assert "| make\r\n| echo <U+202E>\r\n" in shown
         session.send("n\n")
-        session.expect("reply: Reply.NO")
+        session.expect("reply: ApprovalReply.NO")
 
 
 def test_what_was_typed_before_the_program_could_ask_does_not_answer_it() -> None:
@@ -144,7 +144,7 @@ def test_what_was_typed_before_the_program_could_ask_does_not_answer_it() -> Non
         session.send("y\n")
         session.expect("Approve? [y/N/a/e] ")
         session.send("n\n")
-        session.expect("reply: Reply.NO")
+        session.expect("reply: ApprovalReply.NO")
 
 
 def test_pasted_text_does_not_answer_either(history: Path) -> None:
@@ -154,7 +154,7 @@ def test_pasted_text_does_not_answer_either(history: Path) -> None:
         session.expect("Approve? [y/N/a/e]")
         session.expect("\x1b[?2004h")
         session.send("\x1b[200~y\ny\n\x1b[201~")
-        assert "\x1b[?2004l" in session.expect("reply: Reply.NO")
+        assert "\x1b[?2004l" in session.expect("reply: ApprovalReply.NO")
 
 
 def test_lines_that_are_pasted_together_are_one_message(history: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_answer_is_taken_from_the_terminal(typed: str, reply: str) -> None:
     with PtySession("once", "approve", term="dumb") as session:
         session.expect("Approve? [y/N/a/e] ")
         session.send(typed)
-        session.expect(f"reply: Reply.{reply}")
+        session.expect(f"reply: ApprovalReply.{reply}")
         assert session.end() == 0
 
 
@@ -188,7 +188,7 @@ def test_an_explanation_comes_in_pages_and_its_keys_approve_nothing() -> None:
         session.send("y\n")
         session.expect("Approve? [y/N/a/e] ")
         session.send("\n")
-        session.expect("reply: Reply.NO")
+        session.expect("reply: ApprovalReply.NO")
 
 
 def test_a_history_that_cannot_be_kept_is_no_reason_to_stop(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_the_person_sees_the_question_when_errors_go_to_a_file(tmp_path: Path) -
         session.expect("reason: runs an allowlisted c\r\n|>ommand\r\n")
         session.expect("Approve? [y/N/a/e] ")
         session.send("y\n")
-        session.expect("reply: Reply.YES")
+        session.expect("reply: ApprovalReply.YES")
     assert "Approve? [y/N/a/e] " in errors.read_text()
 
 

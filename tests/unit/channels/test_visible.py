@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.channels.visible import SafeText, harmless, visible
+from coilclaw.agent.channels.visible import SafeText, harmless, visible
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coilclaw.channels.approval import TerminalApprover
-from coilclaw.channels.asking import TerminalAsker
-from coilclaw.channels.contract import Channel
-from coilclaw.channels.terminal import Repl, one_shot
-from coilclaw.domain.messages import ToolSpec
-from coilclaw.domain.toolcalls import ApprovalRequest, Approve
-from coilclaw.domain.turns import Recollection
-from coilclaw.domain.verdict import Decision, Risk, Verdict
-from coilclaw.errors import ProviderTimeout, UndoRefused, UsageError
-from coilclaw.runtime.handle import RuntimeHandle, TurnOutcome, Undone
+from coilclaw.agent.channels.prompts import TerminalApprover, TerminalAsker
+from coilclaw.agent.channels.terminal import TerminalChannel, run_one_turn
+from coilclaw.agent.handle import RuntimeHandle, TurnOutcome, UndoneTurn
+from coilclaw.kernel.effects import Decision, Risk, Verdict
+from coilclaw.kernel.errors import ProviderTimeout, UndoRefused, UsageError
+from coilclaw.kernel.messages import ApprovalRequest, Approve, Recollection, ToolSpec
 
 REQUEST = ApprovalRequest(
     tool="shell",
@@ -92,10 +88,10 @@ class World:
         receipt = dict(zip(names, ("receipt-1", "T", "time", "allowed", "low"), strict=True))
         return [receipt][:limit]
 
-    def undo(self, conversation_id: str) -> Undone:
+    def undo(self, conversation_id: str) -> UndoneTurn:
         if conversation_id not in {conversation for _, conversation in self.asked}:
             raise UndoRefused("there is no turn to take back", hint="say something first")
-        return Undone("turn-1", ("a.txt",), (("b.txt", "it changed since"),))
+        return UndoneTurn("turn-1", ("a.txt",), (("b.txt", "it changed since"),))
 
     def models(self) -> Mapping[str, str]:
         return {"local": "mock", "lofty": "large", "other": "small"}
@@ -114,11 +110,10 @@ def _main(arguments: list[str]) -> None:
     world = World(approve=TerminalApprover(os.environ), ask=TerminalAsker(os.environ))
     handle: RuntimeHandle = world
     if arguments[0] == "once":
-        one_shot(handle, arguments[1], out=sys.stdout, environ=os.environ)
+        run_one_turn(handle, arguments[1], out=sys.stdout, environ=os.environ)
         return
-    repl = Repl(os.environ, history=Path(arguments[1]))
-    channel: Channel = repl
-    channel.start(handle)
+    repl = TerminalChannel(os.environ, history=Path(arguments[1]))
+    repl.start(handle)
     sys.stderr.write("left\n")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.dispatch import exit_code
-from coilclaw.errors import CoilClawError
+from coilclaw.cli.dispatch import carry_out, exit_code
+from coilclaw.cli.parser import COMMANDS, Parser
+from coilclaw.kernel.errors import CoilClawError
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class World:
 
     def run(self, *words: str, **environ: str) -> Done:
         """Run a command; nobody sits at the terminal."""
-        parser = argparse.ArgumentParser(allow_abbrev=False)
-        module = import_module(f"coilclaw.cli.{words[0]}")
+        parser = Parser()
+        module = import_module(COMMANDS[words[0]][0], "coilclaw.cli")
         module.declare(parser)
         args = parser.parse_args(words[1:])
         out, err = io.StringIO(), io.StringIO()
@@ -69,7 +69,8 @@ class World:
                 patch.setenv(name, value)
             console = Console.of(out, err, {}, as_json=getattr(args, "json", False))
             try:
-                code = int(module.run(args, console))
+                args.module = COMMANDS[words[0]][0]
+                code = carry_out(args, console)
             except CoilClawError as problem:
                 console.error(problem.message, rule=problem.rule, hint=problem.hint)
                 code = exit_code(problem)

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from coilclaw.config.keys import TABLES
+from coilclaw.app.config.keys import TABLES
 from tests.unit.cli.setting_up import World
 
 CANARY = "canary-0badcafe"
@@ -20,7 +20,7 @@ def test_validate_says_every_problem_with_its_line_and_what_is_allowed(world: Wo
     assert done.code == 2
     assert done.out.splitlines() == [
         "config.toml:2: security.autonomy: is 'godmode' (allowed: readonly, supervised, full)",
-        f"config.toml:3: security.sandbx: is no known key; did you mean sandbox? ({known})",
+        f"config.toml:3: security.sandbx: is not a known key; did you mean 'sandbox'? ({known})",
     ]
     assert done.err == f"coilclaw: {world.config} has 2 problems [config.invalid]\n"
 
@@ -116,7 +116,7 @@ def test_show_of_a_wrong_file_says_what_is_wrong(world: World) -> None:
     world.write("x = 1\n")
     done = world.run("config", "show")
     assert (done.code, done.out) == (2, "")
-    assert "config.toml:1: x: is no known key" in done.err
+    assert "config.toml:1: x: is not a known key" in done.err
 
 
 def test_path(world: World) -> None:
@@ -148,7 +148,7 @@ def test_set_changes_one_key_and_keeps_the_rest(world: World) -> None:
     ("key", "value", "words"),
     [
         ("security.autonomy", "godmode", "(allowed: readonly, supervised, full)"),
-        ("security.autonmy", "full", "did you mean autonomy?"),
+        ("security.autonmy", "full", "did you mean 'autonomy'?"),
         ("limits.max_tool_rounds", "many", "must be a whole number, not a string"),
         ("limits.max_tool_rounds", "0", "is out of bounds"),
         ("default_provider", "nobody", "which no provider is called"),

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from coilclaw.agent.memory.store import Memory
+from coilclaw.app.config import sample
+from coilclaw.app.config.load import load_config
 from coilclaw.app.setup import init
-from coilclaw.config import sample
-from coilclaw.config.load import load
-from coilclaw.memory.store import Memory
-from coilclaw.security.commandrules import default_text
+from coilclaw.policy.commands.policy_rules import read_shipped_policy
 from tests.support.scale import scaled
 from tests.unit.cli.setting_up import World
 
@@ -49,7 +49,7 @@ def test_it_makes_everything(world: World) -> None:
     }
     assert mode(world.home) == mode(world.home / "keys") == 0o700
     assert mode(world.config) == mode(world.home / "policy.toml") == 0o600
-    assert (world.home / "policy.toml").read_text(encoding="utf-8") == default_text()
+    assert (world.home / "policy.toml").read_text(encoding="utf-8") == read_shipped_policy()
     environ = {"HOME": str(world.user)}
     assert world.config.read_text(encoding="utf-8") == sample.text(world.home, environ)
     with Memory(world.home / "memory.sqlite") as memory:
@@ -93,7 +93,7 @@ def test_the_workspace_can_be_named(world: World) -> None:
     done = world.run("init", "--workspace", str(there))
     assert done.code == 0
     assert there.is_dir()
-    config = load(world.config, home=world.home, environ={"HOME": str(world.user)})
+    config = load_config(world.config, home=world.home, environ={"HOME": str(world.user)})
     assert config.workspace_dir == there
     assert world.run("init", "--workspace", str(there)).code == 0
     assert world.run("init").code == 0
@@ -175,7 +175,7 @@ def test_killed_at_any_instant_it_can_be_done_again(tmp_path: Path) -> None:
         done = init(home, environ)
         assert {item.what for item in done.items} >= {"home", "configuration", "memory"}
         assert (home / "config.toml").read_text() == sample.text(home, environ)
-        assert (home / "policy.toml").read_text() == default_text()
+        assert (home / "policy.toml").read_text() == read_shipped_policy()
         with Memory(home / "memory.sqlite") as memory:
             assert memory.conversations() == ()
         assert all(not item.made for item in init(home, environ).items)

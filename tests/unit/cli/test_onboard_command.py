@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.config.load import load
-from coilclaw.config.values import Config
-from coilclaw.providers.settings import ProviderSettings
-from coilclaw.security.autonomy import Autonomy
+from coilclaw.app.config.load import load_config
+from coilclaw.app.config.values import Config
+from coilclaw.models.endpoint import ProviderSettings
+from coilclaw.policy.judgement import Autonomy
 from tests.support.children import PATIENCE_S
 from tests.support.rawserver import response, serving
 from tests.unit.cli.setting_up import World
@@ -31,7 +31,7 @@ ANSWER = json.dumps({"choices": [{"message": {"role": "assistant", "content": "o
 
 
 def config(world: World) -> Config:
-    return load(world.config, home=world.home, environ={"HOME": str(world.user)})
+    return load_config(world.config, home=world.home, environ={"HOME": str(world.user)})
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,14 @@ def test_a_key_that_is_not_there_is_told(world: World) -> None:
 
 
 _DRIVER = """
-import argparse, sys
-from coilclaw.cli import dispatch, onboard
-parser = argparse.ArgumentParser()
+import sys
+from coilclaw.cli import dispatch
+from coilclaw.cli.setup import onboard
+from coilclaw.cli.parser import Parser
+parser = Parser()
 onboard.declare(parser)
 args = parser.parse_args(sys.argv[1:])
-args.module = "onboard"
+args.module = ".setup.onboard"
 sys.exit(dispatch.perform(args))
 """
 

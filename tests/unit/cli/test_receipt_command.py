@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.storage import signing
+from coilclaw.kernel.checkpoint import create_key
 from tests.support.agents import AgentHome, calls, says
 from tests.unit.cli.setting_up import Done, World
 
@@ -115,7 +115,7 @@ def test_a_signed_checkpoint_is_checked_with_the_key(
     world.run("keys", "new", COILCLAW_HOME=str(home.home))
     pem, file, other = tmp_path / "pem", tmp_path / "cp", tmp_path / "other.pem"
     pem.write_text(world.run("keys", "show", COILCLAW_HOME=str(home.home)).out)
-    other.write_bytes(signing.create(tmp_path / "other").public.pem())
+    other.write_bytes(create_key(tmp_path / "other").public.pem())
     file.write_text(checkpoint(world, home, "--sign").out, encoding="utf-8")
     for key in ((), ("--key", str(pem))):
         done = verify(world, home, "--checkpoint", str(file), *key)

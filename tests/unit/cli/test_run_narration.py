@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.run_narration import MAX_CHARS, Narrator, describe_time
+from coilclaw.cli.runs.run_narrator import MAX_CHARS, Narrator, describe_time
 
 
 class Told:

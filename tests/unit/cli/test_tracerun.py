@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.tracerun import Progress, exit_code, stopped_by_signals
-from coilclaw.trajectory.trace import SessionEnd, StopReason
+from coilclaw.cli.traces.trace_run import TraceProgress, exit_code, stop_on_signals
+from coilclaw.traces.trajectory.trace import SessionEnd, StopReason
 from tests.support.recordings import commits, passing, trace_of
 
 CODES = {
@@ -57,7 +57,7 @@ def test_progress_is_one_line_on_a_terminal_and_one_a_part_elsewhere(
 ) -> None:
     err = Terminal() if live else io.StringIO()
     console = Console(io.StringIO(), err, colour_out=False, colour_err=False)
-    progress = Progress(console)
+    progress = TraceProgress(console)
     for part in trace_of(commits(tmp_path / "work", [passing("basics/get"), None])).parts:
         progress.part(part)
     progress.close()
@@ -70,7 +70,7 @@ def test_progress_is_one_line_on_a_terminal_and_one_a_part_elsewhere(
 def test_a_first_signal_asks_and_a_second_one_interrupts() -> None:
     before = signal.getsignal(signal.SIGINT)
     asked: list[str] = []
-    with stopped_by_signals(asked.append):
+    with stop_on_signals(asked.append):
         os.kill(os.getpid(), signal.SIGTERM)
         assert asked == ["signal SIGTERM"]
         with pytest.raises(KeyboardInterrupt):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.config import edit, sample, store
-from coilclaw.config.load import load
-from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.app.config import edit, sample
+from coilclaw.app.config.load import load_config
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
 
 ENVIRON = {"HOME": "/home/u"}
 TEXT = """\
@@ -80,21 +80,21 @@ def test_a_key_that_was_not_there_is_added(key: str, value: str, place: tuple[ob
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("security.autonmy", "did you mean autonomy?"),
-        ("securty.autonomy", "did you mean security?"),
-        ("providers.models.x.modell", "did you mean model?"),
-        ("providers.model.x.kind", "did you mean models?"),
+        ("security.autonmy", "did you mean 'autonomy'?"),
+        ("securty.autonomy", "did you mean 'security'?"),
+        ("providers.models.x.modell", "did you mean 'model'?"),
+        ("providers.model.x.kind", "did you mean 'models'?"),
         ("channels.http.enabled", "known there: cli"),
         ("security", "is a table; name one of its keys"),
         ("providers.models.x", "is a table"),
-        ("security.autonomy.x", "is no known key"),
-        ("", "is no dotted key"),
-        ("a b", "is no dotted key"),
-        ("x = 1\ndefault_model", "is no dotted key"),
-        ("default_model = 1 #", "is no dotted key"),
-        ("[security]\nautonomy", "is no dotted key"),
-        ("a.b.c.d.e.f.g.h.i", "is no dotted key"),
-        ("a" + ".a" * 50_000, "is no dotted key"),
+        ("security.autonomy.x", "is not a known key"),
+        ("", "is not a dotted key"),
+        ("a b", "is not a dotted key"),
+        ("x = 1\ndefault_model", "is not a dotted key"),
+        ("default_model = 1 #", "is not a dotted key"),
+        ("[security]\nautonomy", "is not a dotted key"),
+        ("a.b.c.d.e.f.g.h.i", "is not a dotted key"),
+        ("a" + ".a" * 50_000, "is not a dotted key"),
         ("providers.models.x.api_key", "api_key_env"),
     ],
 )
@@ -175,10 +175,10 @@ def test_any_layout_can_be_changed(text: str) -> None:
 
 
 def write(path: Path, key: str, value: str, home: Path) -> None:
-    planned = store.plan(
+    planned = edit.plan(
         path, lambda text: edit.set_value(text, key, value), home=home, environ=ENVIRON
     )
-    store.write(planned, home=home)
+    edit.write(planned, home=home)
 
 
 def test_the_file_is_written_for_its_owner_alone(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_wrong_file_can_be_mended_one_by_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         write(path, "security.autonomy", "z", tmp_path)
     write(path, "security.sandbox", "none", tmp_path)
-    assert load(path, home=tmp_path, environ=ENVIRON).security.sandbox == "none"
+    assert load_config(path, home=tmp_path, environ=ENVIRON).security.sandbox == "none"
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_change_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("# one\n", encoding="utf-8")
-    planned = store.plan(
+    planned = edit.plan(
         path,
         lambda text: edit.set_value(text, "default_model", "m"),
         home=tmp_path,
@@ -232,7 +232,7 @@ def test_a_change_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     )
     path.write_text("# two\n", encoding="utf-8")
     with pytest.raises(EnvironmentFault) as caught:
-        store.write(planned, home=tmp_path)
+        edit.write(planned, home=tmp_path)
     assert caught.value.rule == "config.changed"
     assert path.read_text(encoding="utf-8") == "# two\n"
 
@@ -250,7 +250,7 @@ def test_what_cannot_be_read_is_not_replaced(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_file_that_is_not_there_begins_as_the_sample(tmp_path: Path) -> None:
-    planned = store.plan(
+    planned = edit.plan(
         tmp_path / "config.toml",
         lambda text: edit.set_value(text, "default_model", "m"),
         home=tmp_path,

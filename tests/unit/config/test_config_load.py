@@ -10,10 +10,18 @@ from typing import get_args
 
 import pytest
 
-from coilclaw.config.keys import ANY, TABLES
-from coilclaw.config.load import MAX_BYTES, Examined, examine, examine_text, load, problems
-from coilclaw.config.problem import Problem
-from coilclaw.config.values import (
+from coilclaw.agent.checkpoints import CheckpointPlace
+from coilclaw.agent.settings import AgentLimits
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.app.config.keys import ANY, TABLES
+from coilclaw.app.config.load import (
+    MAX_BYTES,
+    Examined,
+    examine_config,
+    examine_config_text,
+    load_config,
+)
+from coilclaw.app.config.values import (
     DEFAULT_TOOLS,
     CliChannel,
     Config,
@@ -21,13 +29,11 @@ from coilclaw.config.values import (
     ReceiptSettings,
     Security,
 )
-from coilclaw.errors import UsageError
-from coilclaw.providers.settings import ProviderSettings
-from coilclaw.runtime.checkpoint_place import CheckpointPlace
-from coilclaw.runtime.settings import Limits
-from coilclaw.security.autonomy import Autonomy
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.workspace.sandbox import Kind
+from coilclaw.kernel.document import Problem
+from coilclaw.kernel.errors import UsageError
+from coilclaw.models.endpoint import ProviderSettings
+from coilclaw.policy.judgement import Autonomy
+from coilclaw.workspace.process.confinement import Kind
 
 HOME = Path("/home/u/.coilclaw")
 FILE = HOME / "config.toml"
@@ -38,7 +44,7 @@ LEVELS = ("readonly", "supervised", "full")
 
 
 def examined(text: str, environ: Mapping[str, str] = ENVIRON) -> Examined:
-    return examine_text(text, FILE, home=HOME, environ=environ)
+    return examine_config_text(text, FILE, home=HOME, environ=environ)
 
 
 def found(text: str, environ: Mapping[str, str] = ENVIRON) -> tuple[Problem, ...]:
@@ -80,7 +86,7 @@ DEFAULT = Config(
     memory=MemorySettings(HOME / "memory.sqlite"),
     receipts=ReceiptSettings(HOME / "tool_receipts.log"),
     cli=CliChannel(True, DEFAULT_TOOLS),
-    limits=Limits(5, 2**20, ToolLimits(30.0, 15.0, 20.0)),
+    limits=AgentLimits(5, 2**20, ToolLimits(30.0, 15.0, 20.0)),
 )
 
 
@@ -89,7 +95,7 @@ def test_an_empty_file_is_all_defaults() -> None:
 
 
 def test_a_file_that_is_not_there_is_all_defaults(tmp_path: Path) -> None:
-    config = load(tmp_path / "config.toml", home=HOME, environ=ENVIRON)
+    config = load_config(tmp_path / "config.toml", home=HOME, environ=ENVIRON)
     assert config == load_at(tmp_path, "")
     assert (config.workspace_dir, config.memory) == (DEFAULT.workspace_dir, DEFAULT.memory)
 
@@ -98,7 +104,7 @@ def load_at(folder: Path, text: str) -> Config:
     path = folder / "config.toml"
     path.write_text(text, encoding="utf-8")
     path.chmod(0o600)
-    return load(path, home=HOME, environ=ENVIRON)
+    return load_config(path, home=HOME, environ=ENVIRON)
 
 
 def test_the_specified_shape_is_read() -> None:
@@ -219,13 +225,13 @@ http_timeout_s = 3
         memory=MemorySettings(Path("/data/m.sqlite")),
         receipts=ReceiptSettings(Path("/home/u/r.log"), enabled=False),
         cli=CliChannel(False, ("time", "file_read")),
-        limits=Limits(50, 2048, ToolLimits(1.0, 2.5, 3.0)),
+        limits=AgentLimits(50, 2048, ToolLimits(1.0, 2.5, 3.0)),
     )
 
 
 def test_a_wrong_autonomy_lists_the_allowed_values() -> None:
     assert found('[security]\nautonomy = "godmode"\n') == (
-        Problem("security.autonomy", 2, "is 'godmode'", LEVELS),
+        Problem("security.autonomy", "is 'godmode'", 2, LEVELS),
     )
 
 
@@ -291,9 +297,9 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         ("channels.cli = []", "channels.cli", "must be a table"),
         ("providers.models = 'x'", "providers.models", "must be a table"),
         ("providers.models.a = 'x'", "providers.models.a", "must be a table"),
-        ("channels.http.enabled = true", "channels.http", "is no known key"),
-        ("providers.modles = 1", "providers.modles", "is no known key; did you mean models?"),
-        ("securty = 1", "securty", "is no known key; did you mean security?"),
+        ("channels.http.enabled = true", "channels.http", "is not a known key"),
+        ("providers.modles = 1", "providers.modles", "is not a known key; did you mean 'models'?"),
+        ("securty = 1", "securty", "is not a known key; did you mean 'security'?"),
         ("memory.backend = 'json'", "memory.backend", "is 'json'"),
         ("memory.path = ''", "memory.path", "is empty; it must be a path"),
         ('memory.path = "/a\\u0000b"', "memory.path", "holds a NUL character"),
@@ -304,7 +310,7 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         ("receipts.checkpoint = 'git-ref refs/a/..'", "receipts.checkpoint", "must name a ref"),
         ("receipts.checkpoint = 'git-ref main'", "receipts.checkpoint", "must name a ref"),
         ("receipts.checkpoint = 'git-ref refs/a/b c'", "receipts.checkpoint", "is a relative"),
-        ("receipts.checkpoint = 'ftp://a/b'", "receipts.checkpoint", "is no http or https"),
+        ("receipts.checkpoint = 'ftp://a/b'", "receipts.checkpoint", "is not an http or https"),
         ("receipts.checkpoint = 'https://u:p@a/b'", "receipts.checkpoint", "holds credentials"),
         (
             "receipts.checkpoint = '~/coilclaw-workspace/c'",
@@ -342,7 +348,7 @@ def test_the_error_of_load_says_all_of_them(tmp_path: Path) -> None:
         (
             "channels.cli.tools_allow = ['time', 'file_raed']",
             "channels.cli.tools_allow[1]",
-            "is 'file_raed', no known tool; did you mean file_read?",
+            "is 'file_raed', no known tool; did you mean 'file_read'?",
         ),
         ("channels.cli.tools_allow = 'time'", "channels.cli.tools_allow", "must be a list, not a"),
         ("security.forbidden_paths = ['a']", "security.forbidden_paths[0]", "is 'a', a relative"),
@@ -383,7 +389,7 @@ def test_a_wrong_value_is_refused(text: str, key: str, message: str) -> None:
     ],
 )
 def test_checkpoints_go_where_the_file_says(text: str, place: CheckpointPlace | None) -> None:
-    read = examine_text(f"[receipts]\n{text}\n", FILE, home=HOME, environ=ENVIRON)
+    read = examine_config_text(f"[receipts]\n{text}\n", FILE, home=HOME, environ=ENVIRON)
     assert read.problems == ()
     assert read.config is not None
     assert read.config.receipts.checkpoint == place
@@ -431,24 +437,27 @@ def test_without_a_home_variable_the_user_still_has_a_home() -> None:
 
 
 WRONG_ENCODINGS = [
-    (b'workspace_dir = "\xff"\n', Problem("", 1, "is not written in UTF-8")),
-    (b"\n\n# \xe9\n", Problem("", 3, "is not written in UTF-8")),
+    (b'workspace_dir = "\xff"\n', Problem("", "is not written in UTF-8", 1)),
+    (b"\n\n# \xe9\n", Problem("", "is not written in UTF-8", 3)),
     (
         b"\xef\xbb\xbfdefault_model = 'x'\n",
-        Problem("", 1, "begins with a byte order mark; save the file without it"),
+        Problem("", "begins with a byte order mark; save the file without it", 1),
     ),
-    ("default_model = 'x'".encode("utf-16"), Problem("", 1, "is not written in UTF-8")),
-    (b"a = \n", Problem("", 1, "is no TOML: invalid value")),
-    (b"\n[a\n", Problem("", 2, "is no TOML: expected ']' at the end of a table declaration")),
-    (b"x = 'a", Problem("", None, "")),
-    (b"x = " + b"[" * 5000, Problem("", None, "is nested too deeply")),
-    (b"a" + b".a" * 1001 + b" = 1", Problem("", 1, "has a line with more than 1000 dots")),
-    (b"\nx = {a" + b".a" * 1001 + b" = 1}", Problem("", 2, "has a line with more than 1000 dots")),
-    (b"x = " + b"9" * 5000, Problem("", None, "")),
-    (b"a = 1\na = 2\n", Problem("", 2, "is no TOML: cannot overwrite a value")),
-    (b"a\0b = 1", Problem("", 1, "")),
-    (b"a = 1\rb = 2", Problem("", 1, "")),
-    (b"#" * (MAX_BYTES + 1), Problem("", None, f"is larger than {MAX_BYTES} bytes")),
+    ("default_model = 'x'".encode("utf-16"), Problem("", "is not written in UTF-8", 1)),
+    (b"a = \n", Problem("", "is not valid TOML: invalid value", 1)),
+    (
+        b"\n[a\n",
+        Problem("", "is not valid TOML: expected ']' at the end of a table declaration", 2),
+    ),
+    (b"x = 'a", Problem("", "", None)),
+    (b"x = " + b"[" * 5000, Problem("", "is nested too deeply", None)),
+    (b"a" + b".a" * 1001 + b" = 1", Problem("", "has a line with more than 1000 dots", 1)),
+    (b"\nx = {a" + b".a" * 1001 + b" = 1}", Problem("", "has a line with more than 1000 dots", 2)),
+    (b"x = " + b"9" * 5000, Problem("", "", None)),
+    (b"a = 1\na = 2\n", Problem("", "is not valid TOML: cannot overwrite a value", 2)),
+    (b"a\0b = 1", Problem("", "", 1)),
+    (b"a = 1\rb = 2", Problem("", "", 1)),
+    (b"#" * (MAX_BYTES + 1), Problem("", f"is larger than {MAX_BYTES} bytes", None)),
 ]
 
 
@@ -458,23 +467,26 @@ def test_a_file_that_cannot_be_read_is_a_problem(
 ) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(data)
-    (problem,) = problems(path, home=tmp_path, environ=ENVIRON)
+    (problem,) = examine_config(path, home=tmp_path, environ=ENVIRON).problems
     if expected.message:
         assert problem == expected
     else:
-        assert problem.message.startswith("is no TOML: ")
+        assert problem.message.startswith("is not valid TOML: ")
 
 
 def test_a_byte_order_mark_does_not_hide_the_other_problems(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"\xef\xbb\xbfx = 1\n")
-    assert [p.key for p in problems(path, home=tmp_path, environ=ENVIRON)] == ["", "x"]
+    assert [p.key for p in examine_config(path, home=tmp_path, environ=ENVIRON).problems] == [
+        "",
+        "x",
+    ]
 
 
 def test_a_file_at_the_bound_is_read(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"#" * MAX_BYTES)
-    assert problems(path, home=tmp_path, environ=ENVIRON) == ()
+    assert examine_config(path, home=tmp_path, environ=ENVIRON).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -496,13 +508,15 @@ def test_something_else_in_place_of_the_file_is_a_problem(
         os.mkfifo(path)
     else:
         path.symlink_to("nowhere" if kind == "dangling" else path)
-    assert problems(path, home=tmp_path, environ=ENVIRON) == (Problem("", None, message),)
+    assert examine_config(path, home=tmp_path, environ=ENVIRON).problems == (
+        Problem("", message, None),
+    )
 
 
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real.toml").write_text("default_model = 'x'", encoding="utf-8")
     (tmp_path / "config.toml").symlink_to("real.toml")
-    config = load(tmp_path / "config.toml", home=tmp_path, environ=ENVIRON)
+    config = load_config(tmp_path / "config.toml", home=tmp_path, environ=ENVIRON)
     assert config.default_model == "x"
 
 
@@ -521,7 +535,7 @@ def test_a_file_that_others_can_change_is_doubtful(
     path = tmp_path / "config.toml"
     path.write_text("", encoding="utf-8")
     path.chmod(mode)
-    result = examine(path, home=tmp_path / "h", environ=ENVIRON)
+    result = examine_config(path, home=tmp_path / "h", environ=ENVIRON)
     assert (result.problems, result.warnings) == ((), warnings)
     assert result.config is not None
     assert result.config.warnings == warnings
@@ -532,7 +546,7 @@ def test_a_file_of_another_user_is_doubtful(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("", encoding="utf-8")
     os.chown(path, 65534, 65534)
-    result = examine(path, home=tmp_path / "h", environ=ENVIRON)
+    result = examine_config(path, home=tmp_path / "h", environ=ENVIRON)
     assert result.warnings == ("config.toml belongs to another user",)
 
 

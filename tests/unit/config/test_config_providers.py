@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.config.keys import BELONGING
-from coilclaw.config.load import examine_text
-from coilclaw.config.problem import Problem
-from coilclaw.config.values import Config
-from coilclaw.providers.settings import KINDS
+from coilclaw.app.config.keys import BELONGING
+from coilclaw.app.config.load import examine_config_text
+from coilclaw.app.config.values import Config
+from coilclaw.kernel.document import Problem
+from coilclaw.models.services import KINDS
 
 HOME = Path("/home/u/.coilclaw")
 CANARY = "canary-5f2c9b"
@@ -30,12 +30,12 @@ LOCAL = "[providers.models.local]\nkind = 'mock'\n"
 
 def problems(entry: str, before: str = "") -> list[Problem]:
     text = f"{before}[providers.models.x]\n{entry}\n{LOCAL}"
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     return list(result.problems)
 
 
 def config(text: str) -> Config:
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert result.config is not None, result.problems
     return result.config
 
@@ -94,8 +94,8 @@ def test_a_key_counts_for_its_kinds_and_is_refused_for_others(kind: str, key: st
     assert found == [
         Problem(
             f"providers.models.x.{key}",
-            3,
             f"does not belong to a provider of kind {kind}",
+            3,
             ("kind", "model", *BELONGING[kind]),
         )
     ]
@@ -103,11 +103,11 @@ def test_a_key_counts_for_its_kinds_and_is_refused_for_others(kind: str, key: st
 
 def test_an_unknown_kind_lists_the_kinds() -> None:
     assert problems("kind = 'openai'\nbase_url = 'http://h'") == [
-        Problem("providers.models.x.kind", 2, "is 'openai'", KINDS)
+        Problem("providers.models.x.kind", "is 'openai'", 2, KINDS)
     ]
-    assert problems("model = 'm'") == [Problem("providers.models.x.kind", 1, "is missing", KINDS)]
+    assert problems("model = 'm'") == [Problem("providers.models.x.kind", "is missing", 1, KINDS)]
     (near,) = problems("kind = 'gemni'")
-    assert near.message == "is 'gemni'; did you mean gemini?"
+    assert near.message == "is 'gemni'; did you mean 'gemini'?"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_key_in_the_file_is_refused_and_not_repeated(name: str, table: str) ->
     head = f"[{table}]\n" if table else ""
     kind = "kind = 'mock'\n" if table.endswith(".x") else ""
     text = f"{head}{kind}{name} = '{CANARY}'\n"
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     (problem,) = (p for p in result.problems if p.key.endswith(name))
     assert "api_key_env" in problem.message
     assert "api_key_file" in problem.message
@@ -186,7 +186,7 @@ def test_two_places_for_one_key_are_refused() -> None:
 def test_a_provider_that_is_not_there_is_missed(entry: str, key: str) -> None:
     (problem,) = problems(entry)
     assert problem.key == f"providers.models.x.{key}"
-    assert problem.message == "names no provider of this file; did you mean local?"
+    assert problem.message == "names no provider of this file; did you mean 'local'?"
     assert problem.allowed == ("x", "local")
     assert problem.line == entry.count("\n") + 2
 
@@ -202,7 +202,7 @@ routes = { x = "c", y = "local" }
 [providers.models.c]
 kind = "mock"
 """
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert [(p.key, p.line, p.message) for p in result.problems] == [
         ("providers.models.local", 2, "asks itself: local → b → local"),
         ("providers.models.b", 5, "asks itself: b → local → b"),
@@ -216,15 +216,15 @@ def test_asking_the_same_one_twice_is_allowed() -> None:
 @pytest.mark.parametrize("name", ["a.b", "a b", "ä", "x" * 65, ""])
 def test_a_name_is_made_of_few_characters(name: str) -> None:
     text = f"[providers.models.'{name}']\nkind = 'mock'\n{LOCAL}"
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert [p.message for p in result.problems] == [
-        "is no name: letters, digits, - and _ only, at most 64 of them"
+        "is not a name: letters, digits, - and _ only, at most 64 of them"
     ]
 
 
 def test_too_many_providers_are_refused() -> None:
     text = "".join(f"[providers.models.p{n}]\nkind = 'mock'\n" for n in range(201))
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert result.problems[0].message == "has more than 200 providers"
 
 
@@ -235,8 +235,8 @@ def test_the_only_provider_is_the_default() -> None:
 
 def test_among_several_the_default_must_be_named() -> None:
     text = "[providers.models.a]\nkind = 'mock'\n[providers.models.b]\nkind = 'mock'\n"
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
-    assert result.problems == (Problem("default_provider", None, "is missing", ("a", "b")),)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    assert result.problems == (Problem("default_provider", "is missing", None, ("a", "b")),)
     assert config("default_provider = 'b'\n" + text).default_provider == "b"
 
 

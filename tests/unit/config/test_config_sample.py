@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.config import sample
-from coilclaw.config.keys import ANY, MODELS, TABLES
-from coilclaw.config.load import examine_text
-from coilclaw.errors import UsageError
+from coilclaw.app.config import sample
+from coilclaw.app.config.keys import ANY, MODELS, TABLES
+from coilclaw.app.config.load import examine_config_text
+from coilclaw.kernel.errors import UsageError
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "config" / "config.toml"
 ENVIRON = {"HOME": "/home/u"}
@@ -27,8 +27,8 @@ def test_what_the_first_version_wrote_is_still_written_in_its_order() -> None:
 
 def test_a_file_of_the_first_version_can_be_read() -> None:
     text = BASELINE.read_text(encoding="utf-8")
-    read = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
-    default = examine_text("", HOME / "config.toml", home=HOME, environ=ENVIRON)
+    read = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    default = examine_config_text("", HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert read == default
     assert read.config is not None
 
@@ -47,8 +47,8 @@ def test_a_file_of_the_first_version_can_be_read() -> None:
 def test_elsewhere_it_is_all_defaults_too(home: str, user: str) -> None:
     place, environ = Path(home), {"HOME": user}
     text = sample.text(place, environ)
-    read = examine_text(text, place / "config.toml", home=place, environ=environ)
-    default = examine_text("", place / "config.toml", home=place, environ=environ)
+    read = examine_config_text(text, place / "config.toml", home=place, environ=environ)
+    default = examine_config_text("", place / "config.toml", home=place, environ=environ)
     assert read.problems == ()
     assert read.config == default.config
 
@@ -56,7 +56,7 @@ def test_elsewhere_it_is_all_defaults_too(home: str, user: str) -> None:
 @pytest.mark.parametrize("workspace", ["/w", "/home/u/$x", "/home/u", "/home/u/a\nb"])
 def test_the_workspace_is_the_one_that_was_asked_for(workspace: str) -> None:
     text = sample.text(HOME, ENVIRON, Path(workspace))
-    read = examine_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    read = examine_config_text(text, HOME / "config.toml", home=HOME, environ=ENVIRON)
     if "\n" in workspace:
         assert [p.key for p in read.problems] == ["workspace_dir"]
         return
@@ -86,7 +86,7 @@ def test_what_reaches_beyond_the_program_stands_in_its_comments() -> None:
     begin = text.index("# [gateway]")
     told = [line.removeprefix("#").removeprefix(" ") for line in text[begin:].splitlines()]
     lines = [line for line in told if line.startswith("[") or " = " in line]
-    read = examine_text("\n".join(lines), HOME / "config.toml", home=HOME, environ=ENVIRON)
+    read = examine_config_text("\n".join(lines), HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert read.problems == ()
     data = tomllib.loads("\n".join(lines))
     entries = [data["gateway"], data["web_search"], *data["plugins"].values()]
@@ -102,7 +102,7 @@ def test_the_providers_in_its_comments_are_valid() -> None:
     end = text.index("[channels.cli]")
     lines = [line.removeprefix("#").removeprefix(" ") for line in text[begin:end].splitlines()]
     whole = text[:begin] + "\n".join(lines) + "\n" + text[end:]
-    read = examine_text(whole, HOME / "config.toml", home=HOME, environ=ENVIRON)
+    read = examine_config_text(whole, HOME / "config.toml", home=HOME, environ=ENVIRON)
     assert read.problems == ()
     assert read.config is not None
     assert {s.kind for s in read.config.providers.values()} == set(

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.config import show
-from coilclaw.config.load import examine_text
-from coilclaw.config.values import Config
+from coilclaw.app.config import show
+from coilclaw.app.config.load import examine_config_text
+from coilclaw.app.config.values import Config
 
 HOME = Path("/home/u/.coilclaw")
 CANARY = "canary-77aa99bb"
 
 
 def read(text: str, environ: dict[str, str]) -> Config:
-    result = examine_text(text, HOME / "config.toml", home=HOME, environ=environ)
+    result = examine_config_text(text, HOME / "config.toml", home=HOME, environ=environ)
     assert result.config is not None, result.problems
     return result.config
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.config.load import examine_text
-from coilclaw.workspace.sandbox_view import View
+from coilclaw.app.config.load import examine_config_text
+from coilclaw.workspace.process.sandbox_view import SandboxView
 
 
-def problems(home: Path, text: str) -> tuple[list[str], View | None]:
+def problems(home: Path, text: str) -> tuple[list[str], SandboxView | None]:
     own = home / ".coilclaw"
     own.mkdir(exist_ok=True)
-    read = examine_text(text, own / "config.toml", home=own, environ={"HOME": str(home)})
+    read = examine_config_text(text, own / "config.toml", home=own, environ={"HOME": str(home)})
     view = None if read.config is None else read.config.sandbox
     return [str(problem) for problem in read.problems], view
 
@@ -23,7 +23,7 @@ def test_paths_that_exist_are_taken(tmp_path: Path) -> None:
     (tmp_path / ".npmrc").touch()
     text = f'[sandbox]\nread = ["~/data", "~/.npmrc"]\nwrite = ["{tmp_path}/data"]\n'
     found = problems(tmp_path, text)
-    view = View(read=(tmp_path / "data", tmp_path / ".npmrc"), write=(tmp_path / "data",))
+    view = SandboxView(read=(tmp_path / "data", tmp_path / ".npmrc"), write=(tmp_path / "data",))
     assert found == ([], view)
 
 

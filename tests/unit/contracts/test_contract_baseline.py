@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 
-import coilclaw.contracts
-from coilclaw.contracts import reading, schemas
-from coilclaw.contracts.record import Record
-from coilclaw.contracts.taskcontract import TaskContract
+import coilclaw.runs.contracts
+from coilclaw.kernel import schemas
+from coilclaw.kernel.record import Record
+from coilclaw.runs.contracts import task_contract
+from coilclaw.runs.contracts.task_contract import TaskContract
+from tests.support import schema_records
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "contracts"
 
 
 def _record(name: str) -> type[Record]:
-    for module in pkgutil.iter_modules(coilclaw.contracts.__path__):
-        for value in vars(importlib.import_module(f"coilclaw.contracts.{module.name}")).values():
+    names = [module.name for module in pkgutil.iter_modules(coilclaw.runs.contracts.__path__)]
+    modules = [importlib.import_module(f"coilclaw.runs.contracts.{each}") for each in names]
+    for module in (*modules, schema_records):
+        for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Record) and name == value.SCHEMA:
                 return value
     raise AssertionError(name)
@@ -41,12 +45,12 @@ def test_there_is_one_of_every_record() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(BASELINE)))
 def test_it_is_read_and_written_as_it_was(path: Path) -> None:
     data = path.read_bytes()
-    record = _record(path.name.removesuffix(".json")).of(reading.parse(data))
+    record = _record(path.name.removesuffix(".json")).of(task_contract.parse_document(data))
     assert record.json() == json.loads(data)
 
 
 def test_a_contract_of_before_has_the_hash_that_it_had() -> None:
-    value = reading.parse((BASELINE / "task_contract.v1.json").read_bytes())
+    value = task_contract.parse_document((BASELINE / "task_contract.v1.json").read_bytes())
     assert TaskContract.of(value).sha256 == (
         "84f7ef7116fbf53b0825f979c60e8d9e8ebd746b06eb152b43eb0d56d41e9ce8"
     )
@@ -57,6 +61,6 @@ def test_it_has_every_field(name: str) -> None:
     later = LATER / f"{name}.json"
     place = later if later.exists() else BASELINE / f"{name}.json"
     value = json.loads(place.read_bytes())
-    properties = schemas.document(name)["properties"]
+    properties = schemas.load_schema(name)["properties"]
     assert isinstance(properties, dict)
     assert value.keys() == properties.keys()

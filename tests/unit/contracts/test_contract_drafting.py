@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts import binding, drafting, rolecontract, rules, schemas
-from coilclaw.contracts.manifest import RoleBindingSummary
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.roles import OUTPUT_SCHEMA, ROLES, Role
-from coilclaw.contracts.taskcontract import (
+from coilclaw.kernel import canonical_json, schemas
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts import draft, role_contract, rules
+from coilclaw.runs.contracts.manifest import RoleBindingSummary
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.roles import OUTPUT_SCHEMA, ROLES, Role
+from coilclaw.runs.contracts.task_contract import (
     AcceptanceTest,
     HandoffChain,
     InputArtifact,
@@ -20,8 +22,6 @@ from coilclaw.contracts.taskcontract import (
     SetupCommand,
     TaskContract,
 )
-from coilclaw.domain import freeform
-from coilclaw.errors import UsageError
 
 POLICIES = PolicySet.shipped()
 
@@ -33,7 +33,7 @@ def _draft(**changes: Any) -> TaskContract:
         "tests": ["pytest -q"],
         "policies": POLICIES,
     }
-    return drafting.draft(**{**given, **changes})
+    return draft.draft_contract(**{**given, **changes})
 
 
 @pytest.mark.parametrize("change", [{"allowed_paths": []}, {"tests": []}, {"spec": ""}])
@@ -59,8 +59,8 @@ def test_a_role_without_an_agent_is_refused() -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_draft_for_every_role_is_valid(role: Role, read_only: bool) -> None:
     contract = _draft(role=role, read_only=read_only)
-    assert schemas.problems("task_contract.v1", contract.json()) == ()
-    assert rules.problems(contract, POLICIES, known_files=lambda _: None) == ()
+    assert schemas.find_schema_problems("task_contract.v1", contract.json()) == ()
+    assert rules.find_rule_problems(contract, POLICIES, known_files=lambda _: None) == ()
     assert contract.role_contract is not None
     assert contract.role_contract.identity.role == role
     (bound,) = contract.inputs.artifacts
@@ -68,7 +68,7 @@ def test_a_draft_for_every_role_is_valid(role: Role, read_only: bool) -> None:
     assert bound == InputArtifact(
         name=f"output_schema.{role.lower()}",
         uri=f"schemas/{name}.json",
-        sha256=sha256(schemas.raw(name)).hexdigest(),
+        sha256=sha256(schemas.read_schema(name)).hexdigest(),
     )
     if read_only:
         assert contract.audit_only
@@ -99,7 +99,7 @@ def test_what_is_given_is_kept() -> None:
     )
     first = AcceptanceTest(name="acceptance-1", cmd="pytest", must_pass=True)
     assert contract.acceptance_tests == (first, test)
-    assert contract.inputs.artifacts == (artifact, binding.artifact("WORKER"))
+    assert contract.inputs.artifacts == (artifact, role_contract.make_binding("WORKER"))
     assert contract.parent_task_id == "task-parent"
     assert contract.policy_pack == "high"
     assert contract.forbidden_actions == (*POLICIES.forbidden_actions, "docker")
@@ -115,16 +115,15 @@ def test_what_is_given_is_kept() -> None:
 
 def test_a_binding_that_is_there_is_not_replaced() -> None:
     contract = _draft()
-    assert binding.bound(contract) is contract
-    wrong = replace(binding.artifact("WORKER"), sha256="0" * 64)
+    assert role_contract.bind_output_schema(contract) is contract
+    wrong = replace(role_contract.make_binding("WORKER"), sha256="0" * 64)
     changed = replace(contract, inputs=replace(contract.inputs, artifacts=(wrong,)))
-    assert binding.bound(changed) is changed
-    assert binding.schema_name(contract) == "agent_task_result.v1"
+    assert role_contract.bind_output_schema(changed) is changed
 
 
 def test_the_hash_is_that_of_the_canonical_text() -> None:
     contract = _draft(spec="Größe 😀")
-    text = freeform.text(contract.json())
+    text = canonical_json.render_json(contract.json())
     assert contract.sha256 == sha256(text.encode()).hexdigest()
     assert TaskContract.of(dict(reversed(contract.json().items()))).sha256 == contract.sha256
 
@@ -133,16 +132,16 @@ def test_the_role_contract_follows_the_contract() -> None:
     contract = replace(
         _draft(), handoff_chain=HandoffChain(enabled=True, roles=("PM", "TECH_LEAD", "WORKER"))
     )
-    again = drafting.completed(contract, POLICIES)
+    again = draft.complete_contract(contract, POLICIES)
     assert again.role_contract is not None
     assert again.role_contract.handoff.chain_roles == ("PM", "TECH_LEAD", "WORKER")
     assert again.role_contract.handoff.required_downstream_roles == ("REVIEWER", "TEST_RUNNER")
-    assert rules.problems(again, POLICIES, known_files=lambda _: None) == ()
+    assert rules.find_rule_problems(again, POLICIES, known_files=lambda _: None) == ()
 
 
 def test_the_summary_says_what_the_contract_says() -> None:
     contract = replace(_draft(), tool_permissions=replace(_draft().tool_permissions, shell=None))
-    found = rolecontract.summary(contract)
+    found = role_contract.summarise_role(contract)
     assert found["authority"] == "contract-derived-read-model"
     assert found["execution_authority"] == "task_contract"
     assert found["role"] == "WORKER"
@@ -153,7 +152,7 @@ def test_the_summary_says_what_the_contract_says() -> None:
     }
     assert found["allowed_paths"] == ["src/a.py"]
     assert found["acceptance_tests"] == ["pytest -q"]
-    assert rolecontract.summary(replace(contract, role_contract=None))["purpose"] is None
+    assert role_contract.summarise_role(replace(contract, role_contract=None))["purpose"] is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_the_summary_says_what_the_contract_says() -> None:
     ],
 )
 def test_the_binding_summary_is_a_read_model(options: RuntimeOptions | None, status: str) -> None:
-    found = RoleBindingSummary.of(rolecontract.binding_summary(_draft(runtime_options=options)))
+    found = RoleBindingSummary.of(role_contract.binding_summary(_draft(runtime_options=options)))
     assert found.authority == "contract-derived-read-model"
     assert found.execution_authority == "task_contract"
     assert found.runtime_binding.status == status
@@ -197,9 +196,13 @@ def test_a_draft_says_nothing_of_a_setup_that_was_not_given() -> None:
 def test_a_setup_of_another_form_is_refused(change: dict[str, Any]) -> None:
     value = _draft().json()
     good: dict[str, Any] = {"name": "install", "cmd": "npm ci", "network": "deny"}
-    assert schemas.problems("task_contract.v1", {**value, "setup": [good]}) == ()
-    assert schemas.problems("task_contract.v1", {**value, "setup": [{**good, **change}]})
-    assert schemas.problems("task_contract.v1", {**value, "expected_baseline": "unknown"})
+    assert schemas.find_schema_problems("task_contract.v1", {**value, "setup": [good]}) == ()
+    assert schemas.find_schema_problems(
+        "task_contract.v1", {**value, "setup": [{**good, **change}]}
+    )
+    assert schemas.find_schema_problems(
+        "task_contract.v1", {**value, "expected_baseline": "unknown"}
+    )
 
 
 def test_the_setup_of_the_policies_holds_where_a_contract_names_none() -> None:

@@ -7,10 +7,10 @@ from importlib import resources
 
 import pytest
 
-from coilclaw.contracts import reading, rules
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.gates.command import Terms, judge_text
+from coilclaw.runs.contracts import rules, task_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.gates.command import CommandTerms, judge_text
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "contracts" / "examples"
@@ -26,21 +26,21 @@ def test_there_are_enough_and_the_readme_names_them_all() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_valid_with_the_policies_that_we_ship(name: str) -> None:
     data = (FOLDER / name).read_bytes()
-    document = reading.parse(data)
+    document = task_contract.parse_document(data)
     contract = TaskContract.of(document)
     assert contract.json() == document
     policies = PolicySet.shipped()
     policies = policies.under(policies.pack_for(contract))
-    assert rules.problems(contract, policies, known_files=lambda _: None) == ()
-    shipped = resources.files("coilclaw.contracts") / "examples" / name
+    assert rules.find_rule_problems(contract, policies, known_files=lambda _: None) == ()
+    shipped = resources.files("coilclaw.runs.contracts") / "examples" / name
     assert shipped.read_bytes() == data
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_commands_of_an_example_may_be_run(name: str) -> None:
-    contract = TaskContract.of(reading.parse((FOLDER / name).read_bytes()))
+    contract = TaskContract.of(task_contract.parse_document((FOLDER / name).read_bytes()))
     policies = PolicySet.shipped(contract.policy_pack)
-    terms = Terms(
+    terms = CommandTerms(
         rules=policies.commands,
         forbidden_actions=(*policies.forbidden_actions, *contract.forbidden_actions),
         is_file=lambda _: False,
@@ -51,7 +51,10 @@ def test_the_commands_of_an_example_may_be_run(name: str) -> None:
 
 
 def test_the_examples_show_what_they_should() -> None:
-    found = {name: TaskContract.of(reading.parse((FOLDER / name).read_bytes())) for name in NAMES}
+    found = {
+        name: TaskContract.of(task_contract.parse_document((FOLDER / name).read_bytes()))
+        for name in NAMES
+    }
     assert {contract.policy_pack for contract in found.values()} == {"low", "medium", "high"}
     assert found["tech_lead_split.json"].assigned_agent.role == "TECH_LEAD"
     assert found["read_only_audit.json"].tool_permissions.filesystem == "read-only"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.contracts import paths
+from coilclaw.runs.contracts import paths
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ from coilclaw.contracts import paths
     ],
 )
 def test_an_invalid_path_is_refused(text: str) -> None:
-    assert paths.flaw(text)
+    assert paths.find_path_flaw(text)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_an_invalid_path_is_refused(text: str) -> None:
     ],
 )
 def test_its_neighbour_is_fine(text: str) -> None:
-    assert paths.flaw(text) is None
+    assert paths.find_path_flaw(text) is None
 
 
 def test_the_message_says_what_and_never_misleads() -> None:
-    assert paths.flaw("src/*") == "'src/*' has a wildcard; name files or directories"
-    assert paths.flaw("/") == "'/' is the whole tree"
-    assert "\u202e" not in str(paths.flaw("a\u202eb"))
+    assert paths.find_path_flaw("src/*") == "'src/*' has a wildcard; name files or directories"
+    assert paths.find_path_flaw("/") == "'/' is the whole tree"
+    assert "\u202e" not in str(paths.find_path_flaw("a\u202eb"))
 
 
 @pytest.mark.parametrize(

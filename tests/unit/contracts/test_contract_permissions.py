@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from coilclaw.contracts import permissions
-from coilclaw.contracts.registry import ApprovalPolicy, RegisteredAgent, Sandbox
-from coilclaw.contracts.schemas import Problem
-from coilclaw.contracts.taskcontract import Filesystem, Network, Shell, ToolPermissions
+from coilclaw.kernel.schemas import SchemaProblem
+from coilclaw.runs.contracts import permissions
+from coilclaw.runs.contracts.policy_files import ApprovalPolicy, RegisteredAgent, Sandbox
+from coilclaw.runs.contracts.task_contract import Filesystem, Network, Shell, ToolPermissions
 
 
 def _asked(**changes: Any) -> ToolPermissions:
@@ -54,12 +54,12 @@ def _agent(**changes: Any) -> RegisteredAgent:
 def test_more_than_the_registry_gives_is_a_problem(
     change: dict[str, Any], where: str, message: str
 ) -> None:
-    found = permissions.over_asked(_asked(**change), _agent())
-    assert found == (Problem(f"/tool_permissions/{where}", message),)
+    found = permissions.find_over_asked(_asked(**change), _agent())
+    assert found == (SchemaProblem(f"/tool_permissions/{where}", message),)
 
 
 def test_writing_in_a_reading_role_is_a_problem() -> None:
-    found = permissions.over_asked(_asked(), _agent(sandbox="read-only"))
+    found = permissions.find_over_asked(_asked(), _agent(sandbox="read-only"))
     assert [problem.path for problem in found] == ["/tool_permissions/filesystem"]
 
 
@@ -68,7 +68,7 @@ def test_writing_in_a_reading_role_is_a_problem() -> None:
     [{}, {"shell": None}, {"shell": "deny"}, {"filesystem": "read-only"}, {"mcp_tools": []}],
 )
 def test_as_much_or_less_is_none(change: dict[str, Any]) -> None:
-    assert permissions.over_asked(_asked(**change), _agent()) == ()
+    assert permissions.find_over_asked(_asked(**change), _agent()) == ()
 
 
 def test_an_omitted_shell_is_denied() -> None:
@@ -80,10 +80,12 @@ def test_an_omitted_shell_is_denied() -> None:
 def test_asking_for_every_command_is_less_than_asking_for_some() -> None:
     assert permissions.ORDER["shell"] == ("deny", "never", "untrusted", "on-request")
     assert (
-        permissions.over_asked(_asked(shell="untrusted"), _agent(approval_policy="on-request"))
+        permissions.find_over_asked(_asked(shell="untrusted"), _agent(approval_policy="on-request"))
         == ()
     )
-    assert permissions.over_asked(_asked(shell="on-request"), _agent(approval_policy="untrusted"))
+    assert permissions.find_over_asked(
+        _asked(shell="on-request"), _agent(approval_policy="untrusted")
+    )
 
 
 def test_every_word_of_the_schemas_has_its_place() -> None:
@@ -105,7 +107,8 @@ def test_the_order_is_total_and_an_unknown_word_is_too_much(kind: str) -> None:
 
 def test_a_sub_contract_stays_within_its_parent() -> None:
     parent = _asked()
-    assert permissions.within(_asked(), parent) == ()
-    assert permissions.within(_asked(shell="deny", mcp_tools=[]), parent) == ()
-    found = permissions.within(_asked(network="allow", mcp_tools=["codex"]), parent)
+    granted = permissions.effective(parent), parent.mcp_tools, "the parent contract"
+    assert permissions.find_exceeding(_asked(), *granted) == ()
+    assert permissions.find_exceeding(_asked(shell="deny", mcp_tools=[]), *granted) == ()
+    found = permissions.find_exceeding(_asked(network="allow", mcp_tools=["codex"]), *granted)
     assert [p.path for p in found] == ["/tool_permissions/network", "/tool_permissions/mcp_tools/0"]

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.policyset import PACKS, PROMPTS, REQUIRED, PolicySet, shipped_files
-from coilclaw.contracts.roles import OUTPUT_SCHEMA, ROLES
-from coilclaw.errors import UsageError
-from coilclaw.gates.command import Terms, judge_text
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts.policy_set import PACKS, PROMPTS, REQUIRED, PolicySet, shipped_files
+from coilclaw.runs.contracts.roles import OUTPUT_SCHEMA, ROLES
+from coilclaw.runs.gates.command import CommandTerms, judge_text
 from tests.support.repository import ROOT
 
 FILES = shipped_files()
 TREE = frozenset({"tests/run.py", "scripts/test.sh", "scripts/x.py", "scripts/x.sh", "build.sh"})
 
 
-def _terms(pack: str) -> Terms:
+def _terms(pack: str) -> CommandTerms:
     policies = PolicySet.of(FILES, pack)
-    return Terms(
+    return CommandTerms(
         rules=policies.commands,
         forbidden_actions=policies.forbidden_actions,
         is_file=TREE.__contains__,

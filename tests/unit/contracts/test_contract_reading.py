@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.contracts import reading
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts import task_contract
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "is no JSON"),
-        (b"{", "is no JSON"),
-        (b"[]", "no JSON object"),
-        (b"null", "no JSON object"),
-        (b'"text"', "no JSON object"),
+        (b"", "is not valid JSON"),
+        (b"{", "is not valid JSON"),
+        (b"[]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b'"text"', "not a JSON object"),
         (b'{"a": 1, "a": 1}', "'a' twice"),
         (b'{"x": {"a": 1, "\\u0061": 2}}', "'a' twice"),
         (b'{"a": NaN}', "NaN"),
@@ -24,23 +24,23 @@ from coilclaw.errors import UsageError
         (b'{"a": 9007199254740992}', "beyond"),
         (b'{"a": ' + b"9" * 5000 + b"}", "beyond"),
         (b'{"a": "\\ud800"}', "surrogate"),
-        (b'{"a": "\xff"}', "not UTF-8 at byte 7"),
-        ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
-        (b"\xef\xbb\xbf{}", "byte order mark"),
-        (b'{"a": 1} {}', "is no JSON"),
-        (b"{'a': 1}", "is no JSON"),
-        (b'{"a": 1,}', "is no JSON"),
-        (b'{"a": "\n"}', "is no JSON"),
+        (b'{"a": "\xff"}', "not valid UTF-8 at byte 7"),
+        ('{"a": 1}'.encode("utf-16"), "not valid UTF-8"),
+        (b"\xef\xbb\xbf{}", "BOM"),
+        (b'{"a": 1} {}', "is not valid JSON"),
+        (b"{'a': 1}", "is not valid JSON"),
+        (b'{"a": 1,}', "is not valid JSON"),
+        (b'{"a": "\n"}', "is not valid JSON"),
         (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "nested"),
         (b"[" * 200_000, "nested"),
         (b'{"a":' * 100_000, "nested"),
-        (b" " * (reading.MAX_BYTES + 1), "bytes"),
+        (b" " * (task_contract.MAX_BYTES + 1), "bytes"),
     ],
     ids=range(24),
 )
 def test_what_is_no_plain_json_object_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
-        reading.parse(data)
+        task_contract.parse_document(data)
     assert caught.value.rule == "contract.json"
 
 
@@ -56,12 +56,12 @@ def test_what_is_no_plain_json_object_is_refused(data: bytes, reason: str) -> No
     ids=range(5),
 )
 def test_a_plain_object_is_read(data: bytes, value: object) -> None:
-    assert reading.parse(data) == value
+    assert task_contract.parse_document(data) == value
 
 
 def test_the_bounds_are_reached_and_not_passed() -> None:
     deep = b'{"a": ' + b"[" * 63 + b"]" * 63 + b"}"
-    assert reading.parse(deep)
-    large = b'{"a": "' + b"x" * (reading.MAX_BYTES - 9) + b'"}'
-    assert len(large) == reading.MAX_BYTES
-    assert reading.parse(large)
+    assert task_contract.parse_document(deep)
+    large = b'{"a": "' + b"x" * (task_contract.MAX_BYTES - 9) + b'"}'
+    assert len(large) == task_contract.MAX_BYTES
+    assert task_contract.parse_document(large)

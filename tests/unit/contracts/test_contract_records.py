@@ -11,17 +11,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-import coilclaw.contracts
-from coilclaw.contracts import schemas
-from coilclaw.contracts.artifact import ArtifactRef
-from coilclaw.contracts.eventtypes import EventType
-from coilclaw.contracts.gateresult import GATES
-from coilclaw.contracts.record import Record, shape
-from coilclaw.contracts.reports import EvidenceReport, Finding, ReviewReport
-from coilclaw.contracts.results import AgentTaskResult, TaskResult
-from coilclaw.contracts.roles import ROLES, Producer
-from coilclaw.errors import UsageError
-from coilclaw.gates.result import GateName
+import coilclaw.runs.contracts
+from coilclaw.kernel import schemas
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.record import Record, shape
+from coilclaw.runs.contracts.event_types import EventType
+from coilclaw.runs.contracts.records import GATES, ArtifactRef, Finding, ReviewReport, TaskResult
+from coilclaw.runs.contracts.roles import ROLES, Producer
+from coilclaw.runs.gates.result import GateName
+from tests.support import schema_records
+from tests.support.schema_records import AgentTaskResult, EvidenceReport
 
 # Schemas of what models answer: they are read as JSON, and compiled, by the planning plane.
 # Answers of models are read once; the records of tests and trajectories are in their own areas.
@@ -39,8 +38,9 @@ ANYTHING = "anything"
 
 
 def _records() -> Iterator[type[Record]]:
-    for found in pkgutil.iter_modules(coilclaw.contracts.__path__):
-        module = importlib.import_module(f"coilclaw.contracts.{found.name}")
+    names = [found.name for found in pkgutil.iter_modules(coilclaw.runs.contracts.__path__)]
+    modules = [importlib.import_module(f"coilclaw.runs.contracts.{name}") for name in names]
+    for module in (*modules, schema_records):
         for value in vars(module).values():
             own = isinstance(value, type) and value.__module__ == module.__name__
             if own and issubclass(value, Record) and value is not Record:
@@ -137,7 +137,7 @@ def _of_object(schema: dict[str, Any], root: dict[str, Any]) -> object:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
 def test_a_record_has_the_shape_of_its_schema(record: type[Record]) -> None:
     name, _, part = record.SCHEMA.partition("#")
-    document: dict[str, Any] = schemas.document(name)
+    document: dict[str, Any] = schemas.load_schema(name)
     schema = document["$defs"][part] if part else document
     assert _of_record(record) == _of_schema(schema, document)
 
@@ -147,13 +147,13 @@ def test_every_schema_has_a_record_and_every_definition_of_an_object_as_well() -
     assert recorded & set(schemas.NAMES) == set(schemas.NAMES) - WITHOUT_RECORD
     names = {record.SCHEMA.partition("#")[2] for record in RECORDS}
     for name in set(schemas.NAMES) - WITHOUT_RECORD:
-        definitions: dict[str, Any] = schemas.document(name).get("$defs", {})  # type: ignore[assignment]  # a schema's definitions are an object
+        definitions: dict[str, Any] = schemas.load_schema(name).get("$defs", {})  # type: ignore[assignment]  # a schema's definitions are an object
         objects = {key for key, value in definitions.items() if value.get("type") == "object"}
         assert objects <= names, name
 
 
 def test_a_record_that_differs_would_be_seen() -> None:
-    document: dict[str, Any] = schemas.document("evidence_report.v1")
+    document: dict[str, Any] = schemas.load_schema("evidence_report.v1")
     expected = _of_record(EvidenceReport)
     for change in (
         {"required": ["status"]},
@@ -166,11 +166,11 @@ def test_a_record_that_differs_would_be_seen() -> None:
 
 
 def test_the_words_of_the_schemas_are_those_of_the_program() -> None:
-    event: Any = schemas.document("orchestrator_event.v1")
+    event: Any = schemas.load_schema("orchestrator_event.v1")
     assert event["properties"]["event_type"]["enum"] == [str(kind) for kind in EventType]
-    gate: Any = schemas.document("gate_result.v1")
+    gate: Any = schemas.load_schema("gate_result.v1")
     assert tuple(gate["$defs"]["Gate"]["enum"]) == GATES == get_args(GateName)
-    result: Any = schemas.document("task_result.v1")
+    result: Any = schemas.load_schema("task_result.v1")
     assert result["properties"]["gates"]["propertyNames"] == {"$ref": "#/$defs/Gate"}
     assert result["$defs"]["Gate"] == gate["$defs"]["Gate"]
     assert get_args(Producer) == (*ROLES, "ORCHESTRATOR")

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts import reference, rules, schemas
-from coilclaw.contracts.drafting import completed, draft
-from coilclaw.contracts.policyset import PolicySet, shipped_files
-from coilclaw.contracts.roles import HANDOFF_ORDER, ROLES
-from coilclaw.contracts.schemas import MAX_PROBLEMS, Problem
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.contracts.trivial import is_trivial
+from coilclaw.kernel import schemas
+from coilclaw.kernel.schemas import MAX_SCHEMA_PROBLEMS, SchemaProblem
+from coilclaw.policy.commands.launchers import is_trivial
+from coilclaw.runs.contracts import role_contract, rules
+from coilclaw.runs.contracts.draft import complete_contract, draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet, shipped_files
+from coilclaw.runs.contracts.roles import HANDOFF_ORDER, ROLES
+from coilclaw.runs.contracts.task_contract import TaskContract
 
 POLICIES = PolicySet.shipped("low")
 KNOWN = {"notes.md": b"notes\n", "docs/prompt.md": b"x"}
-GOOD = draft("Do it.", ["src/a.py"], ["pytest -q"], policies=POLICIES, task_id="task-12345678")
+GOOD = draft_contract(
+    "Do it.", ["src/a.py"], ["pytest -q"], policies=POLICIES, task_id="task-12345678"
+)
 
 
 def _set(value: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -45,11 +48,11 @@ def _problems(
     pack: str = "low",
     compile_role: bool = True,
     policies: PolicySet = POLICIES,
-) -> tuple[Problem, ...]:
+) -> tuple[SchemaProblem, ...]:
     contract = TaskContract.of(_set(GOOD.json(), change))
     if compile_role:
-        contract = completed(contract, policies)
-    return rules.problems(contract, policies.under(pack), known_files=KNOWN.get)
+        contract = complete_contract(contract, policies)
+    return rules.find_rule_problems(contract, policies.under(pack), known_files=KNOWN.get)
 
 
 def _where(change: dict[str, Any], **more: Any) -> list[str]:
@@ -238,9 +241,11 @@ def test_a_strict_pack_refuses_what_a_loose_one_allows(change: dict[str, Any], w
 
 
 def test_the_ceilings_of_a_pack_hold_for_every_role() -> None:
-    searcher = draft("Find it.", ["notes/"], ["pytest"], policies=POLICIES, role="SEARCHER")
-    assert rules.problems(searcher, POLICIES, known_files=KNOWN.get) == ()
-    found = rules.problems(searcher, POLICIES.under("high"), known_files=KNOWN.get)
+    searcher = draft_contract(
+        "Find it.", ["notes/"], ["pytest"], policies=POLICIES, role="SEARCHER"
+    )
+    assert rules.find_rule_problems(searcher, POLICIES, known_files=KNOWN.get) == ()
+    found = rules.find_rule_problems(searcher, POLICIES.under("high"), known_files=KNOWN.get)
     assert [problem.path for problem in found] == ["/tool_permissions/network"]
 
 
@@ -396,9 +401,12 @@ def test_a_skills_bundle_must_have_skills() -> None:
 def test_what_is_referred_to_is_bounded() -> None:
     change = {"role_contract/system_prompt_ref": "docs/large.md"}
     contract = TaskContract.of(_set(GOOD.json(), change))
-    for size, fine in ((reference.MAX_BYTES, True), (reference.MAX_BYTES + 1, False)):
+    for size, fine in (
+        (role_contract.MAX_REFERENCED_BYTES, True),
+        (role_contract.MAX_REFERENCED_BYTES + 1, False),
+    ):
         files = {"docs/large.md": b"x" * size}
-        found = rules.problems(contract, POLICIES, known_files=files.get)
+        found = rules.find_rule_problems(contract, POLICIES, known_files=files.get)
         assert (found == ()) is fine
 
 
@@ -406,7 +414,7 @@ def test_the_policies_are_those_that_were_read_not_those_of_the_tree() -> None:
     change = {"role_contract/system_prompt_ref": "policies/prompts/planted.md"}
     contract = TaskContract.of(_set(GOOD.json(), change))
     planted = {"policies/prompts/planted.md": b"x"}
-    found = rules.problems(contract, POLICIES, known_files=planted.get)
+    found = rules.find_rule_problems(contract, POLICIES, known_files=planted.get)
     assert [problem.path for problem in found] == ["/role_contract/system_prompt_ref"]
 
 
@@ -458,7 +466,7 @@ def test_everything_is_found_in_one_pass() -> None:
 
 def test_problems_are_bounded() -> None:
     change = {"allowed_paths": [f"a{index}*" for index in range(1000)]}
-    assert len(_problems(change)) == MAX_PROBLEMS
+    assert len(_problems(change)) == MAX_SCHEMA_PROBLEMS
 
 
 def _setup(**changes: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts import schemas
-from coilclaw.contracts.schemas import Drift, Problem
-from coilclaw.errors import UsageError
+from coilclaw.kernel import schemas
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.schemas import Drift, SchemaProblem
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "schemas"
@@ -76,7 +75,7 @@ def test_what_the_specification_requires_is_there() -> None:
 
 @pytest.mark.parametrize("name", schemas.NAMES)
 def test_every_object_is_closed(name: str) -> None:
-    document: Any = schemas.document(name)
+    document: Any = schemas.load_schema(name)
     assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert name in document["$id"]
     open_ones = {
@@ -90,7 +89,7 @@ def test_every_object_is_closed(name: str) -> None:
 def test_a_definition_means_the_same_wherever_it_is() -> None:
     seen: dict[str, Any] = {}
     for name in schemas.NAMES:
-        definitions: Any = schemas.document(name).get("$defs", {})
+        definitions: Any = schemas.load_schema(name).get("$defs", {})
         for key, value in definitions.items():
             assert seen.setdefault(key, value) == value, (name, key)
     assert "ArtifactRef" in seen
@@ -108,33 +107,39 @@ def test_a_definition_means_the_same_wherever_it_is() -> None:
     ],
 )
 def test_formats_are_checked(text: str, fine: bool) -> None:
-    found = schemas.problems("reexec_report.v1", {"reexec_ts": text})
+    found = schemas.find_schema_problems("reexec_report.v1", {"reexec_ts": text})
     assert ("/reexec_ts" not in {problem.path for problem in found}) is fine
 
 
 @pytest.mark.parametrize("text", ["0" * 63, "0" * 65, "g" * 64, "0" * 64 + "\n", "\n" + "0" * 64])
 def test_a_hash_is_a_hash(text: str) -> None:
     value = {"instruction_sha256": text, "summary": "", "risks": []}
-    assert [p.path for p in schemas.problems("handoff.v1", value)] == ["/instruction_sha256"]
+    assert [p.path for p in schemas.find_schema_problems("handoff.v1", value)] == [
+        "/instruction_sha256"
+    ]
     value["instruction_sha256"] = "aF" * 32
-    assert schemas.problems("handoff.v1", value) == ()
+    assert schemas.find_schema_problems("handoff.v1", value) == ()
 
 
 def test_every_problem_is_named_with_its_place_and_without_its_value() -> None:
     secret = "hunter2-hunter2"
-    found = schemas.problems(
+    found = schemas.find_schema_problems(
         "evidence_report.v1", {"status": secret, "missing": ["a", 1], "a/b~c": secret}
     )
     assert {problem.path for problem in found} == {"/", "/missing/1", "/status"}
     assert not any(secret in problem.message for problem in found)
-    assert Problem("/", "there is no field 'a/b~c'") in found
+    assert SchemaProblem("/", "there is no field 'a/b~c'") in found
 
 
 def test_problems_are_bounded_in_number_and_length() -> None:
-    found = schemas.problems("evidence_report.v1", {"status": "ok", "missing": [1] * 5000})
-    assert len(found) == schemas.MAX_PROBLEMS + 1
+    found = schemas.find_schema_problems(
+        "evidence_report.v1", {"status": "ok", "missing": [1] * 5000}
+    )
+    assert len(found) == schemas.MAX_SCHEMA_PROBLEMS + 1
     many = {f"{index}" + "x" * 1000: 1 for index in range(50)}
-    found = schemas.problems("evidence_report.v1", {"status": "ok", "missing": [], **many})
+    found = schemas.find_schema_problems(
+        "evidence_report.v1", {"status": "ok", "missing": [], **many}
+    )
     assert all(len(problem.message) <= schemas.MAX_MESSAGE for problem in found)
 
 
@@ -144,7 +149,7 @@ def test_problems_are_bounded_in_number_and_length() -> None:
     ids=["nan", "surrogate", "object", "set"],
 )
 def test_what_json_cannot_say_is_a_problem(value: object) -> None:
-    (problem,) = schemas.problems("evidence_report.v1", value)
+    (problem,) = schemas.find_schema_problems("evidence_report.v1", value)
     assert problem.path == "/"
 
 
@@ -152,44 +157,30 @@ def test_depth_is_a_problem_and_no_crash() -> None:
     value: object = 1
     for _ in range(100_000):
         value = [value]
-    assert schemas.problems("evidence_report.v1", {"status": value, "missing": []})
+    assert schemas.find_schema_problems("evidence_report.v1", {"status": value, "missing": []})
 
 
 def test_an_unknown_schema_is_refused() -> None:
     for name in ("task_contract", "task_contract.v2", "../pyproject", "registry"):
-        with pytest.raises(UsageError, match="there is no schema") as caught:
-            schemas.document(name)
+        with pytest.raises(UsageError, match=r"the schema .* does not exist") as caught:
+            schemas.load_schema(name)
         assert caught.value.rule == "schema.unknown"
 
 
-def test_a_foreign_schema_is_checked_without_fetching_anything() -> None:
-    schema: dict[str, Any] = {"type": "object", "required": ["a"]}
-    assert schemas.problems_of(schema, {"a": 1}) == ()
-    assert [p.path for p in schemas.problems_of(schema, {})] == ["/"]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.setblocking(False)
-        address = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
-        with pytest.raises(UsageError) as caught:
-            schemas.problems_of({"$ref": address}, {})
-        assert caught.value.rule == "schema.malformed"
-        with pytest.raises(BlockingIOError):
-            server.accept()
-
-
 def test_the_registry_holds() -> None:
-    assert schemas.drift() == Drift("ok")
-    assert schemas.drift(_files(), (FOLDER / schemas.REGISTRY).read_bytes()) == Drift("ok")
+    assert schemas.find_drift() == Drift("ok")
+    assert schemas.find_drift(_files(), (FOLDER / schemas.REGISTRY).read_bytes()) == Drift("ok")
 
 
 def test_drift_is_found() -> None:
     files = _files()
     register = json.dumps(schemas.registry_of(files)).encode()
     changed = {**files, "handoff.v1.json": files["handoff.v1.json"] + b" "}
-    assert schemas.drift(changed, register) == Drift("mismatch", ("handoff.v1.json",))
+    assert schemas.find_drift(changed, register) == Drift("mismatch", ("handoff.v1.json",))
     fewer = {name: data for name, data in files.items() if name != "handoff.v1.json"}
-    assert schemas.drift(fewer, register) == Drift("missing", missing=("handoff.v1.json",))
+    assert schemas.find_drift(fewer, register) == Drift("missing", missing=("handoff.v1.json",))
     more = {**files, "other.v1.json": b"{}"}
-    assert schemas.drift(more, register) == Drift("mismatch", extra=("other.v1.json",))
+    assert schemas.find_drift(more, register) == Drift("mismatch", extra=("other.v1.json",))
     for broken in (
         b"",
         b"[]",
@@ -197,7 +188,7 @@ def test_drift_is_found() -> None:
         b'{"version":"v1","schemas":{}}',
         b'{"version":"v1","schemas":{"a":1}}',
     ):
-        assert schemas.drift(files, broken) == Drift("invalid")
+        assert schemas.find_drift(files, broken) == Drift("invalid")
 
 
 def test_the_script_writes_and_checks(tmp_path: Path) -> None:
@@ -235,7 +226,7 @@ def _manifest(status: str) -> dict[str, Any]:
 
 
 def test_a_manifest_is_sealed_when_the_run_has_ended_and_not_before() -> None:
-    assert schemas.problems("run_manifest.v1", _manifest("RUNNING")) == ()
+    assert schemas.find_schema_problems("run_manifest.v1", _manifest("RUNNING")) == ()
     seal = {
         "contract_sha256": "0" * 64,
         "events_count": 1,
@@ -244,8 +235,10 @@ def test_a_manifest_is_sealed_when_the_run_has_ended_and_not_before() -> None:
         "seal": "0" * 64,
         "key_id": "k",
     }
-    assert schemas.problems("run_manifest.v1", {**_manifest("RUNNING"), "integrity": seal})
-    assert schemas.problems("run_manifest.v1", _manifest("FAILURE"))
+    assert schemas.find_schema_problems(
+        "run_manifest.v1", {**_manifest("RUNNING"), "integrity": seal}
+    )
+    assert schemas.find_schema_problems("run_manifest.v1", _manifest("FAILURE"))
     ended = {
         **_manifest("FAILURE"),
         "integrity": seal,
@@ -253,8 +246,8 @@ def test_a_manifest_is_sealed_when_the_run_has_ended_and_not_before() -> None:
         "failure_reason": "the contract is invalid",
         "evidence_hashes": {"contract.json": "0" * 64, "events.jsonl": "0" * 64},
     }
-    assert schemas.problems("run_manifest.v1", ended) == ()
-    assert schemas.problems("run_manifest.v1", {**ended, "status": "SUCCESS"})
+    assert schemas.find_schema_problems("run_manifest.v1", ended) == ()
+    assert schemas.find_schema_problems("run_manifest.v1", {**ended, "status": "SUCCESS"})
 
 
 def test_a_gate_passed_exactly_when_nothing_violates_it() -> None:
@@ -274,4 +267,4 @@ def test_a_gate_passed_exactly_when_nothing_violates_it() -> None:
         (False, [], False),
     ):
         value = {**base, "passed": passed, "violations": violations}
-        assert (schemas.problems("gate_result.v1", value) == ()) is fine
+        assert (schemas.find_schema_problems("gate_result.v1", value) == ()) is fine

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.project_profile import (
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.project_profile import (
     MAX_MANIFEST_BYTES,
     ProjectFinding,
     ProjectProfile,
     recognise_project,
 )
-from coilclaw.contracts.taskcontract import SetupCommand
-from coilclaw.gates.command import Terms, judge_text
+from coilclaw.runs.contracts.task_contract import SetupCommand
+from coilclaw.runs.gates.command import CommandTerms, judge_text
 
 PYTEST = "[tool.pytest.ini_options]\n"
 PYTHON = "python -m pytest -q"
@@ -196,10 +196,10 @@ def test_what_is_proposed(
     assert bool(found.findings) or not tests
     # What is proposed is something that the shipped policies let run.
     policies = PolicySet.shipped("low")
-    terms = Terms(policies.commands, policies.forbidden_actions, files.__contains__)
+    terms = CommandTerms(policies.commands, policies.forbidden_actions, files.__contains__)
     for cmd in found.tests:
         assert judge_text(cmd, terms=terms, timeout_sec=60).passed, cmd
-    online = Terms(
+    online = CommandTerms(
         policies.setup_commands, policies.forbidden_actions, files.__contains__, network=True
     )
     for command in found.setup:

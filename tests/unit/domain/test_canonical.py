@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import rfc8785
 
-from coilclaw.domain.canonical import MAX_DEPTH, MAX_INTEGER, digest, encode
-from coilclaw.errors import UsageError
+from coilclaw.kernel.canonical_json import MAX_DEPTH, digest_bytes, encode_record
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.strict_json import MAX_INTEGER
 
 
 class Colour(StrEnum):
@@ -66,22 +67,22 @@ def _endless() -> list[object]:
 def test_a_value_without_a_canonical_form_is_refused(value: object, rule: str) -> None:
     for record in ({"a": value}, {"a": [value]}, {"a": {"b": value}}):
         with pytest.raises(UsageError) as caught:
-            encode(record)
+            encode_record(record)
         assert caught.value.rule == rule
 
 
 @pytest.mark.parametrize("key", [1, None, ("a",), "ä", "\ud800", "\u2028", Colour.RED])
 def test_a_key_that_is_not_ascii_text_is_refused(key: Any) -> None:
     with pytest.raises(UsageError, match="is not ASCII") as caught:
-        encode({key: 1})
+        encode_record({key: 1})
     assert caught.value.rule == "canonical.key"
 
 
 def test_the_place_of_a_refused_value_is_named() -> None:
     with pytest.raises(UsageError, match=r"value at a\[1\]\.b has type float"):
-        encode({"a": [0, {"b": 0.5}]})
+        encode_record({"a": [0, {"b": 0.5}]})
     with pytest.raises(UsageError, match=r"integer at a\.b\[0\] is beyond"):
-        encode({"a": {"b": [2**53]}})
+        encode_record({"a": {"b": [2**53]}})
 
 
 @pytest.mark.parametrize(
@@ -104,24 +105,24 @@ def test_the_place_of_a_refused_value_is_named() -> None:
     ],
 )
 def test_the_bytes_are_those_of_rfc_8785(record: dict[str, Any], expected: bytes) -> None:
-    assert encode(record) == expected == rfc8785.dumps(record)
+    assert encode_record(record) == expected == rfc8785.dumps(record)
 
 
 def test_the_deepest_value_still_fits() -> None:
     record: dict[str, Any] = {"a": _nested(MAX_DEPTH - 1)}
-    assert encode(record) == rfc8785.dumps(record)
+    assert encode_record(record) == rfc8785.dumps(record)
 
 
 def test_every_control_character_is_written_as_the_standard_says() -> None:
     record: dict[str, Any] = {"a": "".join(map(chr, range(0x100)))}
-    assert encode(record) == rfc8785.dumps(record)
+    assert encode_record(record) == rfc8785.dumps(record)
 
 
 def test_any_mapping_is_taken_and_none_is_changed() -> None:
     record: Mapping[str, object] = MappingProxyType({"b": [1], "a": (2,)})
-    assert encode(record) == b'{"a":[2],"b":[1]}'
+    assert encode_record(record) == b'{"a":[2],"b":[1]}'
     assert record == {"b": [1], "a": (2,)}
 
 
 def test_a_digest_is_sha_256() -> None:
-    assert digest(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert digest_bytes(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -7,9 +7,9 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.domain import freeform
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
+from coilclaw.kernel import canonical_json
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 LEAVES = (
@@ -28,17 +28,17 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_the_text_is_what_another_implementation_of_rfc_8785_gives(value: Json) -> None:
-    assert freeform.text(value).encode() == rfc8785.dumps(value)
+    assert canonical_json.render_json(value).encode() == rfc8785.dumps(value)
 
 
 @given(VALUES)
 def test_the_text_means_the_value(value: Json) -> None:
     # A float without a fraction is written like an integer, and read as one.
-    assert json.loads(freeform.text(value), parse_int=float) == value
+    assert json.loads(canonical_json.render_json(value), parse_int=float) == value
 
 
 def test_two_large_integers_stay_two() -> None:
-    assert freeform.text([2**53, 2**53 + 1]) == "[9007199254740992,9007199254740993]"
+    assert canonical_json.render_json([2**53, 2**53 + 1]) == "[9007199254740992,9007199254740993]"
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_two_large_integers_stay_two() -> None:
 )
 def test_what_json_has_not_is_refused(value: Json, rule: str) -> None:
     with pytest.raises(UsageError) as caught:
-        freeform.text(value)
+        canonical_json.render_json(value)
     assert caught.value.rule == rule
 
 
 def test_nesting_is_bounded() -> None:
     value: Json = 1
-    for _ in range(freeform.MAX_DEPTH - 1):
+    for _ in range(canonical_json.MAX_FREE_DEPTH - 1):
         value = [value]
-    assert freeform.text(value).startswith("[[")
+    assert canonical_json.render_json(value).startswith("[[")
     with pytest.raises(UsageError) as caught:
-        freeform.text([value])
+        canonical_json.render_json([value])
     assert caught.value.rule == "canonical.depth"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.treepath import TreePath, fold, shown
-from coilclaw.errors import PathRefused
+from coilclaw.kernel.errors import PathRefused
+from coilclaw.kernel.tree_path import TreePath, fold_name, quote_text
 
 REFUSED = [
     ("", "path.empty"),
@@ -120,10 +120,10 @@ def test_a_path_below_a_root_is_checked_whole() -> None:
 
 def test_folding_joins_what_a_file_system_may_join() -> None:
     assert TreePath.parse("Src/BUILD.sh").folded == TreePath.parse("src/build.SH").folded
-    assert fold("bu\u200cild.sh") == "build.sh"
-    assert fold("a") != fold("b")
+    assert fold_name("bu\u200cild.sh") == "build.sh"
+    assert fold_name("a") != fold_name("b")
 
 
 def test_shown_hides_nothing() -> None:
-    assert shown("a\x1b[2Jb\u202e") == "'a\\u001b[2Jb\\u202e'"
-    assert shown("x" * 300).endswith("'…")
+    assert quote_text("a\x1b[2Jb\u202e") == "'a\\u001b[2Jb\\u202e'"
+    assert quote_text("x" * 300).endswith("'…")

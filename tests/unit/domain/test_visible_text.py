@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.visible_text import escape_html, visible
+from coilclaw.kernel.text import escape_hidden, escape_html
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from coilclaw.domain.visible_text import escape_html, visible
     ],
 )
 def test_what_hides_or_moves_text_is_shown(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert escape_hidden(text) == shown
 
 
 def test_html_keeps_lines_and_escapes_marks_and_quotes() -> None:

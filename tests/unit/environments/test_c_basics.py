@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
 from tests.support.cprograms import loader
 from tests.support.scale import scaled
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
 from tests.support.cprograms import (
     ENVIRONMENT,
     compiled,

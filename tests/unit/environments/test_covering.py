@@ -13,16 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import covering
-from coilclaw.environments.authoring import anew, covers, hide
-from coilclaw.environments.containment import Limits
-from coilclaw.environments.covering import Cover
-from coilclaw.environments.programs import RunResult, run, start
-from coilclaw.environments.scope import Scope, ScopeOver, entered
-from coilclaw.environments.slots import Slot
-from coilclaw.errors import EnvironmentFault, ProcessFault
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.kernel.errors import EnvironmentFault, ProcessFault
+from coilclaw.traces.environments import containment
+from coilclaw.traces.environments.authoring import anew, covers, hide
+from coilclaw.traces.environments.containment import Cover, Limits
+from coilclaw.traces.environments.programs import (
+    ProgramScope,
+    RunResult,
+    ScopeOver,
+    entered,
+    run,
+    start,
+)
+from coilclaw.traces.environments.sandbox_boxes import Slot
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S, given_time
 
 TOOL = Path("/usr/bin/sort")
@@ -34,7 +40,7 @@ Way = Callable[..., RunResult]
 
 @pytest.fixture(scope="module")
 def support() -> SandboxSupport:
-    found = probe()
+    found = probe_sandboxes()
     if found.bubblewrap is None:
         pytest.skip(f"bubblewrap does not work here: {' '.join(found.notes)}")
     return found
@@ -48,13 +54,13 @@ def slot(tmp_path: Path) -> Iterator[Slot]:
 
 
 @pytest.fixture
-def scope(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Scope]:
+def scope(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[ProgramScope]:
     yield from _entered(tmp_path, slot, support)
 
 
-def _entered(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Scope]:
+def _entered(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[ProgramScope]:
     (tmp_path / "session").mkdir()
-    scope = Scope(
+    scope = ProgramScope(
         tmp_path / "session", slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot
     )
     with entered(scope):
@@ -62,7 +68,7 @@ def _entered(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Sc
 
 
 @pytest.fixture(params=["alone", "shared"])
-def way(request: pytest.FixtureRequest, scope: Scope) -> Way:
+def way(request: pytest.FixtureRequest, scope: ProgramScope) -> Way:
     """Run in a sandbox of its own, or in the one of the slot."""
     assert scope.slot is not None
 
@@ -110,7 +116,7 @@ def test_what_is_only_looked_at_is_not(way: Way, command: str) -> None:
 
 def test_a_stand_in_says_why_and_does_nothing(way: Way) -> None:
     done = way("printf 'b\\na\\n' | sort")
-    assert (done.exit_code, done.stdout) == (covering.REFUSED, "")
+    assert (done.exit_code, done.stdout) == (containment.REFUSED, "")
     assert done.stderr == f"{REAL}: not to be used while this is judged\n"
 
 
@@ -132,32 +138,32 @@ def test_the_cover_cannot_be_taken_away(way: Way) -> None:
     )
     done = way(undone)
     assert "a\nb" not in done.stdout
-    assert way("sort").exit_code == covering.REFUSED
+    assert way("sort").exit_code == containment.REFUSED
 
 
-def test_without_nothing_everything_is_there(scope: Scope) -> None:
+def test_without_nothing_everything_is_there(scope: ProgramScope) -> None:
     for shared in (False, True):
         done = run("printf 'b\\na\\n' | sort", shared=shared)
         assert (done.exit_code, done.stdout, done.touched) == (0, "a\nb\n", ())
 
 
-def test_what_is_spoken_with_is_covered_too(scope: Scope) -> None:
+def test_what_is_spoken_with_is_covered_too(scope: ProgramScope) -> None:
     with start(["sh"], without=[TOOL]) as shell:
         shell.send("sort </dev/null; echo $?\n")
-        assert shell.receive() == str(covering.REFUSED)
+        assert shell.receive() == str(containment.REFUSED)
         assert shell.close().touched == (REAL,)
     with start(["cat"], without=[TOOL]) as cat:
         assert cat.ask("x") == "x"
         assert cat.close().touched == ()
 
 
-def test_a_directory_is_hidden_as_a_whole(way: Way, scope: Scope) -> None:
+def test_a_directory_is_hidden_as_a_whole(way: Way, scope: ProgramScope) -> None:
     done = run(["ls", "-A", "/etc/ssl"], without=[Path("/etc/ssl")])
     assert (done.exit_code, done.stdout) == (0, "")
     assert run(["ls", "-A", "/etc/ssl"], without=[Path("/etc/ssh")]).stdout != ""
 
 
-def test_what_is_not_there_or_not_shown_is_no_matter(scope: Scope, tmp_path: Path) -> None:
+def test_what_is_not_there_or_not_shown_is_no_matter(scope: ProgramScope, tmp_path: Path) -> None:
     unseen = tmp_path / "unseen"
     unseen.write_text("x", encoding="ascii")
     done = run("true", without=[Path("/usr/bin/no-such-program"), unseen])
@@ -166,7 +172,7 @@ def test_what_is_not_there_or_not_shown_is_no_matter(scope: Scope, tmp_path: Pat
 
 def test_too_many_to_cover_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault) as caught:
-        Cover(tmp_path / "cover", [TOOL] * (covering.MAX_COVERED + 1))
+        Cover(tmp_path / "cover", [TOOL] * (containment.MAX_COVERED + 1))
     assert caught.value.rule == "environment.cover"
 
 
@@ -206,7 +212,7 @@ def test_without_a_sandbox_nothing_is_known(tmp_path: Path, slot: Slot) -> None:
         assert (done.exit_code, done.touched) == (0, ())
 
 
-def test_with_bubblewrap_it_is_known(scope: Scope) -> None:
+def test_with_bubblewrap_it_is_known(scope: ProgramScope) -> None:
     assert covers()
 
 
@@ -216,7 +222,7 @@ def test_with_bubblewrap_it_is_known(scope: Scope) -> None:
 in_box = partial(run, shared=True, timeout_s=10 * PATIENCE_S)
 
 
-def test_nothing_outlives_a_program_in_the_box(scope: Scope) -> None:
+def test_nothing_outlives_a_program_in_the_box(scope: ProgramScope) -> None:
     began = time.monotonic()
     done = in_box("sleep 700 & (setsid nohup sleep 701 >/dev/null 2>&1 &); echo out; exit 5")
     assert (done.exit_code, done.stdout) == (5, "out\n")
@@ -237,14 +243,14 @@ def test_nothing_outlives_a_program_in_the_box(scope: Scope) -> None:
     ],
 )
 def test_how_it_ended_is_told_and_the_next_one_runs(
-    scope: Scope, command: str, code: int | None, number: int | None
+    scope: ProgramScope, command: str, code: int | None, number: int | None
 ) -> None:
     done = in_box(command)
     assert (done.exit_code, done.signal, done.timed_out) == (code, number, False)
     assert in_box("exit 9").exit_code == 9
 
 
-def test_who_forges_an_end_harms_nobody_else(scope: Scope) -> None:
+def test_who_forges_an_end_harms_nobody_else(scope: ProgramScope) -> None:
     forged = in_box(
         "(sleep 0.3; echo x 0 > /proc/$PPID/fd/1) & echo a 0 > /proc/$PPID/fd/1; exit 4"
     )
@@ -260,7 +266,7 @@ def test_a_sandbox_that_does_not_come_up_is_no_fault_of_the_program(
             in_box("true")
 
 
-def test_a_box_ends_with_whoever_put_it_up(scope: Scope, tmp_path: Path) -> None:
+def test_a_box_ends_with_whoever_put_it_up(scope: ProgramScope, tmp_path: Path) -> None:
     marker = f"7{random.randint(10**6, 10**7)}"
     child = os.fork()
     if child == 0:
@@ -296,7 +302,7 @@ def _eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def test_time_is_up_in_the_box(scope: Scope) -> None:
+def test_time_is_up_in_the_box(scope: ProgramScope) -> None:
     command = "echo begun; kill -STOP $PPID; sleep 700"
     done = given_time(
         0.5,
@@ -307,27 +313,27 @@ def test_time_is_up_in_the_box(scope: Scope) -> None:
     assert in_box("exit 9").exit_code == 9
 
 
-def test_the_time_of_the_case_is_up(tmp_path: Path, scope: Scope) -> None:
+def test_the_time_of_the_case_is_up(tmp_path: Path, scope: ProgramScope) -> None:
     scope.timeout_s = time.monotonic() - scope.began + 0.4
     with pytest.raises(ScopeOver):
         in_box("sleep 700")
 
 
-def test_a_cancelled_case_ends_in_the_box(scope: Scope) -> None:
+def test_a_cancelled_case_ends_in_the_box(scope: ProgramScope) -> None:
     scope.cancel = Cancellation()
     scope.cancel.cancel("no more")
     with pytest.raises(ScopeOver):
         in_box("sleep 700")
 
 
-def test_output_is_bounded_and_input_is_given(scope: Scope) -> None:
+def test_output_is_bounded_and_input_is_given(scope: ProgramScope) -> None:
     done = in_box("cat; yes | head -c 3000000", stdin=b"given\0\n", output_bytes=1000)
     assert done.stdout_bytes.startswith(b"given\0\n")
     assert (len(done.stdout_bytes), done.truncated, done.exit_code) == (1000, True, 0)
     assert in_box("cat").stdout == ""
 
 
-def test_limits_hold_in_the_box(scope: Scope) -> None:
+def test_limits_hold_in_the_box(scope: ProgramScope) -> None:
     limits = Limits(cpu_s=7, memory_bytes=64 * 2**20, file_bytes=4096)
     said = in_box("ulimit -t; ulimit -d; ulimit -f; ulimit -c", limits=limits).stdout.split()
     assert said == ["8", "65536", "8", "0"]
@@ -336,7 +342,7 @@ def test_limits_hold_in_the_box(scope: Scope) -> None:
     assert os.stat(scope.temporary / "x").st_size == 4096
 
 
-def test_words_and_variables_arrive_as_they_are(scope: Scope) -> None:
+def test_words_and_variables_arrive_as_they_are(scope: ProgramScope) -> None:
     odd = "a'b\"c $HOME `id` \\ \n\tü;&|"
     done = run(["printf", "%s", odd], shared=True)
     assert done.stdout == odd
@@ -346,7 +352,7 @@ def test_words_and_variables_arrive_as_they_are(scope: Scope) -> None:
     assert run('printf %s "$LANG"', shared=True).stdout == "C.UTF-8"
 
 
-def test_the_next_case_finds_nothing_of_the_last(scope: Scope, slot: Slot) -> None:
+def test_the_next_case_finds_nothing_of_the_last(scope: ProgramScope, slot: Slot) -> None:
     left = "touch /tmp/left /tmp/.left /dev/shm/left $HOME/left ./left; mkdir /tmp/d; ls /tmp"
     assert in_box(left).stdout.split() == ["d", "left", *_shown_in_tmp(slot)]
     # The same case still has it.
@@ -367,13 +373,13 @@ FOUND = "ls -A /tmp /dev/shm; for k in shm sem msg; do tail -n +2 /proc/sysvipc/
 
 
 def test_what_is_hard_to_take_away_is_not_left_to_the_next_case(
-    scope: Scope, slot: Slot, support: SandboxSupport
+    scope: ProgramScope, slot: Slot, support: SandboxSupport
 ) -> None:
     empty = in_box(FOUND).stdout
     assert in_box(LEFT).exit_code == 0
     assert in_box(FOUND).stdout != empty
     with entered(
-        Scope(scope.session, slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot)
+        ProgramScope(scope.session, slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot)
     ):
         assert in_box(FOUND).stdout == empty
         assert in_box(LEFT).exit_code == 0
@@ -381,7 +387,7 @@ def test_what_is_hard_to_take_away_is_not_left_to_the_next_case(
         assert in_box(FOUND).stdout == empty
 
 
-def test_the_directory_of_a_case_cannot_be_replaced(scope: Scope, slot: Slot) -> None:
+def test_the_directory_of_a_case_cannot_be_replaced(scope: ProgramScope, slot: Slot) -> None:
     """Whoever judges writes there: a link would lead that anywhere."""
     moved = in_box(f"cd /; mv {slot.case} {slot.case}.x; rmdir {slot.case}; ln -s / ../x; exit 0")
     assert "busy" in moved.stderr.lower() or "read-only" in moved.stderr.lower()
@@ -400,7 +406,7 @@ def _shown_in_tmp(slot: Slot) -> list[str]:
 
 
 def test_the_box_shows_no_more_than_a_sandbox_does(
-    scope: Scope, tmp_path: Path, slot: Slot
+    scope: ProgramScope, tmp_path: Path, slot: Slot
 ) -> None:
     (tmp_path / "secret").write_text("secret", encoding="ascii")
     (tmp_path / "slot-1").mkdir()
@@ -411,7 +417,7 @@ def test_the_box_shows_no_more_than_a_sandbox_does(
     assert "cover" not in in_box(f"find {tmp_path}").stdout
 
 
-def test_what_is_hidden_meanwhile_is_hidden(scope: Scope) -> None:
+def test_what_is_hidden_meanwhile_is_hidden(scope: ProgramScope) -> None:
     assert in_box("ls -A /etc/ssl").stdout != ""
     hide(Path("/etc/ssl"))
     assert in_box("ls -A /etc/ssl").stdout == ""

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import checks
-from coilclaw.environments.checks import CaseFailed, CaseSkipped
-from coilclaw.environments.difference import first_difference
-from coilclaw.environments.programs import RunResult
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments import checks
+from coilclaw.traces.environments.checks import CaseFailed, CaseSkipped, first_difference
+from coilclaw.traces.environments.programs import RunResult
 
 GOOD = RunResult("out\n", "", 0)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments.containment import Limits, limited, program_path, tool_places
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.traces.environments.containment import Limits, limited, program_path, tool_places
+from coilclaw.workspace.process.confinement import SandboxSupport
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_limits_stand_before_the_program() -> None:
 
 
 def test_without_its_program_the_shell_sets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coilclaw.workspace.environment.DEFAULT_PATH", "/nowhere")
+    monkeypatch.setattr("coilclaw.workspace.process.environment.DEFAULT_PATH", "/nowhere")
     limits = Limits(memory_bytes=64 * 2**20, file_bytes=1024)
     line = limited(
         ["/bin/sh", "-c", "ulimit -f; ulimit -d; ulimit -c"], limits, 3, SandboxSupport()

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import authoring
-from coilclaw.environments.environment import Environment
-from coilclaw.environments.loading import MODULE, load
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments import authoring
+from coilclaw.traces.environments.environment import MODULE, Environment, load_environment
 from tests.support.environments import write_environment
 
 HEAD = "from __future__ import annotations\nfrom coilclaw.environments.authoring import *\n"
@@ -24,7 +23,7 @@ def loaded(
     """Loads the text of an environment in this process, and forgets it afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    yield lambda text: load(write_environment(tmp_path, HEAD + text))
+    yield lambda text: load_environment(write_environment(tmp_path, HEAD + text))
     sys.modules.pop(MODULE, None)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.environments import catalogue
-from coilclaw.environments.judging import Judge
-from coilclaw.environments.results import Result
-from coilclaw.errors import UsageError
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.judge import Judge
+from coilclaw.traces.environments.results import Result
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.environments import write_environment
 
 HEAD = """\
@@ -45,7 +45,7 @@ def judge(tmp_path: Path) -> Judge:
 
 def _judge(tmp_path: Path, source: str) -> Judge:
     write_environment(tmp_path / "environment", source)
-    place = catalogue.find(str(tmp_path / "environment"))
+    place = catalogue.find_environment(str(tmp_path / "environment"))
     return Judge(place, support=SandboxSupport(), home=tmp_path / "home", timeout_s=60)
 
 

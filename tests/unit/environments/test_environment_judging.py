@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import catalogue
-from coilclaw.environments.builds import MAX_BUILDS
-from coilclaw.environments.judging import Judge
-from coilclaw.environments.results import Case, Result
-from coilclaw.errors import EnvironmentFault, Stopped, UsageError
-from coilclaw.workspace.cancel import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.kernel.errors import EnvironmentFault, Stopped, UsageError
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.builds import MAX_BUILDS
+from coilclaw.traces.environments.judge import Judge
+from coilclaw.traces.environments.results import Case, Result
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S, given_time
 from tests.support.environments import write_environment
 
@@ -31,7 +32,7 @@ from coilclaw.environments.authoring import *
 
 @pytest.fixture(scope="module")
 def support() -> SandboxSupport:
-    return probe()
+    return probe_sandboxes()
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def submission(tmp_path: Path) -> Path:
 def judge(tmp_path: Path, support: SandboxSupport) -> Callable[..., Judge]:
     def made(text: str, *, jobs: int = 2, timeout_s: float = 10 * PATIENCE_S) -> Judge:
         write_environment(tmp_path / "environment", HEAD + text)
-        place = catalogue.find(str(tmp_path / "environment"))
+        place = catalogue.find_environment(str(tmp_path / "environment"))
         return Judge(place, support=support, home=tmp_path / "home", jobs=jobs, timeout_s=timeout_s)
 
     return made

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import catalogue
-from coilclaw.environments.judging import Judge
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.judge import Judge
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S
 from tests.support.environments import submit, write_environment
 from tests.support.scale import scaled
@@ -54,7 +55,7 @@ def _eventually(holds: Callable[[], bool]) -> bool:
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock", "none"])
 def test_what_runs_ends_with_the_judge(tmp_path: Path, kind: str) -> None:
-    support = probe()
+    support = probe_sandboxes()
     if kind != "bubblewrap":
         support = replace(support, bubblewrap=None)
     if kind == "none":
@@ -66,7 +67,7 @@ def test_what_runs_ends_with_the_judge(tmp_path: Path, kind: str) -> None:
         f"@test\ndef a() -> None:\n    run(['sleep', '{marker}'], timeout_s=50)\n"
         f"@test\ndef b() -> None:\n    start(['sleep', '{marker}']).receive(50)\n",
     )
-    place = catalogue.find(str(tmp_path / "environment"))
+    place = catalogue.find_environment(str(tmp_path / "environment"))
     (tmp_path / "work").mkdir()
     judge = Judge(place, support=support, home=tmp_path / "home", jobs=2)
     child = _in_a_child(lambda: judge.test(tmp_path / "work"))
@@ -79,7 +80,11 @@ def test_what_runs_ends_with_the_judge(tmp_path: Path, kind: str) -> None:
 
 def test_killed_anywhere_the_next_one_judges_right(tmp_path: Path) -> None:
     judge = Judge(
-        catalogue.find("kv_store"), support=probe(), home=tmp_path / "home", jobs=2, timeout_s=120
+        catalogue.find_environment("kv_store"),
+        support=probe_sandboxes(),
+        home=tmp_path / "home",
+        jobs=2,
+        timeout_s=120,
     )
     work = submit(tmp_path / "work")
     for n in range(scaled(full=30, default=5)):

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import pytest
 
-from coilclaw.environments.parameters import (
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments.parameters import (
     Documents,
     bind,
     parameters_of,
     parameters_schema,
     value_of,
 )
-from coilclaw.errors import UsageError
 
 HERE = Documents(Path("/submission"))
 

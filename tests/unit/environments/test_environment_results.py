@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coilclaw.environments.results import Case, Delta, Result, Status, compact, delta
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments.results import Case, Delta, Result, Status, compact, delta
 from tests.support.repository import ROOT
 
 BASELINE = ROOT / "tests" / "baselines" / "v1" / "environments" / "test_result.v1.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coilclaw.environments import catalogue
-from coilclaw.environments.judging import Judge
-from coilclaw.workspace.sandbox import probe
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.judge import Judge
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.environments import write_environment
 from tests.support.repository import text
 
@@ -23,7 +23,10 @@ def test_the_worked_example_judges_as_it_says(tmp_path: Path) -> None:
     (work / "build.sh").write_text("cp rev.py rev; chmod +x rev", encoding="utf-8")
     (work / "rev.py").write_text(RIGHT, encoding="utf-8")
     judge = Judge(
-        catalogue.find(str(tmp_path / "rev")), support=probe(), home=tmp_path / "home", jobs=2
+        catalogue.find_environment(str(tmp_path / "rev")),
+        support=probe_sandboxes(),
+        home=tmp_path / "home",
+        jobs=2,
     )
     result = judge.test(work)
     assert {case.id: case.log for case in result.every_case() if not case.passed} == {}

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import archives, fixtures, gathering, installing
-from coilclaw.environments.fixtures import FixtureSet, GitOrigin
-from coilclaw.environments.installing import Installed, install
-from coilclaw.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.environments import archives, fixture_install, fixtures
+from coilclaw.traces.environments.fixture_install import InstalledFixture, install_fixtures
+from coilclaw.traces.environments.fixtures import FixtureSet, GitOrigin
 from tests.support.fixturesets import FILES, OTHERS, in_package, lay, package, packed, pinned
 from tests.support.scale import scaled
 
@@ -41,7 +41,7 @@ def left(root: Path) -> list[str]:
 
 def refuse(wanted: FixtureSet, root: Path, origin: Path, said: str) -> UsageError:
     with pytest.raises(UsageError, match=said) as caught:
-        install(wanted, root, origin=origin)
+        install_fixtures(wanted, root, origin=origin)
     assert left(root) == []
     return caught.value
 
@@ -61,8 +61,8 @@ def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
         ("../outside.c", "leads out"),
         ("x/../../outside.c", "leads out"),
         ("/etc/outside.c", "leads out"),
-        ("tests/" + "d" * 300 + "/x.c", "no name"),
-        ("x/" * 2100 + "x.c", "no name"),
+        ("tests/" + "d" * 300 + "/x.c", "not a name"),
+        ("x/" * 2100 + "x.c", "not a name"),
     ],
 )
 def test_names_that_lead_out(
@@ -101,7 +101,7 @@ def test_a_link_that_is_not_wanted_harms_nobody(
         entry("tests/deep", tarfile.SYMTYPE, "/tmp"),
     ]
     file.write_bytes(packed(FILES | OTHERS, extra=links))
-    assert install(wanted, root, origin=file).found.state == "pinned"
+    assert install_fixtures(wanted, root, origin=file).found.state == "pinned"
 
 
 def test_a_name_twice(wanted: FixtureSet, root: Path, tmp_path: Path) -> None:
@@ -126,15 +126,15 @@ def test_bombs(
     assert file.stat().st_size < 4096
     refuse(wanted, root, file, "unpacked")
     monkeypatch.setattr(archives, "MAX_STREAM_BYTES", 2**24)
-    assert install(wanted, root, origin=file).done
+    assert install_fixtures(wanted, root, origin=file).done
 
 
 @pytest.mark.parametrize(
     ("module", "name", "limit", "said"),
     [
-        (gathering, "MAX_FILE_BYTES", 10, "too large"),
-        (gathering, "MAX_BYTES", 40, "too large"),
-        (gathering, "MAX_FILES", 2, "more than 2 files"),
+        (fixture_install, "MAX_FILE_BYTES", 10, "too large"),
+        (fixture_install, "MAX_BYTES", 40, "too large"),
+        (fixture_install, "MAX_FILES", 2, "more than 2 files"),
         (archives, "MAX_MEMBERS", 3, "more than 3 entries"),
         (archives, "MAX_HEADER_BYTES", 100, "header"),
     ],
@@ -154,7 +154,7 @@ def test_bounds(
     monkeypatch.setattr(module, name, limit)
     refuse(wanted, root, file, said)
     monkeypatch.undo()
-    assert install(wanted, root, origin=file).done
+    assert install_fixtures(wanted, root, origin=file).done
 
 
 def test_a_header_that_claims_to_be_huge(wanted: FixtureSet, root: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_header_that_claims_to_be_huge(wanted: FixtureSet, root: Path, tmp_pat
 
 def test_many_directories_that_look_like_it(wanted: FixtureSet, root: Path, tmp_path: Path) -> None:
     file = tmp_path / "many.tar"
-    file.write_bytes(packed({f"{n}/tests/x.c": b"" for n in range(gathering.MAX_ROOTS + 1)}))
+    file.write_bytes(packed({f"{n}/tests/x.c": b"" for n in range(fixture_install.MAX_ROOTS + 1)}))
     refuse(wanted, root, file, "too many")
 
 
@@ -183,10 +183,10 @@ def test_cut_off_anywhere(wanted: FixtureSet, root: Path, tmp_path: Path, kind: 
     for share in (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5):
         file.write_bytes(whole[: int(size * share)])
         with pytest.raises(UsageError):
-            install(wanted, root, origin=file)
+            install_fixtures(wanted, root, origin=file)
         assert left(root) == []
     file.write_bytes(whole)
-    assert install(wanted, root, origin=file).found.state == "pinned"
+    assert install_fixtures(wanted, root, origin=file).found.state == "pinned"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_is_no_archive(wanted: FixtureSet, root: Path, tmp_path: Path, data
     file = tmp_path / "none"
     file.write_bytes(data)
     with pytest.raises(UsageError):
-        install(wanted, root, origin=file)
+        install_fixtures(wanted, root, origin=file)
     assert left(root) == []
 
 
@@ -223,16 +223,16 @@ def test_an_archive_of_any_kind(
 ) -> None:
     file = tmp_path / "archive"
     file.write_bytes(packed({above + name: data for name, data in (FILES | OTHERS).items()}, mode))
-    done = install(wanted, root, origin=file)
+    done = install_fixtures(wanted, root, origin=file)
     found = fixtures.find(wanted, root)
-    assert done == Installed(found, done=True, source=str(file))
+    assert done == InstalledFixture(found, done=True, source=str(file))
     assert (found.state, found.place) == ("pinned", root / "small")
     kept = {
         str(path.relative_to(root / "small")): path.read_bytes()
         for path in (root / "small").rglob("*")
         if path.is_file()
     }
-    record = json.loads(kept.pop(installing.RECORD))
+    record = json.loads(kept.pop(fixture_install.RECORD))
     assert kept == FILES
     assert record == {
         "name": "small",
@@ -248,14 +248,14 @@ def test_several_streams_of_xz_in_one_file(wanted: FixtureSet, root: Path, tmp_p
     whole = packed(FILES)
     file = tmp_path / "archive.tar.xz"
     file.write_bytes(lzma.compress(whole[:700]) + lzma.compress(whole[700:]) + bytes(8))
-    assert install(wanted, root, origin=file).done
+    assert install_fixtures(wanted, root, origin=file).done
 
 
 def test_an_archive_in_a_package(wanted: FixtureSet, root: Path, tmp_path: Path) -> None:
     inner = packed({f"small-1.0/src/{name}": data for name, data in FILES.items()}, "w:xz")
     file = tmp_path / "small.deb"
     file.write_bytes(package({"./usr/share/doc/x": b"x", "./usr/src/small-1.0.tar.xz": inner}))
-    assert install(in_package(wanted), root, origin=file).found.state == "pinned"
+    assert install_fixtures(in_package(wanted), root, origin=file).found.state == "pinned"
 
 
 def test_a_source_that_holds_it_twice_or_not_at_all(
@@ -266,7 +266,7 @@ def test_a_source_that_holds_it_twice_or_not_at_all(
     refuse(wanted, root, tmp_path / "source", "more than once: .*one/.*two/")
     refuse(wanted, root, lay(tmp_path / "bare", OTHERS), r"no file tests/a\.c")
     refuse(wanted, root, tmp_path / "nowhere", "there is no")
-    assert install(wanted, root, origin=tmp_path / "source/one").done
+    assert install_fixtures(wanted, root, origin=tmp_path / "source/one").done
 
 
 def test_a_directory_with_a_link_in_it(wanted: FixtureSet, root: Path, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_directory_with_a_link_in_it(wanted: FixtureSet, root: Path, tmp_path:
     refuse(wanted, root, source, "is a link")
     (source / "tests/link.c").unlink()
     (source / "elsewhere").symlink_to(tmp_path)  # not followed
-    assert install(wanted, root, origin=source).done
+    assert install_fixtures(wanted, root, origin=source).done
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -305,21 +305,21 @@ def test_the_pinned_commit_of_a_clone(
         git(tmp_path, "clone", "-q", "--bare", str(source), str(tmp_path / "bare"))
         source = tmp_path / "bare"
     at = replace(wanted, git=GitOrigin("https://example.org/x.git", commit))
-    done = install(at, root, origin=source)
+    done = install_fixtures(at, root, origin=source)
     assert (done.found.state, done.source) == ("pinned", f"{source}@{commit}")
     # Not the commit: then the files as they are, which are another version.
     unknown = replace(wanted, git=GitOrigin("https://example.org/x.git", "ab" * 20))
     with pytest.raises(UsageError):
-        install(unknown, tmp_path / "second", origin=source)
+        install_fixtures(unknown, tmp_path / "second", origin=source)
     assert left(tmp_path / "second") == []
 
 
 def test_a_server_that_cannot_be_reached(wanted: FixtureSet, root: Path) -> None:
     far = replace(wanted, git=GitOrigin("https://127.0.0.1:9/none.git", "ab" * 20))
     with pytest.raises(EnvironmentFault, match="fetch"):
-        install(far, root)
+        install_fixtures(far, root)
     assert left(root) == []
-    by_hand = installing.by_hand(far, "c_compiler")
+    by_hand = fixture_install.by_hand(far, "c_compiler")
     assert "git clone https://127.0.0.1:9/none.git" in by_hand
     assert "ab" * 20 in by_hand
     assert "coilclaw env fixtures c_compiler install --from small=PATH" in by_hand
@@ -342,11 +342,11 @@ def test_apt_get(
     (tools / "apt-get").write_text(script)
     (tools / "apt-get").chmod(0o755)
     monkeypatch.setattr(
-        "coilclaw.environments.installing.environment.minimal",
+        "coilclaw.traces.environments.fixture_install.environment.minimal",
         lambda: {"PATH": str(tools)},
     )
     told: list[str] = []
-    done = install(in_package(wanted), root, tell=told.append)
+    done = install_fixtures(in_package(wanted), root, tell=told.append)
     assert (done.found.state, done.source) == (
         "pinned",
         "Debian package small-source_1.1_all.deb",
@@ -358,10 +358,10 @@ def test_apt_get(
     ]
     (tools / "apt-get").write_text("#!/bin/sh\necho 'E: no network' >&2\nexit 100\n")
     with pytest.raises(EnvironmentFault, match="cannot download small-source: E: no network"):
-        install(in_package(wanted), tmp_path / "second")
+        install_fixtures(in_package(wanted), tmp_path / "second")
     (tools / "apt-get").unlink()
     with pytest.raises(EnvironmentFault, match=r"download small-source: .*apt-get"):
-        install(in_package(wanted), tmp_path / "second")
+        install_fixtures(in_package(wanted), tmp_path / "second")
     assert left(tmp_path / "second") == []
 
 
@@ -372,8 +372,8 @@ def test_what_is_there_as_pinned_is_left_alone(
     wanted: FixtureSet, root: Path, tmp_path: Path
 ) -> None:
     place = lay(root / "other-name", FILES)
-    done = install(wanted, root, origin=tmp_path / "never looked at")
-    assert done == Installed(fixtures.find(wanted, root), done=False)
+    done = install_fixtures(wanted, root, origin=tmp_path / "never looked at")
+    assert done == InstalledFixture(fixtures.find(wanted, root), done=False)
     assert done.found.place == place
 
 
@@ -386,11 +386,11 @@ def test_another_version_is_neither_replaced_nor_installed(
     assert wanted.sha256 in problem.message
     lay(root / "small", FILES | {"LICENSE": b"mine"})
     with pytest.raises(UsageError, match="another version"):
-        install(wanted, root, origin=good)
+        install_fixtures(wanted, root, origin=good)
     assert (root / "small/LICENSE").read_bytes() == b"mine"
-    assert install(wanted, root, origin=good, force=True).found.state == "pinned"
+    assert install_fixtures(wanted, root, origin=good, force=True).found.state == "pinned"
     assert left(root) == ["small"]
-    assert install(wanted, root, origin=other, force=True).found.state == "other"
+    assert install_fixtures(wanted, root, origin=other, force=True).found.state == "other"
     assert left(root) == ["small"]
 
 
@@ -407,8 +407,8 @@ def test_something_else_in_its_place(
     else:
         (root / "small").symlink_to(lay(tmp_path / "precious", {"x": b"mine"}))
     with pytest.raises(UsageError, match="something that is not small"):
-        install(wanted, root, origin=good)
-    assert install(wanted, root, origin=good, force=True).found.state == "pinned"
+        install_fixtures(wanted, root, origin=good)
+    assert install_fixtures(wanted, root, origin=good, force=True).found.state == "pinned"
     assert left(root) == ["small"]
     if kind == "link":
         assert (tmp_path / "precious/x").read_bytes() == b"mine"
@@ -417,7 +417,7 @@ def test_something_else_in_its_place(
 def test_a_directory_that_cannot_be_made(wanted: FixtureSet, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentFault, match="cannot make"):
-        install(wanted, tmp_path / "file/root", origin=lay(tmp_path / "good", FILES))
+        install_fixtures(wanted, tmp_path / "file/root", origin=lay(tmp_path / "good", FILES))
 
 
 def test_a_full_disk_is_our_own_trouble(
@@ -430,9 +430,9 @@ def test_a_full_disk_is_our_own_trouble(
         def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(gathering, "_created", lambda *_: Full())
+    monkeypatch.setattr(fixture_install, "_create", lambda *_: Full())
     with pytest.raises(EnvironmentFault, match="No space left"):
-        install(wanted, root, origin=good)
+        install_fixtures(wanted, root, origin=good)
     assert left(root) == []
 
 
@@ -440,7 +440,7 @@ def test_without_a_system_call_for_it(
     wanted: FixtureSet, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is an instant with neither in place; after a kill just then the old one comes back."""
-    monkeypatch.setattr(installing, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(fixture_install, "_exchange", lambda *_: False)
     lay(root / "small", {"precious": b"mine"})
     good = lay(tmp_path / "good", FILES)
     pid = os.fork()
@@ -454,15 +454,15 @@ def test_without_a_system_call_for_it(
 
         monkeypatch.setattr(os, "rename", renamed)
         try:
-            install(wanted, root, origin=good, force=True)
+            install_fixtures(wanted, root, origin=good, force=True)
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert not (root / "small").exists()
     with pytest.raises(UsageError, match="something that is not small"):
-        install(wanted, root, origin=good)
+        install_fixtures(wanted, root, origin=good)
     assert (root / "small/precious").read_bytes() == b"mine"
-    assert install(wanted, root, origin=good, force=True).found.state == "pinned"
+    assert install_fixtures(wanted, root, origin=good, force=True).found.state == "pinned"
     assert left(root) == ["small"]
 
 
@@ -474,7 +474,7 @@ def test_killed_at_any_instant_it_is_there_whole_or_as_it_was(tmp_path: Path) ->
     file.write_bytes(packed(many, "w:xz"))
     old = {"LICENSE": b"old", "tests/a.c": b"int old;"}
     began = time.monotonic()
-    install(wanted, tmp_path / "warm", origin=file)
+    install_fixtures(wanted, tmp_path / "warm", origin=file)
     took = time.monotonic() - began
     chosen = random.Random(8)
     seen = set()
@@ -485,7 +485,7 @@ def test_killed_at_any_instant_it_is_there_whole_or_as_it_was(tmp_path: Path) ->
         pid = os.fork()
         if pid == 0:
             try:
-                install(wanted, root, origin=file, force=True)
+                install_fixtures(wanted, root, origin=file, force=True)
             finally:
                 os._exit(0)
         time.sleep(chosen.uniform(0, took * 1.2))
@@ -494,7 +494,7 @@ def test_killed_at_any_instant_it_is_there_whole_or_as_it_was(tmp_path: Path) ->
         found = fixtures.find(wanted, root)
         assert found.sha256 in (before, wanted.sha256)
         seen.add(found.state)
-        assert install(wanted, root, origin=file, force=True).found.state == "pinned"
+        assert install_fixtures(wanted, root, origin=file, force=True).found.state == "pinned"
         assert left(root) == ["small"]
     assert "other" in seen
 
@@ -507,7 +507,9 @@ def test_two_at_once(wanted: FixtureSet, root: Path, tmp_path: Path) -> None:
         if pid == 0:
             code = 1
             try:
-                code = 0 if install(wanted, root, origin=good).found.state == "pinned" else 1
+                code = (
+                    0 if install_fixtures(wanted, root, origin=good).found.state == "pinned" else 1
+                )
             finally:
                 os._exit(code)
         children.append(pid)
@@ -519,6 +521,6 @@ def test_members_of_an_archive_as_they_are() -> None:
     made = packed({"a/b": b"x"}, extra=[entry("d", tarfile.DIRTYPE), entry("p", tarfile.FIFOTYPE)])
     seen = [
         (one.name, one.kind, one.contents.read(9) if one.contents else None)
-        for one in archives.members(io.BytesIO(made), "x")
+        for one in archives.read_members(io.BytesIO(made), "x")
     ]
     assert seen == [("a/b", "file", b"x"), ("d", "directory", None), ("p", "special", None)]

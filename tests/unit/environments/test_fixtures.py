@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import catalogue, fixtures
-from coilclaw.environments.fixtures import DebianOrigin, Found, GitOrigin
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments import catalogue, fixtures
+from coilclaw.traces.environments.fixtures import DebianOrigin, FoundFixture, GitOrigin
 from tests.support.fixturesets import FILES, OTHERS, SET, lay, pinned
 
 DECLARED = """
@@ -120,15 +120,15 @@ def test_names_of_sets() -> None:
 def test_missing_pinned_and_another_version(tmp_path: Path) -> None:
     wanted = pinned(tmp_path / "sample")
     root = tmp_path / "root"
-    assert fixtures.find(wanted, root) == Found(wanted, "missing")
+    assert fixtures.find(wanted, root) == FoundFixture(wanted, "missing")
     place = lay(root / "small", FILES | OTHERS)
-    assert fixtures.find(wanted, root) == Found(wanted, "pinned", place, wanted.sha256, 4)
+    assert fixtures.find(wanted, root) == FoundFixture(wanted, "pinned", place, wanted.sha256, 4)
     lay(root / "small", {"tests/deep/b.h": b"#define B 2\n"})
     other = fixtures.find(wanted, root)
     assert (other.state, other.place, other.files) == ("other", place, 4)
     assert other.sha256 not in (None, wanted.sha256)
     (place / "tests/a.c").unlink()
-    assert fixtures.find(wanted, root) == Found(wanted, "missing")
+    assert fixtures.find(wanted, root) == FoundFixture(wanted, "missing")
 
 
 @pytest.mark.parametrize("change", ["renamed", "added", "removed", "moved"])

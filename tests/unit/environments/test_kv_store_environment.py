@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import catalogue
-from coilclaw.environments.judging import Judge
-from coilclaw.workspace.sandbox import SandboxSupport, probe
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.judge import Judge
+from coilclaw.workspace.process.confinement import SandboxSupport
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.environments import BUILD, VARIANTS, Variant, submit
 from tests.support.scale import scaled
 
@@ -18,12 +19,12 @@ SUITES = ("basics", "protocol", "durability", "edge_cases", "load")
 
 @pytest.fixture(scope="module")
 def support() -> SandboxSupport:
-    return probe()
+    return probe_sandboxes()
 
 
 @pytest.fixture
 def judge(tmp_path: Path, support: SandboxSupport) -> Judge:
-    place = catalogue.find("kv_store")
+    place = catalogue.find_environment("kv_store")
     return Judge(place, support=support, home=tmp_path / "home", jobs=3, timeout_s=120)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import catalogue, selfchecking
-from coilclaw.environments.results import Case, Status
-from coilclaw.environments.selfchecking import Expectation, SuiteCheck, compare, expectation
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments import catalogue, self_check
+from coilclaw.traces.environments.results import Case, Status
+from coilclaw.traces.environments.self_check import Expectation, SuiteCheck, compare, expectation
 
 KNOWN = Expectation("gcc 12", {"s/known": "it is wrong", "other/known": "of another suite"})
 
@@ -67,7 +67,7 @@ def test_what_is_derived_names_each_with_a_reason() -> None:
         case("torture/part_2/d", "timeout", None),
         case("torture/part_2/e", "failed", "something_new"),
     ]
-    assert selfchecking.left_out("torture", cases, "gcc 12", "ab") == {
+    assert self_check.list_left_out("torture", cases, "gcc 12", "ab") == {
         "suite": "torture",
         "compiler": "gcc 12",
         "fixtures_sha256": "ab",
@@ -94,11 +94,11 @@ def test_what_is_derived_names_each_with_a_reason() -> None:
         '{"version": 1, "compilers": [{"names": [], "proved_with": 1, "failures": {}}]}',
         '{"version": 1, "compilers": [{"names": [], "proved_with": "", "failures": {"a": ""}}]}',
         '{"version": 1, "compilers": [{"names": [], "proved_with": "", "failures": []}]}',
-        " " * (selfchecking.MAX_BYTES + 1),
+        " " * (self_check.MAX_BYTES + 1),
     ],
 )
 def test_a_file_of_expectations_that_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / selfchecking.FILE).write_text(text)
+    (tmp_path / self_check.FILE).write_text(text)
     with pytest.raises(UsageError) as caught:
         expectation(tmp_path, "gcc")
     assert caught.value.rule == "selfcheck.declared"
@@ -107,7 +107,7 @@ def test_a_file_of_expectations_that_is_none(tmp_path: Path, text: str) -> None:
 def test_compilers_are_known_by_their_names(tmp_path: Path) -> None:
     assert expectation(tmp_path, "gcc") is None
     one = {"names": ["gcc", "gcc-*"], "proved_with": "gcc 12", "failures": {"s/a": "why"}}
-    (tmp_path / selfchecking.FILE).write_text(json.dumps({"version": 1, "compilers": [one]}))
+    (tmp_path / self_check.FILE).write_text(json.dumps({"version": 1, "compilers": [one]}))
     assert expectation(tmp_path, "gcc") == Expectation("gcc 12", {"s/a": "why"})
     assert expectation(tmp_path, "gcc-13") is not None
     assert expectation(tmp_path, "tcc") is None

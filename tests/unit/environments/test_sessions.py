@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments import catalogue
-from coilclaw.environments.sessionplaces import ServerPlace, hold
-from coilclaw.environments.sessions import Opening, SessionLimits, Sessions
-from coilclaw.environments.uploads import UploadBounds
-from coilclaw.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
-from coilclaw.workspace.owner import Owner
-from coilclaw.workspace.sandbox import probe
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.archives import UploadBounds
+from coilclaw.traces.environments.session_process import ServerPlace, hold
+from coilclaw.traces.environments.sessions import SessionLimits, SessionOpening, Sessions
+from coilclaw.workspace.process.owner import Owner
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S, running
 from tests.support.envclient import workers
 from tests.support.environments import submit, write_environment
@@ -110,8 +110,8 @@ class World:
 
     def sessions(self, **limits: object) -> Sessions:
         return Sessions(
-            catalogue.find(str(self.folder / "counting")),
-            support=probe(),
+            catalogue.find_environment(str(self.folder / "counting")),
+            support=probe_sandboxes(),
             home=self.home,
             jobs=2,
             limits=SessionLimits(**limits),  # type: ignore[arg-type]  # as each test names them
@@ -136,7 +136,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     assert eventually(lambda: workers(made.home) == [])
 
 
-def upload(opening: Opening, **files: str) -> Opening:
+def upload(opening: SessionOpening, **files: str) -> SessionOpening:
     """Put files into an upload."""
     source = opening.directory.parent / f"source-{opening.directory.name}"
     source.mkdir()
@@ -202,8 +202,8 @@ def test_parameters_of_the_session_hold_for_its_tests_and_a_call_may_give_its_ow
 
 def test_what_the_server_sets_nobody_else_may_give(world: World) -> None:
     sessions = Sessions(
-        catalogue.find(str(world.folder / "counting")),
-        support=probe(),
+        catalogue.find_environment(str(world.folder / "counting")),
+        support=probe_sandboxes(),
         home=world.home,
         fixed={"greeting": "set", "wanted": "set"},
     )
@@ -396,7 +396,10 @@ def test_sessions_side_by_side_do_not_meet(tmp_path: Path) -> None:
     submit(tmp_path / "work")
     number = scaled(full=8, default=3)
     with Sessions(
-        catalogue.find("kv_store"), support=probe(), home=tmp_path / "home", jobs=1
+        catalogue.find_environment("kv_store"),
+        support=probe_sandboxes(),
+        home=tmp_path / "home",
+        jobs=1,
     ) as sessions:
 
         def whole(_: int) -> tuple[int, int]:
@@ -518,8 +521,8 @@ def shows(line: str = "true") -> None:
 
 def fragile(folder: Path, home: Path, **more: object) -> Sessions:
     write_environment(folder / "fragile", FRAGILE)
-    place = catalogue.find(str(folder / "fragile"))
-    return Sessions(place, support=probe(), home=home, **more)  # type: ignore[arg-type]  # as named
+    place = catalogue.find_environment(str(folder / "fragile"))
+    return Sessions(place, support=probe_sandboxes(), home=home, **more)  # type: ignore[arg-type]  # as named
 
 
 def test_parameters_that_grow_on_their_way_are_refused_and_hang_nothing(world: World) -> None:
@@ -576,7 +579,7 @@ def test_programs_read_nothing_of_other_sessions_wherever_those_are(
 def test_a_process_that_dies_unasked_takes_no_place_and_is_told_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coilclaw.environments.sessions._LOOK_S", 0.1)
+    monkeypatch.setattr("coilclaw.traces.environments.sessions._LOOK_S", 0.1)
     with world.sessions(sessions=2) as sessions:
         asked, closed = (sessions.begin().open({}, 60) for _ in range(2))
         for pid in workers(world.home):
@@ -597,7 +600,7 @@ def test_a_process_that_dies_unasked_takes_no_place_and_is_told_once(
 def test_no_session_lives_longer_than_a_day_and_then_it_is_torn_down(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coilclaw.environments.sessions.MAX_IDLE_S", 1)
+    monkeypatch.setattr("coilclaw.traces.environments.sessions.MAX_IDLE_S", 1)
     with world.sessions() as sessions:
         sessions.begin().open({}, 60)
         assert eventually(lambda: sessions.count() == 0 and world.said() == ["down 0 True"])
@@ -648,8 +651,8 @@ def test_what_cannot_be_swept_hinders_nobody(world: World, monkeypatch: pytest.M
     def resist(_: Path) -> None:
         raise EnvironmentFault("cannot remove it", rule="worktree.remove")
 
-    monkeypatch.setattr("coilclaw.environments.sessionplaces.sweep_remainders", resist)
-    monkeypatch.setattr("coilclaw.environments.sessions._SWEEP_S", 0.05)
+    monkeypatch.setattr("coilclaw.traces.environments.session_process.sweep_remainders", resist)
+    monkeypatch.setattr("coilclaw.traces.environments.sessions._SWEEP_S", 0.05)
     with world.sessions() as sessions:
         time.sleep(0.2)
         sessions.begin().open({}, 1)

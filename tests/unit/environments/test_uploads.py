@@ -17,8 +17,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coilclaw.environments.uploads import UploadBounds, unpack
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.environments.archives import UploadBounds, unpack_upload
 from tests.support.scale import scaled
 
 SMALL = UploadBounds(unpacked_bytes=10_000, entries=20, depth=5)
@@ -46,7 +46,7 @@ def tar(*entries: tarfile.TarInfo | tuple[str, bytes], form: int = tarfile.PAX_F
 
 def taken(folder: Path, packed: bytes, bounds: UploadBounds = SMALL) -> Path:
     (folder / "upload").write_bytes(packed)
-    unpack(folder / "upload", folder / "tree", bounds)
+    unpack_upload(folder / "upload", folder / "tree", bounds)
     return folder / "tree"
 
 
@@ -191,7 +191,7 @@ def test_a_bomb_takes_neither_memory_nor_disk(tmp_path: Path, kind: bytes) -> No
             file.write(b"\0" * 2**20)
     tracemalloc.start()
     with pytest.raises(UsageError):
-        unpack(tmp_path / "upload", tmp_path / "tree", UploadBounds(unpacked_bytes=2**20))
+        unpack_upload(tmp_path / "upload", tmp_path / "tree", UploadBounds(unpacked_bytes=2**20))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 2**20
@@ -278,7 +278,7 @@ def test_what_other_programs_pack_is_taken(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         os.system(f"tar --format={form} -C {source} -czf {folder}/upload .")
-        unpack(folder / "upload", folder / "tree", SMALL)
+        unpack_upload(folder / "upload", folder / "tree", SMALL)
         assert contents(folder / "tree") == contents(source)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.fleet.pool import Finished, perform, processors
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.traces.process_pool import FinishedJob, perform, processors
 from tests.support.children import PATIENCE_S
 
 
@@ -22,12 +22,12 @@ def test_an_error_of_ours_is_an_outcome_and_the_others_go_on() -> None:
 
     found = sorted(perform(range(6), work, workers=3), key=lambda done: done.job)
     assert found == [
-        Finished(0, 0),
-        Finished(1, 1),
-        Finished(2, 4),
-        Finished(3, error=broken),
-        Finished(4, 16),
-        Finished(5, 25),
+        FinishedJob(0, 0),
+        FinishedJob(1, 1),
+        FinishedJob(2, 4),
+        FinishedJob(3, error=broken),
+        FinishedJob(4, 16),
+        FinishedJob(5, 25),
     ]
 
 

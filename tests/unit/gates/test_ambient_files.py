@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.gates.ambient_files import is_read_unasked, module_of
-from coilclaw.gates.testweakening import weakened
+from coilclaw.runs.gates.test_files import is_read_unasked, module_of
+from coilclaw.runs.gates.weakened_tests import find_weakened_tests
 
 TEST = "tests/test_a.py"
 TREE = (TEST, "tests/conftest.py", "src/app/a.py", "pkg/test_b/__init__.py", "pkg/test_b/test_c.py")
@@ -19,7 +19,9 @@ def found(
     every = dict.fromkeys((*before, *after))
     return [
         violation.rule
-        for violation in weakened({**every, **before}, {**every, **after}, (*tree, *after))
+        for violation in find_weakened_tests(
+            {**every, **before}, {**every, **after}, (*tree, *after)
+        )
     ]
 
 

@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.contracts.policyfiles import CommandRule
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.gates.command import Terms, judge, judge_text
-from coilclaw.gates.commandline import MAX_ARGUMENTS, MAX_COMMAND, CommandLine, parse
-from coilclaw.gates.forbiddenaction import ForbiddenAction
-from coilclaw.gates.result import GateResult, Violation
+from coilclaw.runs.contracts.policy_files import CommandRule
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.gates.command import CommandTerms, judge_argv, judge_text
+from coilclaw.runs.gates.command_line import (
+    MAX_ARGUMENTS,
+    MAX_COMMAND,
+    ContractCommand,
+    ForbiddenAction,
+    parse_command,
+)
+from coilclaw.runs.gates.result import GateResult, Violation
 
 FILES = frozenset(
     {"scripts/test.sh", "scripts/run.py", "tests/test_a.py", "tools/x.js", "Makefile"}
@@ -25,7 +30,7 @@ def rule(program: str, *prefixes: tuple[str, ...], forbidden: tuple[str, ...] = 
 
 
 # As loose as an allowlist can be: what is denied below is denied whatever it says.
-LOOSE = Terms(
+LOOSE = CommandTerms(
     tuple(
         rule(name)
         for name in (
@@ -40,7 +45,7 @@ LOOSE = Terms(
 )
 
 
-def judged(command: str, terms: Terms = LOOSE) -> list[str]:
+def judged(command: str, terms: CommandTerms = LOOSE) -> list[str]:
     result = judge_text(command, terms=terms, timeout_sec=60)
     assert result.gate == "tool_gate"
     return [violation.rule for violation in result.violations]
@@ -71,7 +76,7 @@ def judged(command: str, terms: Terms = LOOSE) -> list[str]:
     ],
 )
 def test_texts_that_are_no_command(text: str, rule_name: str) -> None:
-    line = parse(text)
+    line = parse_command(text)
     assert line.argv == ()
     assert {violation.rule for violation in line.violations} == {rule_name}
 
@@ -79,16 +84,16 @@ def test_texts_that_are_no_command(text: str, rule_name: str) -> None:
 @pytest.mark.parametrize("char", [*";|&<>()$`*?[]{}~!#"])
 def test_a_metacharacter_is_refused_unquoted_and_is_text_in_single_quotes(char: str) -> None:
     for text in (f"pytest a{char}b", f"pytest {char}", f"{char}pytest", f'pytest "x"{char}'):
-        assert parse(text).argv == ()
-        assert "tool.metacharacter" in [v.rule for v in parse(text).violations]
-    assert parse(f"pytest 'a{char}b'") == CommandLine(("pytest", f"a{char}b"))
-    assert parse(f"pytest a\\{char}b") == CommandLine(("pytest", f"a{char}b"))
+        assert parse_command(text).argv == ()
+        assert "tool.metacharacter" in [v.rule for v in parse_command(text).violations]
+    assert parse_command(f"pytest 'a{char}b'") == ContractCommand(("pytest", f"a{char}b"))
+    assert parse_command(f"pytest a\\{char}b") == ContractCommand(("pytest", f"a{char}b"))
     acting = char in "$`"
-    assert (parse(f'pytest "a{char}b"').argv == ()) is acting
+    assert (parse_command(f'pytest "a{char}b"').argv == ()) is acting
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    assert parse("a; b | c && d").violations == (
+    assert parse_command("a; b | c && d").violations == (
         Violation("tool.metacharacter", "a shell would act on '&'"),
         Violation("tool.metacharacter", "a shell would act on ';'"),
         Violation("tool.metacharacter", "a shell would act on '|'"),
@@ -317,23 +322,23 @@ def test_an_action_that_cannot_be_read_forbids_everything() -> None:
 
 @pytest.mark.parametrize("timeout", [None, 0, -1, float("nan"), float("inf"), 10**9])
 def test_every_command_has_a_time_limit(timeout: float | None) -> None:
-    found = judge(("pytest",), terms=LOOSE, timeout_sec=timeout).violations
+    found = judge_argv(("pytest",), terms=LOOSE, timeout_sec=timeout).violations
     assert [violation.rule for violation in found] == ["tool.timeout"]
 
 
 def test_an_argv_is_judged_as_it_is() -> None:
-    assert judge(("pytest",), terms=LOOSE, timeout_sec=1) == GateResult(
+    assert judge_argv(("pytest",), terms=LOOSE, timeout_sec=1) == GateResult(
         "tool_gate", (), {"argv": ["pytest"]}
     )
     for argv in ((), ("",)):
-        found = judge(argv, terms=LOOSE, timeout_sec=1).violations
+        found = judge_argv(argv, terms=LOOSE, timeout_sec=1).violations
         assert [violation.rule for violation in found] == ["tool.empty"]
-    found = judge(("pytest", "a\nb"), terms=LOOSE, timeout_sec=1).violations
+    found = judge_argv(("pytest", "a\nb"), terms=LOOSE, timeout_sec=1).violations
     assert [violation.rule for violation in found] == ["tool.character"]
 
 
 SHIPPED = PolicySet.shipped("medium")
-TERMS = Terms(SHIPPED.commands, SHIPPED.forbidden_actions, FILES.__contains__)
+TERMS = CommandTerms(SHIPPED.commands, SHIPPED.forbidden_actions, FILES.__contains__)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +382,7 @@ def test_defect_6_the_shipped_policies_know_the_common_tool_chains(command: str)
 def test_defect_6_the_shipped_policies_deny_what_got_through(command: str) -> None:
     for pack in ("low", "medium", "high"):
         policies = PolicySet.shipped(pack)
-        terms = Terms(policies.commands, policies.forbidden_actions, FILES.__contains__)
+        terms = CommandTerms(policies.commands, policies.forbidden_actions, FILES.__contains__)
         assert judged(command, terms) != []
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.trivial import is_trivial
-from coilclaw.gates.command import Terms, judge_text
-from coilclaw.gates.command_place import PlacedCommand, read_placed
-from coilclaw.orchestrator.baseline import Baseline
-from coilclaw.workspace.repository import Repository
+from coilclaw.policy.commands.launchers import is_trivial
+from coilclaw.policy.commands.program_table import PlacedCommand, read_placed
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.engine.contract_checks import Baseline
+from coilclaw.runs.gates.command import CommandTerms, judge_text
+from coilclaw.workspace.git.repository import Repository
 from tests.support.snapshot_trees import Content, Link, build, git
 
 POLICIES = PolicySet.shipped("medium")
@@ -29,7 +29,7 @@ FILES: dict[str, Content] = {
 
 
 @pytest.fixture(scope="module")
-def terms(tmp_path_factory: pytest.TempPathFactory) -> Terms:
+def terms(tmp_path_factory: pytest.TempPathFactory) -> CommandTerms:
     root: Path = tmp_path_factory.mktemp("placed")
     build(root, FILES)
     git(root, "init", "-q", "-b", "main")
@@ -41,7 +41,7 @@ def terms(tmp_path_factory: pytest.TempPathFactory) -> Terms:
     return known.terms(POLICIES)
 
 
-def rules(command: str, terms: Terms) -> set[str]:
+def rules(command: str, terms: CommandTerms) -> set[str]:
     judged = judge_text(command, terms=terms, timeout_sec=60)
     return {violation.rule for violation in judged.violations}
 
@@ -127,22 +127,22 @@ git -C sub diff --check
 
 
 @pytest.mark.parametrize("command", ALLOWED.strip().splitlines())
-def test_a_command_may_work_in_a_directory_of_the_tree(command: str, terms: Terms) -> None:
+def test_a_command_may_work_in_a_directory_of_the_tree(command: str, terms: CommandTerms) -> None:
     assert rules(command, terms) == set()
     assert not is_trivial(command)
 
 
 @pytest.mark.parametrize("command", REFUSED.strip().splitlines())
-def test_a_place_that_is_not_of_the_tree_is_refused(command: str, terms: Terms) -> None:
+def test_a_place_that_is_not_of_the_tree_is_refused(command: str, terms: CommandTerms) -> None:
     assert rules(command, terms) != set()
 
 
-def test_the_reason_names_the_place(terms: Terms) -> None:
+def test_the_reason_names_the_place(terms: CommandTerms) -> None:
     judged = judge_text("make -C away test", terms=terms, timeout_sec=60)
     assert str(judged.violations[0]) == "tool.path: 'away' is not a directory of the tree"
 
 
-def test_a_policy_that_forbids_the_option_holds(terms: Terms) -> None:
+def test_a_policy_that_forbids_the_option_holds(terms: CommandTerms) -> None:
     strict = tuple(
         replace(rule, forbidden_flags=("-C",)) if rule.exec == "make" else rule
         for rule in terms.rules
@@ -152,13 +152,13 @@ def test_a_policy_that_forbids_the_option_holds(terms: Terms) -> None:
 
 
 @pytest.mark.parametrize("action", ["make publish", "edit ./sub"])
-def test_a_forbidden_action_holds_elsewhere_too(action: str, terms: Terms) -> None:
+def test_a_forbidden_action_holds_elsewhere_too(action: str, terms: CommandTerms) -> None:
     own = replace(terms, rules=PolicySet.shipped("low").commands, forbidden_actions=(action,))
     assert rules("make -C sub publish", own) == {"tool.forbidden_action"}
     assert rules("make -C other test", own) == set()
 
 
-def test_a_set_up_may_install_elsewhere_with_the_network(terms: Terms) -> None:
+def test_a_set_up_may_install_elsewhere_with_the_network(terms: CommandTerms) -> None:
     own = replace(terms, rules=POLICIES.setup_commands)
     assert rules("npm --prefix sub ci", replace(own, network=True)) == set()
     assert rules("npm --prefix sub ci", own) == {"tool.network"}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.treediff import ChangeKind, EntryType, TreeChange, TreeDiff
-from coilclaw.gates.diff import MAX_VIOLATIONS, Observed, judge, leavings
-from coilclaw.gates.forbiddenaction import forbidden_paths
-from coilclaw.gates.result import GateResult, Violation
-from coilclaw.gates.scope import Scope
+from coilclaw.kernel.tree_files import ChangeKind, EntryType, TreeChange, TreeDiff
+from coilclaw.runs.gates.command_line import forbidden_paths
+from coilclaw.runs.gates.diff import MAX_VIOLATIONS, Observed, find_leavings, judge_diff
+from coilclaw.runs.gates.result import GateResult, Violation
+from coilclaw.runs.gates.scope import Scope
 
 FILE, PROGRAM, LINK = EntryType.FILE, EntryType.EXECUTABLE, EntryType.SYMLINK
 DIRECTORY, OPAQUE = EntryType.DIRECTORY, EntryType.OPAQUE
@@ -46,7 +46,7 @@ def moved(old: str, new: str, kind: ChangeKind = ChangeKind.RENAMED) -> TreeChan
 def judged(
     *changes: TreeChange, scope: Scope = SCOPE, git: tuple[str, ...] = (), **known: Any
 ) -> GateResult:
-    return judge(TreeDiff(changes, git), scope=scope, observed=replace(NOTHING, **known))
+    return judge_diff(TreeDiff(changes, git), scope=scope, observed=replace(NOTHING, **known))
 
 
 def rules(result: GateResult) -> list[tuple[str, str]]:
@@ -487,7 +487,7 @@ def test_what_tools_leave_is_set_aside_and_listed() -> None:
 )
 def test_nothing_else_passes_as_a_leaving(change: TreeChange, ignored: bool) -> None:
     hidden = frozenset({change.path}) if ignored else frozenset()
-    assert leavings(TreeDiff((change,)), SCOPE, hidden) == ()
+    assert find_leavings(TreeDiff((change,)), SCOPE, hidden) == ()
     known: Mapping[str, Any] = {"ignored": hidden, "binary": frozenset({CACHED})}
     assert not judged(change, **known).passed
 
@@ -496,7 +496,7 @@ def test_what_tools_leave_below_a_protected_directory_is_set_aside() -> None:
     scope = replace(SCOPE, protected=("lib", "src/local.json"))
     cached, named = "lib/__pycache__/t.pyc", "src/local.json"
     hidden = frozenset({cached, named})
-    assert leavings(TreeDiff((added(cached), added(named))), scope, hidden) == (cached,)
+    assert find_leavings(TreeDiff((added(cached), added(named))), scope, hidden) == (cached,)
     assert judged(added(cached), scope=scope, ignored=hidden).passed
     assert rules(judged(added(named), scope=scope, ignored=hidden)) == [("diff.protected", named)]
     assert not judged(modified(cached), scope=scope, ignored=hidden).passed

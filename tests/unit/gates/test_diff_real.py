@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.files import RegularFile
-from coilclaw.gates.binary import binary_among
-from coilclaw.gates.diff import Observed, judge, leavings
-from coilclaw.gates.result import GateResult
-from coilclaw.gates.scope import Scope
-from coilclaw.workspace.git import ignored
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.kernel.tree_files import RegularFile
+from coilclaw.runs.gates.diff import Observed, binary_among, find_leavings, judge_diff
+from coilclaw.runs.gates.result import GateResult
+from coilclaw.runs.gates.scope import Scope
+from coilclaw.workspace.git.client import list_ignored
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Link, build, git
 
 TEXT = b"".join(b"line %d\n" % number for number in range(60))
@@ -39,14 +38,14 @@ class World:
         after = self.store.take(self.tree, reread=True).id
         diff = self.store.diff(self.before, after, copies=True)
         new = [change.path for change in diff if change.old_type is None]
-        hidden = ignored(
+        hidden = list_ignored(
             self.repository,
             [path for path in new if path.isprintable()],
             git_dir=self.store.directory,
         )
         old_data, new_data = self._contents(self.before), self._contents(after)
         paths = {path for change in diff for path in change.paths}
-        return judge(
+        return judge_diff(
             diff,
             scope=scope,
             observed=Observed(
@@ -198,7 +197,7 @@ def test_removing_what_was_set_aside_leaves_a_patch_without_it(world: World) -> 
     write(world, "src/a.py", TEXT + b"more\n")
     first = world.store.take(world.tree, reread=True).id
     diff = world.store.diff(world.before, first, copies=True)
-    for path in leavings(diff, SCOPE, frozenset(change.path for change in diff)):
+    for path in find_leavings(diff, SCOPE, frozenset(change.path for change in diff)):
         (world.tree / path).unlink()
     after = world.store.take(world.tree, reread=True).id
     assert b"pycache" not in world.store.patch(world.before, after)
@@ -380,7 +379,7 @@ def test_a_main_worktree_shows_what_was_planted_in_its_git(world: World, tmp_pat
     git(world.repository, "update-ref", "refs/heads/other", "HEAD")
     diff = store.diff(before, store.take(world.repository).id, copies=True)
     nothing = Observed(frozenset(), frozenset(), frozenset(), {}, (), ())
-    result = judge(diff, scope=SCOPE, observed=nothing)
+    result = judge_diff(diff, scope=SCOPE, observed=nothing)
     assert rules(result) == [
         ("diff.git", ".git:attributes"),
         ("diff.git", ".git:config"),
@@ -394,4 +393,4 @@ def test_a_worktree_pointer_that_was_bent_is_seen(world: World) -> None:
     after = world.store.take(world.tree, reread=True).id
     diff = world.store.diff(world.before, after, copies=True)
     nothing = Observed(frozenset(), frozenset(), frozenset(), {}, (), ())
-    assert rules(judge(diff, scope=SCOPE, observed=nothing)) == [("diff.git", ".git:pointer")]
+    assert rules(judge_diff(diff, scope=SCOPE, observed=nothing)) == [("diff.git", ".git:pointer")]

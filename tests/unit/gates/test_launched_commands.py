@@ -9,20 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.contracts.command_launcher import LaunchedCommand, read_launched
-from coilclaw.contracts.policyfiles import CommandRule
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.trivial import is_trivial, runner
-from coilclaw.gates.command import Terms, judge_text
+from coilclaw.policy.commands.launchers import LaunchedCommand, is_trivial, read_launched, runner
+from coilclaw.runs.contracts.policy_files import CommandRule
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.gates.command import CommandTerms, judge_text
 
 POLICIES = PolicySet.shipped("low")
 FILES = frozenset({"run.sh", "gradlew", "mvnw", "tests/run.py", "ci/check", "env"})
-TERMS = Terms(POLICIES.commands, POLICIES.forbidden_actions, FILES.__contains__)
+TERMS = CommandTerms(POLICIES.commands, POLICIES.forbidden_actions, FILES.__contains__)
 SETUP = replace(TERMS, rules=POLICIES.setup_commands)
 ONLINE = replace(SETUP, network=True)
 
 
-def judged(command: str, terms: Terms = TERMS) -> list[str]:
+def judged(command: str, terms: CommandTerms = TERMS) -> list[str]:
     result = judge_text(command, terms=terms, timeout_sec=60)
     return [violation.rule for violation in result.violations]
 

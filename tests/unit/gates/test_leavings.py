@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.gates.leavings import cache_above, is_named
+from coilclaw.runs.gates.scope import cache_above, is_named
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.contracts.approval import ApprovalRecord
-from coilclaw.contracts.schemas import Problem, problems
-from coilclaw.domain.treediff import ChangeKind, TreeChange, TreeDiff
-from coilclaw.gates import (
-    approval,
-    integrated,
-    locks,
-    mcp,
-    merge,
-    network,
-    outputschema,
-    reviewer,
-    sampling,
-    schema,
-    tests,
-)
-from coilclaw.gates.result import GateResult, Violation
+from coilclaw.kernel.schemas import SchemaProblem, find_schema_problems
+from coilclaw.kernel.tree_files import ChangeKind, TreeChange, TreeDiff
+from coilclaw.runs.contracts.records import ApprovalRecord
+from coilclaw.runs.gates import contract_gates, decision_gates, tests
+from coilclaw.runs.gates.result import GateResult, Violation
 
 
 def rules(result: GateResult) -> list[str]:
@@ -34,34 +22,41 @@ def rules(result: GateResult) -> list[str]:
 # Locks
 
 
-def claims(*paths: str, lock: tuple[str, ...] = ()) -> list[locks.Claim]:
-    return [locks.Claim(f"task-{at}", (path,), lock) for at, path in enumerate(paths)]
+def claims(*paths: str, lock: tuple[str, ...] = ()) -> list[decision_gates.LockClaim]:
+    return [decision_gates.LockClaim(f"task-{at}", (path,), lock) for at, path in enumerate(paths)]
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("src", "src/a"), ("src/a", "src"), ("src", "src"), ("Src/a", "src/A/b")]
 )
 def test_siblings_may_not_overlap(one: str, other: str) -> None:
-    assert rules(locks.judge(claims(one, other), held={})) == ["lock.siblings"]
-    assert rules(locks.judge(claims(one), held={other: "run-2 holds"})) == ["lock.held"]
+    assert rules(decision_gates.judge_locks(claims(one, other), held={})) == ["lock.siblings"]
+    assert rules(decision_gates.judge_locks(claims(one), held={other: "run-2 holds"})) == [
+        "lock.held"
+    ]
 
 
 def test_siblings_beside_each_other_are_fine() -> None:
-    result = locks.judge(claims("src/a", "src/ab", "docs/"), held={"lib": "run-2"})
+    result = decision_gates.judge_locks(claims("src/a", "src/ab", "docs/"), held={"lib": "run-2"})
     assert result == GateResult(
         "lock_gate", (), {"paths": ["docs/", "src/a", "src/ab"], "tasks": 3}
     )
 
 
 def test_a_lock_counts_when_both_declare_it() -> None:
-    both = [locks.Claim("one", ("src",), ("src/shared",)), locks.Claim("two", ("src/shared",))]
-    assert rules(locks.judge(both, held={})) == ["lock.siblings"]
+    both = [
+        decision_gates.LockClaim("one", ("src",), ("src/shared",)),
+        decision_gates.LockClaim("two", ("src/shared",)),
+    ]
+    assert rules(decision_gates.judge_locks(both, held={})) == ["lock.siblings"]
     both[1] = replace(both[1], locks=("src/shared",))
-    assert rules(locks.judge(both, held={})) == []
+    assert rules(decision_gates.judge_locks(both, held={})) == []
     # What is shared has to be what overlaps.
     both[1] = replace(both[1], allowed_paths=("src/shared", "src/other"))
-    assert rules(locks.judge(both, held={})) == ["lock.siblings"]
-    assert rules(locks.judge([locks.Claim("x", ("a",), ("b",))], held={})) == ["lock.undeclared"]
+    assert rules(decision_gates.judge_locks(both, held={})) == ["lock.siblings"]
+    assert rules(
+        decision_gates.judge_locks([decision_gates.LockClaim("x", ("a",), ("b",))], held={})
+    ) == ["lock.undeclared"]
 
 
 # Network, MCP, integrated tools, sampling
@@ -81,48 +76,66 @@ def test_a_lock_counts_when_both_declare_it() -> None:
     ],
 )
 def test_the_network(word: str, needed: Sequence[str], approved: bool, found: list[str]) -> None:
-    assert rules(network.judge(word, needed_by=needed, approved=approved)) == found
+    assert rules(contract_gates.judge_network(word, needed_by=needed, approved=approved)) == found
 
 
 def test_defect_12_a_missing_or_malformed_mcp_list_allows_nothing() -> None:
     for allow, deny in ((None, ()), ((), None), (None, None)):
-        result = mcp.judge(["a"], servers=["a"], allow=allow, deny=deny)
+        result = contract_gates.judge_mcp_tools(["a"], servers=["a"], allow=allow, deny=deny)
         assert rules(result) == ["mcp.allowlist", "mcp.unknown"]
     for names in ("a", [""], ["a", 1], ["*"]):
-        result = mcp.judge(["a"], servers=["a"], allow=cast("Any", names), deny=())
+        result = contract_gates.judge_mcp_tools(
+            ["a"], servers=["a"], allow=cast("Any", names), deny=()
+        )
         assert "mcp.allowlist" in rules(result)
 
 
 def test_mcp_tools_have_to_be_known_bound_and_not_denied() -> None:
-    assert mcp.judge(["a"], servers=["a", "b"], allow=["a", "b"], deny=[]).passed
-    assert rules(mcp.judge(["a"], servers=["a"], allow=["b"], deny=[])) == ["mcp.unknown"]
-    assert rules(mcp.judge(["a"], servers=["a"], allow=["a"], deny=["a"])) == ["mcp.denied"]
-    assert rules(mcp.judge(["a"], servers=["b"], allow=["a", "b"], deny=[])) == ["mcp.unbound"]
-    assert rules(mcp.judge(["A"], servers=["A"], allow=["a"], deny=[])) == ["mcp.unknown"]
+    assert contract_gates.judge_mcp_tools(
+        ["a"], servers=["a", "b"], allow=["a", "b"], deny=[]
+    ).passed
+    assert rules(contract_gates.judge_mcp_tools(["a"], servers=["a"], allow=["b"], deny=[])) == [
+        "mcp.unknown"
+    ]
+    assert rules(contract_gates.judge_mcp_tools(["a"], servers=["a"], allow=["a"], deny=["a"])) == [
+        "mcp.denied"
+    ]
+    assert rules(
+        contract_gates.judge_mcp_tools(["a"], servers=["b"], allow=["a", "b"], deny=[])
+    ) == ["mcp.unbound"]
+    assert rules(contract_gates.judge_mcp_tools(["A"], servers=["A"], allow=["a"], deny=[])) == [
+        "mcp.unknown"
+    ]
 
 
 def test_every_tool_that_is_needed_has_to_be_integrated() -> None:
-    assert integrated.judge(["codex"], integrated=["codex", "x"]).passed
-    assert rules(integrated.judge(["codex", "y"], integrated=["codex"])) == ["integrated.missing"]
-    assert rules(integrated.judge([], integrated=None)) == ["integrated.registry"]
-    assert rules(integrated.judge([], integrated=cast("Any", "codex"))) == ["integrated.registry"]
+    assert contract_gates.judge_integrated(["codex"], integrated=["codex", "x"]).passed
+    assert rules(contract_gates.judge_integrated(["codex", "y"], integrated=["codex"])) == [
+        "integrated.missing"
+    ]
+    assert rules(contract_gates.judge_integrated([], integrated=None)) == ["integrated.registry"]
+    assert rules(contract_gates.judge_integrated([], integrated=cast("Any", "codex"))) == [
+        "integrated.registry"
+    ]
 
 
 @pytest.mark.parametrize("name", ["sampling", "mcp.sampling", "Sampling"])
 def test_sampling_needs_an_approval(name: str) -> None:
-    assert rules(sampling.judge(["a", name], approved=False)) == ["sampling.approval"]
-    assert sampling.judge(["a", name], approved=True).passed
-    assert sampling.judge(["resampling"], approved=False).passed
+    assert rules(contract_gates.judge_sampling(["a", name], approved=False)) == [
+        "sampling.approval"
+    ]
+    assert contract_gates.judge_sampling(["a", name], approved=True).passed
+    assert contract_gates.judge_sampling(["resampling"], approved=False).passed
 
 
 # Schemas and answers
 
 
 def test_problems_of_a_contract_are_violations() -> None:
-    wrong = schema.judge(
+    wrong = contract_gates.judge_schema(
         "task_contract.v1",
-        schema_problems=[Problem("/task_id", "is missing")],
-        rule_problems=[Problem("/allowed_paths/0", "is absolute")],
+        schema_problems=[SchemaProblem("/task_id", "is missing")],
+        rule_problems=[SchemaProblem("/allowed_paths/0", "is absolute")],
         drift="mismatch",
     )
     assert wrong == GateResult(
@@ -134,7 +147,7 @@ def test_problems_of_a_contract_are_violations() -> None:
         ),
         {"schema": "task_contract.v1"},
     )
-    assert schema.judge("task_contract.v1", schema_problems=[]).passed
+    assert contract_gates.judge_schema("task_contract.v1", schema_problems=[]).passed
 
 
 ANSWER: dict[str, Any] = {
@@ -149,14 +162,17 @@ ANSWER: dict[str, Any] = {
 def answered(text: str, task_id: str = "task-0001") -> list[str]:
     name = "agent_task_result.v1"
     return rules(
-        outputschema.judge_text(
-            text, schema=name, check=lambda v: [str(p) for p in problems(name, v)], task_id=task_id
+        contract_gates.judge_text(
+            text,
+            schema=name,
+            check=lambda v: [str(p) for p in find_schema_problems(name, v)],
+            task_id=task_id,
         )
     )
 
 
 def test_defect_12_an_answer_has_to_be_there_and_bound() -> None:
-    judge = outputschema.judge
+    judge = contract_gates.judge_output
     assert rules(judge(None, schema="x", problems=(), task_id="t")) == ["output.missing"]
     assert rules(judge({}, schema="", problems=(), task_id="t")) == ["output.binding"]
     assert rules(judge({}, schema="x", problems=["a", "b"], task_id="t")) == ["output.schema"] * 2
@@ -214,7 +230,7 @@ def reviewed(
     report: dict[str, Any] | None, after: str = "s1", diff: TreeDiff | None = None
 ) -> list[str]:
     return rules(
-        reviewer.judge(
+        decision_gates.judge_review(
             report,
             run_id="run-1",
             task_id="task-1",
@@ -283,19 +299,19 @@ def test_a_reviewer_changes_nothing() -> None:
 
 PLANNED = [("unit", "pytest -q", True), ("lint", "ruff check 'a b'", False)]
 RAN = [
-    tests.Outcome("unit", ("pytest", "-q"), True, 0, "exited"),
-    tests.Outcome("lint", ("ruff", "check", "a b"), False, 1, "exited"),
+    tests.SuiteOutcome("unit", ("pytest", "-q"), True, 0, "exited"),
+    tests.SuiteOutcome("lint", ("ruff", "check", "a b"), False, 1, "exited"),
 ]
 
 
 def outcome_of(
     planned: Sequence[tuple[str, str, bool]] = PLANNED,
-    ran: Sequence[tests.Outcome] = RAN,
+    ran: Sequence[tests.SuiteOutcome] = RAN,
     tree: str = "t1",
     weakened: Sequence[Violation] = (),
 ) -> list[str]:
     return rules(
-        tests.judge(planned, ran, tested_tree="t1", candidate_tree=tree, weakened=weakened)
+        tests.judge_tests(planned, ran, tested_tree="t1", candidate_tree=tree, weakened=weakened)
     )
 
 
@@ -322,7 +338,7 @@ def test_exactly_the_acceptance_tests_ran_and_are_green() -> None:
         ([replace(RAN[0], exit_code=None), RAN[1]], ["tests.ended"]),
     ],
 )
-def test_anything_else_fails(ran: list[tests.Outcome], found: list[str]) -> None:
+def test_anything_else_fails(ran: list[tests.SuiteOutcome], found: list[str]) -> None:
     assert outcome_of(ran=ran) == found
 
 
@@ -333,7 +349,7 @@ def test_at_least_one_test_has_to_pass() -> None:
 
 def test_defect_9_the_tree_that_was_tested_is_the_one_that_goes_on() -> None:
     assert outcome_of(tree="t2") == ["tests.tree"]
-    result = tests.judge(PLANNED, RAN, tested_tree="", candidate_tree="")
+    result = tests.judge_tests(PLANNED, RAN, tested_tree="", candidate_tree="")
     assert rules(result) == ["tests.tree"]
 
 
@@ -352,28 +368,30 @@ def test_weakened_tests_fail_the_gate() -> None:
 
 
 def test_a_merge_brings_in_the_accepted_work_only() -> None:
-    result = merge.judge(
+    result = decision_gates.judge_merge(
         names={"src/a", "lib/b"}, allowed_paths=("src",), tests_passed=True, conflicts=()
     )
     assert rules(result) == ["merge.out_of_scope"]
-    fine = merge.judge(names={"src/a"}, allowed_paths=("src",), tests_passed=True, conflicts=())
+    fine = decision_gates.judge_merge(
+        names={"src/a"}, allowed_paths=("src",), tests_passed=True, conflicts=()
+    )
     assert fine == GateResult(
         "merge_gate", (), {"names": 1, "paths": ["src/a"], "tests_passed": True}
     )
 
 
 def test_a_merge_that_conflicts_is_red_or_touches_what_is_protected() -> None:
-    result = merge.judge(
+    result = decision_gates.judge_merge(
         names={"src/.env"}, allowed_paths=("src",), tests_passed=False, conflicts=("src/a",)
     )
     assert rules(result) == ["merge.conflict", "merge.protected", "merge.tests"]
-    assert rules(merge.refused("merge.dirty", "the branch moved")) == ["merge.dirty"]
+    assert rules(decision_gates.refuse_merge("merge.dirty", "the branch moved")) == ["merge.dirty"]
 
 
 # Approvals
 
 DIGEST, POLICY = "a" * 64, "b" * 64
-NEED = approval.Need("override", DIGEST, "src is broad", "task-1")
+NEED = decision_gates.Need("override", DIGEST, "src is broad", "task-1")
 YES = ApprovalRecord(
     approval_id="ap-1",
     run_id="run-1",
@@ -397,16 +415,18 @@ def allowed(
     *records: ApprovalRecord, used: tuple[str, ...] = (), now: str = "2026-01-01T11:00:00Z"
 ) -> list[str]:
     return rules(
-        approval.judge([NEED], records, run_id="run-1", policy_sha256=POLICY, now=now, used=used)
+        decision_gates.judge_approvals(
+            [NEED], records, run_id="run-1", policy_sha256=POLICY, now=now, used=used
+        )
     )
 
 
 def test_an_approval_for_exactly_this() -> None:
-    result = approval.judge(
+    result = decision_gates.judge_approvals(
         [NEED], [YES], run_id="run-1", policy_sha256=POLICY, now="2026-01-01T11:00:00Z"
     )
     assert result == GateResult("human_approval_gate", (), {"needed": 1, "approvals": ["ap-1"]})
-    assert approval.judge([], [], run_id="r", policy_sha256="", now="").passed
+    assert decision_gates.judge_approvals([], [], run_id="r", policy_sha256="", now="").passed
 
 
 def test_absence_denies() -> None:
@@ -445,7 +465,7 @@ def test_an_approval_for_something_else_or_too_late(change: dict[str, Any], foun
 
 def test_an_approval_is_used_once() -> None:
     assert allowed(YES, used=("ap-1",)) == ["approval.used"]
-    twice = approval.judge(
+    twice = decision_gates.judge_approvals(
         [NEED, NEED], [YES], run_id="run-1", policy_sha256=POLICY, now="2026-01-01T11:00:00Z"
     )
     assert rules(twice) == ["approval.used"]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.drafting import draft
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import Agent, TaskContract
-from coilclaw.gates import policy
-from coilclaw.gates.result import GateResult
+from coilclaw.runs.contracts.draft import draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import Agent, TaskContract
+from coilclaw.runs.gates import contract_gates
+from coilclaw.runs.gates.result import GateResult
 
 POLICIES = PolicySet.shipped("low")
-CONTRACT = draft("Make it work.", ("src/a.py",), ("pytest -q",), policies=POLICIES)
+CONTRACT = draft_contract("Make it work.", ("src/a.py",), ("pytest -q",), policies=POLICIES)
 
 
 def judged(
@@ -25,7 +25,9 @@ def judged(
     pack: str = "low",
 ) -> GateResult:
     policies = PolicySet.shipped(pack)
-    return policy.judge(contract, policies, directories=directories, approved=approved)
+    return contract_gates.judge_policy(
+        contract, policies, directories=directories, approved=approved
+    )
 
 
 def rules(result: GateResult) -> list[str]:

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from coilclaw.gates.result import Violation
-from coilclaw.gates.testweakening import MAX_TEST_BYTES, weakened
+from coilclaw.runs.gates.result import Violation
+from coilclaw.runs.gates.weakened_tests import MAX_TEST_BYTES, find_weakened_tests
 from tests.support.children import PATIENCE_S
 
 PATH = "tests/test_price.py"
@@ -37,7 +37,7 @@ OLD = of()
 
 def found(new: str, old: str = OLD) -> tuple[Violation, ...]:
     compile(new, PATH, "exec")
-    return weakened({PATH: old.encode()}, {PATH: new.encode()})
+    return find_weakened_tests({PATH: old.encode()}, {PATH: new.encode()})
 
 
 UNREACHED = {
@@ -311,7 +311,7 @@ CUT = "def test_cut():\n    assert cut(1) == 0\n"
 def test_a_test_moves_with_all_it_stands_on(there: str, rules: list[str]) -> None:
     left = PYTEST.replace(CUT, "").replace("import add, cut", "import add")
     after: dict[str, bytes | None] = {PATH: left.encode(), "tests/test_cut.py": there.encode()}
-    violations = weakened({PATH: PYTEST.encode()}, after)
+    violations = find_weakened_tests({PATH: PYTEST.encode()}, after)
     assert [violation.rule for violation in violations] == rules
 
 
@@ -352,6 +352,6 @@ def _filled(line: str, head: str = "") -> str:
 )
 def test_hostile_files_take_bounded_time(old: str, new: str) -> None:
     begun = time.process_time()
-    weakened({PATH: old.encode()}, {PATH: new.encode()})
-    weakened({PATH: new.encode()}, {PATH: old.encode()})
+    find_weakened_tests({PATH: old.encode()}, {PATH: new.encode()})
+    find_weakened_tests({PATH: new.encode()}, {PATH: old.encode()})
     assert time.process_time() - begun < PATIENCE_S

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.gates import tests
-from coilclaw.gates.testoutput import ran
+from coilclaw.runs.gates import tests
+from coilclaw.runs.gates.tests import find_whether_tests_ran
 
 UNITTEST = ("python3", "-m", "unittest")
 PYTEST = ("pytest", "-q")
@@ -35,7 +35,7 @@ LINE = b"-" * 70 + b"\n"
     ],
 )
 def test_none_ran(argv: tuple[str, ...], stdout: bytes, stderr: bytes) -> None:
-    assert ran(argv, stdout, stderr) is False
+    assert find_whether_tests_ran(argv, stdout, stderr) is False
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_none_ran(argv: tuple[str, ...], stdout: bytes, stderr: bytes) -> None:
     ],
 )
 def test_some_ran(argv: tuple[str, ...], stdout: bytes, stderr: bytes) -> None:
-    assert ran(argv, stdout, stderr) is True
+    assert find_whether_tests_ran(argv, stdout, stderr) is True
 
 
 JEST = ("npx", "jest")
@@ -137,14 +137,14 @@ NEXTEST = ("cargo", "nextest", "run")
     ],
 )
 def test_what_other_runners_say(argv: tuple[str, ...], output: str, said: bool | None) -> None:
-    assert ran(argv, output.encode(), b"") is said
+    assert find_whether_tests_ran(argv, output.encode(), b"") is said
     if "pytest" not in argv and "unittest" not in argv:
-        assert ran(argv, b"", output.encode()) is said
+        assert find_whether_tests_ran(argv, b"", output.encode()) is said
 
 
 @pytest.mark.parametrize("argv", [(), ("make", "test"), ("python3", "tests/run.py"), ("node",)])
 def test_nobody_knows(argv: tuple[str, ...]) -> None:
-    assert ran(argv, b"", b"") is None
+    assert find_whether_tests_ran(argv, b"", b"") is None
 
 
 @pytest.mark.parametrize(("body", "said"), [("pass", True), ("import os; os._exit(0)", False)])
@@ -156,14 +156,14 @@ def test_what_the_runners_really_write(tmp_path: Path, module: str, body: str, s
     (tmp_path / "test_a.py").write_text(source)
     argv = (sys.executable, "-m", module)
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, check=True)
-    assert ran(argv, done.stdout, done.stderr) is said
+    assert find_whether_tests_ran(argv, done.stdout, done.stderr) is said
 
 
 def outcome(*, must_pass: bool = True, code: int = 0, said: bool | None = None) -> list[str]:
-    one = tests.Outcome("unit", PYTEST, must_pass, code, "exited", said)
+    one = tests.SuiteOutcome("unit", PYTEST, must_pass, code, "exited", said)
     planned = [("unit", "pytest -q", must_pass), ("more", "true", True)]
-    more = tests.Outcome("more", ("true",), True, 0, "exited")
-    gate = tests.judge(planned, [one, more], tested_tree="t", candidate_tree="t")
+    more = tests.SuiteOutcome("more", ("true",), True, 0, "exited")
+    gate = tests.judge_tests(planned, [one, more], tested_tree="t", candidate_tree="t")
     return [each.rule for each in gate.violations]
 
 

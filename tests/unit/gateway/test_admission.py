@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.secret import Secret
-from coilclaw.gateway.admission import Admission
-from coilclaw.gateway.hosts import Hosts
-from coilclaw.gateway.known_clients import KnownClients
-from coilclaw.gateway.ratelimit import RateLimit
+from coilclaw.gateway.http.admission import Admission, RateLimit
+from coilclaw.gateway.http.listener import Hosts
 from coilclaw.gateway.settings import GatewaySettings
+from coilclaw.gateway.tokens import KnownClients
+from coilclaw.kernel.secret import Secret
 
 _TOKEN = b"ab" * 32
 _CLIENTS = KnownClients(Secret(_TOKEN.decode()))

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.gateway.envforms import FormRules, read_form
+from coilclaw.gateway.environment.forms import FormRules, read_form
+from coilclaw.gateway.settings import GatewaySettings
+from coilclaw.kernel.errors import EnvironmentFault
 
 _HEAD = b'--b\r\ncontent-disposition: form-data; name="file"; filename="x"\r\n\r\n'
 
@@ -39,7 +40,7 @@ def test_a_full_disk_is_told_as_that(sizes: tuple[int, ...]) -> None:
     async def receive() -> dict[str, object]:
         return {"type": "http.request", "body": pieces.pop(), "more_body": bool(pieces)}
 
-    rules = FormRules(("file",), cast("Path", FullDisk()), 10**6, 5.0)
+    rules = FormRules(("file",), cast("Path", FullDisk()), GatewaySettings(max_body_bytes=10**6))
     with pytest.raises(EnvironmentFault) as caught:
         asyncio.run(read_form(b"multipart/form-data; boundary=b", receive, rules))
     assert caught.value.rule == "upload.disk"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.gateway.hosts import Hosts
+from coilclaw.gateway.http.listener import Hosts
 from coilclaw.gateway.settings import GatewaySettings
 
 

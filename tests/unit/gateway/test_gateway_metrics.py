@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from coilclaw.app.client_calls import ToolCounter
-from coilclaw.domain.messages import ToolCall
-from coilclaw.domain.toolcalls import ToolResult
+from coilclaw.gateway.clients import ToolCounter
 from coilclaw.gateway.metrics import MAX_SERIES, Metrics
+from coilclaw.kernel.messages import ToolCall, ToolResult
 
 _LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
 _SAMPLE = re.compile(rf"(coilclaw_[a-z_]+)(?:\{{{_LABEL}(?:,{_LABEL})*\}})? (-?[0-9.e+]+)")

@@ -11,61 +11,60 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from coilclaw import errors
-from coilclaw.errors import CoilClawError, EnvironmentFault, ProviderRateLimit, UsageError
-from coilclaw.gateway import body, faults, listening, openapi, token
-from coilclaw.gateway.agent import Finished
+from coilclaw.agent.handle import TurnOutcome
+from coilclaw.agent.tools.contract import Validators
+from coilclaw.gateway import operator_token
+from coilclaw.gateway.agent import DraftedText, FinishedTurn, ToolAnswered
 from coilclaw.gateway.completions import Completions, _Pieces, rendered
+from coilclaw.gateway.endpoint_table import describe_endpoints, table
 from coilclaw.gateway.endpoints import Endpoints
-from coilclaw.gateway.feed import Feed
-from coilclaw.gateway.mailbox import Mailbox
+from coilclaw.gateway.http import body, faults, listener
+from coilclaw.gateway.http.admission import RateLimit
+from coilclaw.gateway.http.event_stream import EventStream, Feed, Mailbox, frame
 from coilclaw.gateway.metrics import COUNTERS, Metrics
-from coilclaw.gateway.parts import Drafted, ToolAnswered
-from coilclaw.gateway.ratelimit import RateLimit
-from coilclaw.gateway.runs import RunEndpoints
+from coilclaw.gateway.runs.run_endpoints import RunEndpoints, SopEndpoints
 from coilclaw.gateway.schemas import LIMIT_QUERY, SEARCH_QUERY
 from coilclaw.gateway.settings import GatewaySettings
-from coilclaw.gateway.sop_endpoints import SopEndpoints
-from coilclaw.gateway.sse import EventStream, frame
-from coilclaw.gateway.table import table
-from coilclaw.runtime.handle import TurnOutcome
-from coilclaw.tools.schema import Validators
+from coilclaw.kernel import errors
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, ProviderRateLimit, UsageError
 from tests.support.children import PATIENCE_S
 
 
 def test_the_token_is_made_once_private_and_long(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    made = token.load(home)
-    path = home / token.NAME
+    made = operator_token.load_token(home)
+    path = home / operator_token.TOKEN_NAME
     assert path.stat().st_mode & 0o777 == 0o600
     assert len(bytes.fromhex(made.reveal())) == 32
-    assert token.load(home) == made
-    assert token.load(tmp_path / "other") != made
+    assert operator_token.load_token(home) == made
+    assert operator_token.load_token(tmp_path / "other") != made
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", b"g" * 64, b"ab" * 33])
 def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / token.NAME
+    path = tmp_path / operator_token.TOKEN_NAME
     path.write_bytes(content)
     path.chmod(0o600)
     with pytest.raises(EnvironmentFault) as refused:
-        token.load(tmp_path)
+        operator_token.load_token(tmp_path)
     assert refused.value.rule == "gateway.token"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
 def test_a_token_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
-    token.load(tmp_path)
-    (tmp_path / token.NAME).chmod(mode)
+    operator_token.load_token(tmp_path)
+    (tmp_path / operator_token.TOKEN_NAME).chmod(mode)
     with pytest.raises(EnvironmentFault):
-        token.load(tmp_path)
+        operator_token.load_token(tmp_path)
 
 
 def test_a_token_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    token.load(tmp_path / "other")
-    (tmp_path / token.NAME).symlink_to(tmp_path / "other" / token.NAME)
+    operator_token.load_token(tmp_path / "other")
+    (tmp_path / operator_token.TOKEN_NAME).symlink_to(
+        tmp_path / "other" / operator_token.TOKEN_NAME
+    )
     with pytest.raises(EnvironmentFault):
-        token.load(tmp_path)
+        operator_token.load_token(tmp_path)
 
 
 def test_every_class_of_error_has_a_status() -> None:
@@ -164,7 +163,7 @@ def test_a_query_that_fits() -> None:
 )
 def test_where_it_may_not_listen(settings: GatewaySettings, rule: str) -> None:
     with pytest.raises(UsageError) as refused:
-        listening.check(settings)
+        listener.check(settings)
     assert refused.value.rule == rule
 
 
@@ -180,7 +179,7 @@ def test_where_it_may_not_listen(settings: GatewaySettings, rule: str) -> None:
     ],
 )
 def test_where_it_may(settings: GatewaySettings) -> None:
-    listening.check(settings)
+    listener.check(settings)
 
 
 def test_a_mailbox_lets_go_of_who_cannot_keep_up() -> None:
@@ -279,8 +278,8 @@ def _said(*told: object) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
 
 
-def _finished(text: str) -> Finished:
-    return Finished(TurnOutcome("c", "t", text, 0, 0, 0, "p", "m"))
+def _finished(text: str) -> FinishedTurn:
+    return FinishedTurn(TurnOutcome("c", "t", text, 0, 0, 0, "p", "m"))
 
 
 _RESULT = ToolAnswered("1", "time", True, "allowed", "now", None, "r")
@@ -290,14 +289,20 @@ _RESULT = ToolAnswered("1", "time", True, "allowed", "now", None, "r")
     ("told", "expected"),
     [
         ([_finished("all")], "all"),
-        ([Drafted("a"), Drafted("ll"), _finished("all")], "all"),
+        ([DraftedText("a"), DraftedText("ll"), _finished("all")], "all"),
         (
-            [Drafted("I look."), Drafted("\n\n"), _RESULT, Drafted("all"), _finished("all")],
+            [
+                DraftedText("I look."),
+                DraftedText("\n\n"),
+                _RESULT,
+                DraftedText("all"),
+                _finished("all"),
+            ],
             "I look.\n\nall",
         ),
-        ([Drafted("I look."), _RESULT, _finished("all")], "I look.\n\nall"),
-        ([Drafted("begun"), _finished("begun\n\nI stopped.")], "begun\n\nI stopped."),
-        ([Drafted("other"), _finished("all")], "other\n\nall"),
+        ([DraftedText("I look."), _RESULT, _finished("all")], "I look.\n\nall"),
+        ([DraftedText("begun"), _finished("begun\n\nI stopped.")], "begun\n\nI stopped."),
+        ([DraftedText("other"), _finished("all")], "other\n\nall"),
     ],
 )
 def test_what_was_drafted_is_not_said_twice(told: list[object], expected: str) -> None:
@@ -309,7 +314,7 @@ def test_the_description_is_of_every_endpoint_and_its_schemas_are_schemas() -> N
     runs = RunEndpoints(None)
     ours = Endpoints(nothing, nothing, nothing, nothing, nothing, 1, runs)
     endpoints = table(ours, Completions(nothing), runs, SopEndpoints(None))
-    document = cast("dict[str, Any]", openapi.document(endpoints))
+    document = cast("dict[str, Any]", describe_endpoints(endpoints))
     published = {
         (method.upper(), path) for path, item in document["paths"].items() for method in item
     }

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.errors import CoilClawError, ProviderTimeout, UsageError
-from coilclaw.gateway.agent import Agent, Finished, TurnTerms
+from coilclaw.agent.handle import TurnOutcome
+from coilclaw.gateway.agent import FinishedTurn, GatewayAgent, TurnTerms
 from coilclaw.gateway.clients import Client
 from coilclaw.gateway.metrics import Metrics
-from coilclaw.gateway.turns import Job, Turns
-from coilclaw.runtime.handle import TurnOutcome
+from coilclaw.gateway.turns import TurnJob, Turns
+from coilclaw.kernel.errors import CoilClawError, ProviderTimeout, UsageError
 from tests.support.children import PATIENCE_S
 
 TERMS = TurnTerms(Client("operator", "admin"))
@@ -39,7 +39,7 @@ class _Fake:
         self.crossed = False
         self._mutex = threading.Lock()
 
-    def turn(self, message: str, conversation_id: str, **_: object) -> Finished:
+    def turn(self, message: str, conversation_id: str, **_: object) -> FinishedTurn:
         with self._mutex:
             self.began.append((conversation_id, message))
             self.crossed |= conversation_id in self.together
@@ -54,33 +54,33 @@ class _Fake:
             raise ZeroDivisionError
         if message == "interrupted":
             raise KeyboardInterrupt
-        return Finished(TurnOutcome(conversation_id, "t", message, 0, 0, 0, "p", "m"))
+        return FinishedTurn(TurnOutcome(conversation_id, "t", message, 0, 0, 0, "p", "m"))
 
 
 class _Results:
     """Collects what jobs come to."""
 
     def __init__(self) -> None:
-        self.all: list[Finished | CoilClawError] = []
+        self.all: list[FinishedTurn | CoilClawError] = []
         self._arrived = threading.Semaphore(0)
 
-    def add(self, result: Finished | CoilClawError) -> None:
+    def add(self, result: FinishedTurn | CoilClawError) -> None:
         self.all.append(result)
         self._arrived.release()
 
     def wait(self, number: int) -> list[Any]:
         for _ in range(number):
             assert self._arrived.acquire(timeout=PATIENCE_S)
-        return [one.outcome.text if isinstance(one, Finished) else one.rule for one in self.all]
+        return [one.outcome.text if isinstance(one, FinishedTurn) else one.rule for one in self.all]
 
 
 def _turns(fake: _Fake, *, most: int = 8, waiting: int = 100) -> tuple[Turns, Metrics]:
     metrics = Metrics()
-    return Turns(cast("Agent", fake), metrics, max_turns=most, max_waiting=waiting), metrics
+    return Turns(cast("GatewayAgent", fake), metrics, max_turns=most, max_waiting=waiting), metrics
 
 
-def _job(name: str, message: str, done: Callable[[Finished | CoilClawError], None]) -> Job:
-    return Job(name, message, False, None, done, TERMS)
+def _job(name: str, message: str, done: Callable[[FinishedTurn | CoilClawError], None]) -> TurnJob:
+    return TurnJob(name, message, False, None, done, TERMS)
 
 
 def test_a_conversation_has_one_turn_at_a_time_in_order_and_others_go_on_beside() -> None:
@@ -149,7 +149,7 @@ def test_a_conversation_counts_when_it_begins() -> None:
     turns, metrics = _turns(fake)
     fake.go.set()
     for name, new in (("fresh", True), ("named", False), ("old", False)):
-        turns.submit(Job(name, "x", new, None, results.add, TERMS))
+        turns.submit(TurnJob(name, "x", new, None, results.add, TERMS))
     results.wait(3)
     assert "coilclaw_conversations_total 2\n" in metrics.text({})
 
@@ -180,6 +180,8 @@ def test_a_conversation_of_another_client_is_refused_where_it_would_run() -> Non
     turns, _ = _turns(fake)
     fake.go.set()
     for client in (Client("bob", "chat"), Client("ann", "chat"), Client("root", "admin")):
-        turns.submit(Job("old", client.name, False, None, results.add, TurnTerms(client)))
-    turns.submit(Job("fresh", "new", False, None, results.add, TurnTerms(Client("bob", "chat"))))
+        turns.submit(TurnJob("old", client.name, False, None, results.add, TurnTerms(client)))
+    turns.submit(
+        TurnJob("fresh", "new", False, None, results.add, TurnTerms(Client("bob", "chat")))
+    )
     assert sorted(results.wait(4)) == ["ann", "conversation.owner", "new", "root"]

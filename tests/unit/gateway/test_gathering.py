@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.turns import TurnRecord
-from coilclaw.errors import UsageError
-from coilclaw.gateway.gathering import GatheredMemory
-from coilclaw.memory.store import Memory
+from coilclaw.agent.memory.store import Memory
+from coilclaw.gateway.gathered_memory import GatheredMemory
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json, ToolCall, TurnRecord
 
 
 def _record(name: str, text: str, arguments: dict[str, Json] | None = None) -> TurnRecord:

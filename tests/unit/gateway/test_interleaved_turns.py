@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from coilclaw.runtime.undoing import NAME, Undoing
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.agent.turn_undo import TURNS_FILE, TurnUndo
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
 
 
 def test_turns_that_overlap_have_one_picture_before_and_one_after_each(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_turns_that_overlap_have_one_picture_before_and_one_after_each(tmp_path:
     home.mkdir(mode=0o700)
     with Root(workspace) as root:
         state = TreeState.of(home, root.path)
-        undoing = Undoing(lambda: (root, state))
+        undoing = TurnUndo(lambda: (root, state))
         undoing.before("a", "1")
         (workspace / "a.txt").write_text("a")
         undoing.before("b", "2")
@@ -25,7 +25,7 @@ def test_turns_that_overlap_have_one_picture_before_and_one_after_each(tmp_path:
         undoing.after("a", "1")
         undoing.after("b", "2")
         undoing.after("b", "2")
-        lines = (state.directory / NAME).read_text().splitlines()
+        lines = (state.directory / TURNS_FILE).read_text().splitlines()
         records = [json.loads(line) for line in lines]
         assert [(one["kind"], one["turn_id"]) for one in records] == [
             ("before", "1"),

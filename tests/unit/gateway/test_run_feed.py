@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
-from coilclaw.gateway import runfeed
-from coilclaw.gateway.runfeed import RunStream
-from coilclaw.gateway.runkeeper import RunKeeper
+from coilclaw.gateway.runs import run_endpoints
+from coilclaw.gateway.runs.run_endpoints import RunStream
+from coilclaw.gateway.runs.run_workers import RunKeeper
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
 from tests.support.children import PATIENCE_S
 
 
@@ -95,7 +95,7 @@ def _run(kept: Kept, client: Client, since: int = 0, closing: asyncio.Event | No
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runfeed, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(run_endpoints, "LOOK_EVERY_S", 0.001)
 
 
 @pytest.mark.parametrize("since", [0, 1, 199, 200, 201, 449, 450])
@@ -173,7 +173,7 @@ def test_a_log_that_cannot_be_read_is_told_in_the_stream() -> None:
 
 
 def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runfeed, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(run_endpoints, "HEARTBEAT_S", 0.01)
     kept, client = Kept(), Client()
     kept.add("RUN_CREATED")
 
@@ -186,7 +186,7 @@ def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None
 def test_whether_a_run_goes_on_is_not_asked_without_a_pause(
     monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    monkeypatch.setattr(runfeed, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(run_endpoints, "LOOK_EVERY_S", 0.02)
     kept, client = Kept(), Client()
     kept.add(last)
 

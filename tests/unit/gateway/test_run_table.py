@@ -7,18 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.gateway import openapi, runtable
-from coilclaw.gateway.body import parse, parse_headers, wants_events
+from coilclaw.agent.tools.contract import Validators
+from coilclaw.gateway.endpoint_table import describe_endpoints, run_table
+from coilclaw.gateway.http.body import parse, parse_headers, wants_events
 from coilclaw.gateway.metrics import Metrics
-from coilclaw.gateway.runs import RunEndpoints
-from coilclaw.gateway.runschemas import EVENTS_HEADERS, RUN_REQUEST
-from coilclaw.gateway.schemas import NO_QUERY
-from coilclaw.tools.schema import Validators
+from coilclaw.gateway.runs.run_endpoints import RunEndpoints
+from coilclaw.gateway.schemas import EVENTS_HEADERS, NO_QUERY, RUN_REQUEST
+from coilclaw.kernel.errors import UsageError
 
 
 def test_every_endpoint_is_published_with_its_status_and_parameters() -> None:
-    paths = cast("Any", openapi.document(runtable.table(RunEndpoints(None)))["paths"])
+    paths = cast("Any", describe_endpoints(run_table(RunEndpoints(None)))["paths"])
     good = {
         (method, path): [code for code in item[method]["responses"] if code.startswith("2")]
         for path, item in paths.items()

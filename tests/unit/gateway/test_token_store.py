@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import CoilClawError, EnvironmentFault, UsageError
 from coilclaw.gateway.clients import Client
-from coilclaw.gateway.known_clients import KnownClients
-from coilclaw.gateway.token_store import MAX_TOKENS, NAME, PREFIX, TokenStore, parse_expiry
+from coilclaw.gateway.tokens import (
+    MAX_TOKENS,
+    PREFIX,
+    TOKENS_NAME,
+    KnownClients,
+    TokenStore,
+    parse_expiry,
+)
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, UsageError
+from coilclaw.kernel.secret import Secret
 
 OPERATOR = "ab" * 32
 NOW = datetime(2031, 5, 1, 12, tzinfo=UTC)
@@ -49,7 +55,7 @@ def test_only_the_hash_of_a_token_is_kept_in_a_private_file(
     token = secret.reveal()
     assert token.startswith(PREFIX)
     assert len(bytes.fromhex(token.removeprefix(PREFIX))) == 32
-    path = tmp_path / NAME
+    path = tmp_path / TOKENS_NAME
     assert path.stat().st_mode & 0o777 == 0o600
     assert token.removeprefix(PREFIX) not in path.read_text()
     assert token not in repr((made, secret))
@@ -85,10 +91,10 @@ def test_there_is_room_for_the_most_tokens_with_the_longest_names(
     store: TokenStore, tmp_path: Path
 ) -> None:
     store.new("x" * 64, "approve", parse_expiry("4w", NOW))
-    one = json.loads((tmp_path / NAME).read_text())["tokens"][0]
+    one = json.loads((tmp_path / TOKENS_NAME).read_text())["tokens"][0]
     one["revoked"] = one["created"]
     many = [{**one, "name": f"{n:064d}"} for n in range(MAX_TOKENS - 1)]
-    (tmp_path / NAME).write_text(json.dumps({"version": 1, "tokens": many}))
+    (tmp_path / TOKENS_NAME).write_text(json.dumps({"version": 1, "tokens": many}))
     store.new("y" * 64, "approve", parse_expiry("4w", NOW))
     store.revoke("y" * 64)
     with pytest.raises(UsageError) as refused:
@@ -191,13 +197,13 @@ def test_a_file_that_cannot_be_trusted_admits_nobody_but_the_operator(
     _, secret = store.new("ann", "chat")
     clients = KnownClients(Secret(OPERATOR), store, clock)
     assert _who(clients, secret.reveal()) == Client("ann", "chat")
-    _spoil(tmp_path / NAME, how)
+    _spoil(tmp_path / TOKENS_NAME, how)
     assert _who(clients, secret.reveal()) == "auth.wrong"
     assert _who(clients, OPERATOR) == Client("operator", "admin")
     with pytest.raises(CoilClawError) as refused:
         KnownClients(Secret(OPERATOR), store, clock)
     assert isinstance(refused.value, EnvironmentFault)
-    os.unlink(tmp_path / NAME)
+    os.unlink(tmp_path / TOKENS_NAME)
     assert _who(clients, secret.reveal()) == "auth.wrong"
     _, again = store.new("bob", "chat")
     assert _who(clients, again.reveal()) == Client("bob", "chat")

@@ -17,20 +17,17 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.effects import External
-from coilclaw.domain.messages import Json
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.domain.verdict import Risk
-from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
-from coilclaw.mcp.connection import McpConnection, Terms
-from coilclaw.mcp.foreigntool import ForeignTool
-from coilclaw.mcp.json_depth import cut_levels
-from coilclaw.mcp.launching import launch
-from coilclaw.mcp.pins import Pins
-from coilclaw.mcp.settings import McpServer, identity
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.workspace.process import Cancellation
-from coilclaw.workspace.sandbox import probe
+from coilclaw.agent.mcp.connection import ConnectionTerms, ForeignTool, McpConnection
+from coilclaw.agent.mcp.message_stream import cut_levels
+from coilclaw.agent.mcp.pins import Pins
+from coilclaw.agent.mcp.server_process import launch
+from coilclaw.agent.mcp.settings import McpServer, identity
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.kernel.effects import External, Risk
+from coilclaw.kernel.errors import DeniedError, EnvironmentFault, UsageError
+from coilclaw.kernel.messages import Json, ToolResult
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S, given_time
 from tests.support.sandboxes import supported
 from tests.support.toolworld import World, world
@@ -67,7 +64,7 @@ class Stub:
         return self.tools[name].invoke(args, self.world.context)
 
     def approve(self, server: McpServer) -> None:
-        terms = Terms(lambda: launch(server, self.world.context), {}, 20, Cancellation())
+        terms = ConnectionTerms(lambda: launch(server, self.world.context), {}, 20, Cancellation())
         listing = self.connection.listing(terms)
         self.pins.approve(server.name, identity(server), listing.tools.values(), "now")
         self.tools = {
@@ -322,7 +319,7 @@ def test_two_servers_at_once(stub: Stub) -> None:
     server = replace(stub.connection.server, name="other")
     other = McpConnection(server)
     try:
-        terms = Terms(lambda: launch(server, stub.world.context), {}, 20, Cancellation())
+        terms = ConnectionTerms(lambda: launch(server, stub.world.context), {}, 20, Cancellation())
         pinned = other.listing(terms).tools["echo"].sha256
         answer = other.call("echo", {"text": "two"}, pinned=pinned, terms=terms)
         assert answer.text == "two"
@@ -404,7 +401,11 @@ def test_a_program_reaches_what_its_settings_say_and_no_more(
     }
     assert (outside / "probe").exists() is wide
     network = (
-        "open" if wide else "blocked" if kind == "bubblewrap" or probe().seccomp else "tcp-blocked"
+        "open"
+        if wide
+        else "blocked"
+        if kind == "bubblewrap" or probe_sandboxes().seccomp
+        else "tcp-blocked"
     )
     assert result.metadata["sandbox"] == f"{kind} fs=workspace net={network}"
 
@@ -413,7 +414,9 @@ def test_the_state_of_ours_is_hidden_from_the_program(stub: Stub) -> None:
     (stub.world.home / "key").write_text("canary")
     server = replace(stub.connection.server, command=("/bin/cat", str(stub.world.home / "key")))
     connection = McpConnection(server)
-    terms = Terms(lambda: launch(server, stub.world.context), {}, PATIENCE_S, Cancellation())
+    terms = ConnectionTerms(
+        lambda: launch(server, stub.world.context), {}, PATIENCE_S, Cancellation()
+    )
     with pytest.raises(EnvironmentFault) as raised:
         connection.listing(terms)
     assert raised.value.rule == "mcp.connection"
@@ -423,7 +426,9 @@ def test_the_state_of_ours_is_hidden_from_the_program(stub: Stub) -> None:
 def test_a_program_that_is_not_there_is_told(stub: Stub) -> None:
     server = replace(stub.connection.server, command=("no-such-program",))
     connection = McpConnection(server)
-    terms = Terms(lambda: launch(server, stub.world.context), {}, PATIENCE_S, Cancellation())
+    terms = ConnectionTerms(
+        lambda: launch(server, stub.world.context), {}, PATIENCE_S, Cancellation()
+    )
     with pytest.raises(EnvironmentFault) as raised:
         connection.listing(terms)
     assert raised.value.rule == "process.not_found"
@@ -432,7 +437,9 @@ def test_a_program_that_is_not_there_is_told(stub: Stub) -> None:
 def test_a_program_that_never_speaks_is_given_up(stub: Stub) -> None:
     server = replace(stub.connection.server, command=("/bin/sleep", "1000.5"), start_timeout_s=0.5)
     connection = McpConnection(server)
-    terms = Terms(lambda: launch(server, stub.world.context), {}, PATIENCE_S, Cancellation())
+    terms = ConnectionTerms(
+        lambda: launch(server, stub.world.context), {}, PATIENCE_S, Cancellation()
+    )
     with pytest.raises(EnvironmentFault) as raised:
         connection.listing(terms)
     assert raised.value.rule == "mcp.timeout"
@@ -444,7 +451,7 @@ def test_a_stop_before_the_first_word_ends_the_program(stub: Stub) -> None:
     connection = McpConnection(server)
     cancel = Cancellation()
     cancel.cancel("enough")
-    terms = Terms(lambda: launch(server, stub.world.context), {}, 10, cancel)
+    terms = ConnectionTerms(lambda: launch(server, stub.world.context), {}, 10, cancel)
     with pytest.raises(EnvironmentFault) as raised:
         connection.listing(terms)
     assert raised.value.rule == "stopped"
@@ -491,7 +498,7 @@ def test_a_wrong_definition_is_left_out_by_name_and_the_rest_works(
     ]
     stub.listed.write_text(json.dumps([*definitions("echo"), *wrong]))
     server = stub.connection.server
-    terms = Terms(lambda: launch(server, stub.world.context), {}, 20, Cancellation())
+    terms = ConnectionTerms(lambda: launch(server, stub.world.context), {}, 20, Cancellation())
     with caplog.at_level(logging.WARNING, "coilclaw"):
         listing = stub.connection.listing(terms)
         assert stub.call("echo", text="x").output == "x"

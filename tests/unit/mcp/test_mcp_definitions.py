@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.mcp.definitions import MAX_BYTES, checked, collect, parse
-from coilclaw.mcp.pins import Pins, ServerPins
+from coilclaw.agent.mcp.definitions import (
+    MAX_BYTES,
+    check_definition,
+    collect_definitions,
+    parse_definition,
+)
+from coilclaw.agent.mcp.pins import Pins, ServerPins
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.messages import Json
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "mcp" / "mcp-pins.json"
 OBJECT: dict[str, Json] = {"type": "object", "properties": {}}
@@ -43,22 +48,22 @@ def tool(name: str = "add", **fields: Json) -> dict[str, Json]:
 )
 def test_a_definition_that_cannot_be_used_is_refused(wrong: dict[str, Json]) -> None:
     with pytest.raises(UsageError):
-        checked(wrong)
-    listing = collect([tool("good"), wrong])
+        check_definition(wrong)
+    listing = collect_definitions([tool("good"), wrong])
     assert list(listing.tools) == ["good"]
     assert len(listing.refused) == 1
 
 
 def test_a_tool_listed_twice_is_refused_however_often() -> None:
-    listing = collect([tool("a"), tool("b"), tool("a"), tool("a")])
+    listing = collect_definitions([tool("a"), tool("b"), tool("a"), tool("a")])
     assert list(listing.tools) == ["b"]
     assert listing.refused == (("'a'", "it is listed twice"),)
 
 
 def test_the_hash_is_that_of_everything_that_is_told() -> None:
-    one = checked(tool())
-    assert one == parse(one.text)
-    assert one.sha256 == checked(dict(reversed(tool().items()))).sha256
+    one = check_definition(tool())
+    assert one == parse_definition(one.text)
+    assert one.sha256 == check_definition(dict(reversed(tool().items()))).sha256
     others = [
         tool("sub"),
         tool(description="Adds!"),
@@ -67,15 +72,18 @@ def test_the_hash_is_that_of_everything_that_is_told() -> None:
         tool(outputSchema={"type": "object"}),
         tool(annotations={"readOnlyHint": True}),
     ]
-    assert one.sha256 not in {checked(other).sha256 for other in others}
+    assert one.sha256 not in {check_definition(other).sha256 for other in others}
     # What a model is never shown, and what may differ from session to session, does not count.
-    assert checked(tool(_meta={"seen": 1}, icons=[])).sha256 == one.sha256
+    assert check_definition(tool(_meta={"seen": 1}, icons=[])).sha256 == one.sha256
 
 
 def test_what_is_approved_is_read_back_and_can_be_taken_back(tmp_path: Path) -> None:
     pins = Pins(tmp_path / "home")
     assert pins.read() == {}
-    definitions = [checked(tool("add")), checked(tool("sub", description="\u202e"))]
+    definitions = [
+        check_definition(tool("add")),
+        check_definition(tool("sub", description="\u202e")),
+    ]
     pins.approve("a", "1" * 64, definitions, WHEN)
     pins.approve("b", "2" * 64, definitions[:1], WHEN)
     assert pins.read() == {
@@ -107,7 +115,7 @@ def test_what_is_approved_is_read_back_and_can_be_taken_back(tmp_path: Path) -> 
 )
 def test_a_file_that_somebody_changed_approves_nothing(tmp_path: Path, change: object) -> None:
     pins = Pins(tmp_path)
-    pins.approve("a", "1" * 64, [checked(tool())], WHEN)
+    pins.approve("a", "1" * 64, [check_definition(tool())], WHEN)
     assert callable(change)
     pins.path.write_text(change(pins.path.read_text()))
     with pytest.raises(EnvironmentFault) as raised:
@@ -116,7 +124,7 @@ def test_a_file_that_somebody_changed_approves_nothing(tmp_path: Path, change: o
 
 
 def test_approvals_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
-    definition = checked(tool())
+    definition = check_definition(tool())
 
     def approve(number: int) -> None:
         Pins(tmp_path).approve(f"s{number}", "1" * 64, [definition], WHEN)

@@ -24,15 +24,14 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from coilclaw.domain.messages import ToolCall, ToolSpec
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.mcp.asgi import app as mcp_app
-from coilclaw.mcp.connection import McpConnection, Terms
-from coilclaw.mcp.offering import RECEIPT_KEY, OfferedTool
-from coilclaw.mcp.session_table import SessionTable
-from coilclaw.mcp.settings import McpServer
-from coilclaw.workspace.process import Cancellation
+from coilclaw.agent.mcp.connection import ConnectionTerms, McpConnection
+from coilclaw.agent.mcp.http_server import SessionTable
+from coilclaw.agent.mcp.http_server import make_app as mcp_app
+from coilclaw.agent.mcp.settings import McpServer
+from coilclaw.agent.mcp.tool_server import RECEIPT_KEY, OfferedTool
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.messages import ToolCall, ToolResult, ToolSpec
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.children import PATIENCE_S
 
 TOKEN = "canary-token-of-the-test"
@@ -82,8 +81,8 @@ class Seen:
         await self.app(scope, receive, send)
 
 
-def terms(timeout_s: float = PATIENCE_S, **environ: str) -> Terms:
-    return Terms(None, environ, timeout_s, Cancellation())
+def terms(timeout_s: float = PATIENCE_S, **environ: str) -> ConnectionTerms:
+    return ConnectionTerms(None, environ, timeout_s, Cancellation())
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.mcp.names import LONGEST, tool_name
-from coilclaw.mcp.settings import McpServer, flaws
+from coilclaw.agent.mcp.definitions import LONGEST, tool_name
+from coilclaw.agent.mcp.settings import McpServer, flaws
 
 SERVER = st.from_regex(r"[A-Za-z0-9_-]{1,24}", fullmatch=True).filter(
     lambda name: not any(key == "" for key, _ in flaws(McpServer(name, command=("x",))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coilclaw.mcp.session_table import SessionTable
+from coilclaw.agent.mcp.http_server import SessionTable
 
 
 class Clock:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.mcp.settings import McpServer, flaws, identity
+from coilclaw.agent.mcp.settings import McpServer, flaws, identity
 
 URL = "https://example.org/mcp"
 

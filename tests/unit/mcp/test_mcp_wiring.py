@@ -17,17 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app import mcpwiring
-from coilclaw.app.mcpwiring import Compared
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.secret import Secret
-from coilclaw.domain.toolcalls import ApprovalRequest, Reply, ToolResult
-from coilclaw.domain.verdict import Decision, Risk, Verdict
-from coilclaw.mcp.definitions import Definition, Listing, checked
-from coilclaw.mcp.pins import Pins, ServerPins
-from coilclaw.mcp.settings import McpServer, identity
-from coilclaw.runtime.approvals import Desk
-from coilclaw.runtime.estop import Estop
+from coilclaw.agent.approvals import ApprovalStore
+from coilclaw.agent.estop import Estop
+from coilclaw.agent.mcp.definitions import Definition, ToolListing, check_definition
+from coilclaw.agent.mcp.pins import Pins, ServerPins
+from coilclaw.agent.mcp.settings import McpServer, identity
+from coilclaw.app import mcp_clients
+from coilclaw.app.mcp_clients import Compared
+from coilclaw.kernel.effects import Decision, Risk, Verdict
+from coilclaw.kernel.messages import ApprovalReply, ApprovalRequest, Json, ToolCall, ToolResult
+from coilclaw.kernel.secret import Secret
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S
 
@@ -40,15 +39,15 @@ NOW = datetime(2026, 5, 12, 14, 0, 7, tzinfo=UTC)
 
 def definition(name: str, description: str = "") -> Definition:
     schema: dict[str, Json] = {"type": "object"}
-    return checked({"name": name, "description": description, "inputSchema": schema})
+    return check_definition({"name": name, "description": description, "inputSchema": schema})
 
 
 def test_nothing_is_loaded_when_no_server_is_configured(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom contextlib import ExitStack\nfrom pathlib import Path\n"
-        "from coilclaw.app.mcpwiring import mcp_tools\n"
+        "from coilclaw.app.mcp_clients import mcp_tools\n"
         "assert mcp_tools({}, Path('/nowhere'), ExitStack()) == ()\n"
-        "loaded = {'mcp', 'asyncio', 'pydantic', 'coilclaw.mcp'} & set(sys.modules)\n"
+        "loaded = {'mcp', 'asyncio', 'pydantic', 'coilclaw.agent.mcp'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
     done = subprocess.run(
@@ -66,7 +65,7 @@ def test_approved_tools_are_there_without_their_servers_and_no_others(
     for name in ("known", "off"):
         Pins(tmp_path).approve(name, identity(known), [definition("b"), definition("a b")], "now")
     with ExitStack() as stack, caplog.at_level(logging.WARNING):
-        tools = mcpwiring.mcp_tools(servers, tmp_path, stack)
+        tools = mcp_clients.mcp_tools(servers, tmp_path, stack)
     assert [tool.name for tool in tools] == ["known__a_b-054e71c428", "known__b"]
     assert "the MCP server unknown is not approved" in caplog.text
 
@@ -86,7 +85,7 @@ def test_secrets_are_what_goes_into_headers_and_what_is_called_like_one() -> Non
         "TEAM": "the-blue-team",
         "OTHER_KEY": "not-of-these-servers",
     }
-    assert set(mcpwiring.secrets(servers, environ)) == {
+    assert set(mcp_clients.list_server_secrets(servers, environ)) == {
         Secret("12345678"),
         Secret("abcdefgh"),
         Secret("the-blue-team"),
@@ -95,7 +94,7 @@ def test_secrets_are_what_goes_into_headers_and_what_is_called_like_one() -> Non
 
 def test_what_a_server_offers_is_held_against_what_was_approved() -> None:
     server = McpServer("a", command=("x",))
-    listed = Listing(
+    listed = ToolListing(
         {name: definition(name, "now") for name in ("same", "changed", "new")},
         (("'bad'", "it is bad"),),
     )
@@ -108,22 +107,22 @@ def test_what_a_server_offers_is_held_against_what_was_approved() -> None:
             "gone": definition("gone"),
         },
     )
-    assert mcpwiring.compare(server, listed, pinned) == [
+    assert mcp_clients.compare_tools(server, listed, pinned) == [
         Compared("'bad'", "refused", "it is bad"),
         Compared("changed", "changed"),
         Compared("gone", "gone"),
         Compared("new", "new"),
         Compared("same", "approved"),
     ]
-    other = mcpwiring.compare(replace(server, command=("y",)), listed, pinned)
+    other = mcp_clients.compare_tools(replace(server, command=("y",)), listed, pinned)
     assert {one.standing for one in other} == {"new", "refused"}
 
 
 def test_nobody_approves_what_is_no_call_of_a_client(tmp_path: Path) -> None:
-    people = mcpwiring.DeskPeople(Desk(tmp_path, lambda: NOW), Estop.of(tmp_path))
+    people = mcp_clients.DeskPeople(ApprovalStore(tmp_path, lambda: NOW), Estop.of(tmp_path))
     verdict = Verdict(Decision.ASK, Risk.MEDIUM, "rule", "reason")
     answer = people.approve(ApprovalRequest("t", "{}", verdict, (), "0" * 64))
-    assert (answer.reply, answer.by) == (Reply.NO, "nobody")
+    assert (answer.reply, answer.by) == (ApprovalReply.NO, "nobody")
     assert not (tmp_path / "approvals.jsonl").exists()
 
 
@@ -147,7 +146,7 @@ def test_the_emergency_stop_ends_a_foreign_call_at_once(agent: AgentHome) -> Non
         "stub", identity(SERVER), [definition("echo"), definition("hang")], "now"
     )
     with agent.runtime() as runtime, ExitStack() as stack:
-        tools = mcpwiring.mcp_tools({"stub": SERVER}, agent.home, stack)
+        tools = mcp_clients.mcp_tools({"stub": SERVER}, agent.home, stack)
         runtime.guard.tools = {**runtime.guard.tools, **{tool.name: tool for tool in tools}}
         runtime.guard.allowed |= {tool.name for tool in tools}
         result = runtime.call(ToolCall("1", "stub__echo", {"text": "hi"}))
@@ -175,7 +174,7 @@ def test_the_emergency_stop_ends_a_foreign_call_at_once(agent: AgentHome) -> Non
 def test_arguments_are_held_against_the_schema_before_a_server_hears_of_them(
     agent: AgentHome,
 ) -> None:
-    strict = checked(
+    strict = check_definition(
         {
             "name": "echo",
             "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
@@ -183,7 +182,7 @@ def test_arguments_are_held_against_the_schema_before_a_server_hears_of_them(
     )
     Pins(agent.home).approve("stub", identity(SERVER), [strict], "now")
     with agent.runtime() as runtime, ExitStack() as stack:
-        tools = mcpwiring.mcp_tools({"stub": SERVER}, agent.home, stack)
+        tools = mcp_clients.mcp_tools({"stub": SERVER}, agent.home, stack)
         runtime.guard.tools = {tool.name: tool for tool in tools}
         runtime.guard.allowed = frozenset(runtime.guard.tools)
         wrong = runtime.call(ToolCall("1", "stub__echo", {"text": 3}))

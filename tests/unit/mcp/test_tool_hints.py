@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from coilclaw.app.tool_hints import offered_tool
-from coilclaw.tools.builtin import builtin
+from coilclaw.agent.mcp.tool_server import offered_tool
+from coilclaw.agent.tools.builtin import builtin_tools
 
 
 def test_hints_are_made_from_effects_and_say_the_worst_where_those_are_unknown() -> None:
     hints = {
         tool.name: (told.read_only, told.destructive, told.open_world)
-        for tool in builtin()
+        for tool in builtin_tools()
         for told in (offered_tool(tool),)
     }
     looking, worst = (True, False, False), (False, True, True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.memory.store import Memory
+from coilclaw.agent.memory.store import Memory
 
 
 @pytest.fixture

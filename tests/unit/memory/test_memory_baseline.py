@@ -6,8 +6,8 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-from coilclaw.memory.schema import LAYOUT
-from coilclaw.memory.store import ConversationSummary, Memory
+from coilclaw.agent.memory.rows import LAYOUT
+from coilclaw.agent.memory.store import ConversationSummary, Memory
 from tests.unit.memory.turns import exchange, said, time
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "memory"

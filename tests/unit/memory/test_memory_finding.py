@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.turns import Recollection
-from coilclaw.errors import UsageError
-from coilclaw.memory import candidates, search
-from coilclaw.memory.excerpt import WIDTH, excerpt
-from coilclaw.memory.store import Memory
+from coilclaw.agent.memory import search
+from coilclaw.agent.memory.search import WIDTH, excerpt
+from coilclaw.agent.memory.store import Memory
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Recollection
 from tests.unit.memory.turns import exchange, said, time
 
 TEXT = (
@@ -244,7 +244,7 @@ def test_all_of_many_matches_are_found(memory: Memory) -> None:
 
 def test_a_part_of_very_many_words_is_found(memory: Memory) -> None:
     """Beyond the bound the index is not asked, and the texts are looked at."""
-    count = candidates.MAX_WORDS + 50
+    count = search.MAX_WORDS + 50
     with memory:
         memory.append([said(f"w{number:05d}qz", turn="many") for number in range(count)])
         memory.append([said("deadlock.py nothing", turn="one")])

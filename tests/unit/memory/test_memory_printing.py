@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.cli import memory as command
+from coilclaw.agent.memory.store import Memory
 from coilclaw.cli.console import Console
-from coilclaw.errors import UsageError
-from coilclaw.memory.store import Memory
+from coilclaw.cli.parser import Parser
+from coilclaw.cli.runtime import memory as command
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
 from tests.unit.memory.turns import exchange, said, time
 
 
@@ -32,7 +33,7 @@ def err(printed: Console) -> str:
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     command.declare(parser)
     return parser.parse_args(arguments)
 
@@ -183,7 +184,7 @@ def test_a_conversation_as_json_and_the_export_say_the_same(kept: Memory, tmp_pa
 
 def test_an_export_that_fails_leaves_the_old_file(kept: Memory, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    with kept, pytest.raises(OSError, match="directory"):
+    with kept, pytest.raises(EnvironmentFault, match="directory"):
         command.export(kept, console(), str(tmp_path / "there"))
     assert {path.name for path in tmp_path.iterdir()} >= {"there"}
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".coilclaw")]

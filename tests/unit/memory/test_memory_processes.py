@@ -9,8 +9,8 @@ import sqlite3
 import time as clock
 from pathlib import Path
 
-from coilclaw.domain.turns import TurnRecord
-from coilclaw.memory.store import Memory
+from coilclaw.agent.memory.store import Memory
+from coilclaw.kernel.messages import TurnRecord
 from tests.support.scale import scaled
 from tests.unit.memory.turns import said
 from tests.unit.storage.worlds import fork, reap

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.turns import TurnRecord
-from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
-from coilclaw.memory.rows import COLUMNS
-from coilclaw.memory.store import INDEXED_AT_ONCE, ConversationSummary, Memory
+from coilclaw.agent.memory.rows import COLUMNS
+from coilclaw.agent.memory.store import INDEXED_AT_ONCE, ConversationSummary, Memory
+from coilclaw.kernel.errors import EnvironmentFault, LockTimeout, UsageError
+from coilclaw.kernel.messages import Json, ToolCall, TurnRecord
 from tests.unit.memory.turns import exchange, said, time
 
 
@@ -199,7 +198,7 @@ def test_export_gives_everything_in_order(memory: Memory) -> None:
 def test_appending_tells_what_was_persisted(
     memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with memory, caplog.at_level(logging.INFO, "coilclaw.memory"):
+    with memory, caplog.at_level(logging.INFO, "coilclaw.agent.memory"):
         memory.append(exchange())
     (entry,) = caplog.records
     assert entry.getMessage() == "memory persisted: 4 records"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coilclaw.domain.messages import ToolCall
-from coilclaw.domain.turns import ToolAnswer, TurnRecord
+from coilclaw.kernel.messages import ToolAnswer, ToolCall, TurnRecord
 
 CALL = ToolCall(
     "call-1",

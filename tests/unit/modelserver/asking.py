@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
 from tests.support.children import PATIENCE_S
 
 DIALECTS = ("chat", "responses", "messages", "gemini")

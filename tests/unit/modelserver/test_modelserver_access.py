@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from coilclaw.modelserver.requestlog import Recorded
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.request_log import Recorded
+from coilclaw.cli.model_server.server import ModelServer
 from tests.unit.modelserver.asking import DIALECTS, Question, ask, hear, send
 
 KEY = "sk-very-secret-0123456789"
@@ -239,7 +239,7 @@ def test_what_is_refused_is_in_the_log_with_the_reason() -> None:
             "/v1/messages",
             "messages",
             "not json",
-            "the body is not JSON: Expecting value: line 1 column 1 (char 0)",
+            "the body is not valid JSON: Expecting value at line 1, column 1",
         ),
         ("/nowhere", "chat", None, "there is nothing at /nowhere"),
     ]

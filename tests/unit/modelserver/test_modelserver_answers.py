@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.server import ModelServer
 from tests.unit.modelserver.asking import (
     DIALECTS,
     MODES,
@@ -438,4 +438,5 @@ def test_models_are_listed_in_every_shape() -> None:
     ]
     assert (messages["first_id"], messages["last_id"]) == ("one", "org/two")
     assert [model["name"] for model in gemini["models"]] == ["models/one", "models/org/two"]
-    assert (missing.status, missing.json["error"]["message"]) == (404, "there is no model three")
+    said = missing.json["error"]["message"]
+    assert (missing.status, said) == (404, "the model three does not exist")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from coilclaw.modelserver.faults import FILLER, first_bytes, paced, place_in
-from coilclaw.modelserver.script import Place, Slow
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server.exchange import FILLER, first_bytes, paced, place_in
+from coilclaw.cli.model_server.script import ScriptPlace, Slow
+from coilclaw.cli.model_server.server import ModelServer
 from tests.support.children import PATIENCE_S
 from tests.unit.modelserver.asking import (
     DIALECTS,
@@ -426,14 +426,14 @@ def test_without_faults_the_same_request_gets_the_same_answer_for_ever() -> None
     ("place", "size"),
     [
         (None, 5),
-        (Place(after_bytes=0), 0),
-        (Place(after_bytes=99), 99),
-        (Place(after_events=0), 0),
-        (Place(after_events=2), 7),
-        (Place(after_events=9), 10),
+        (ScriptPlace(after_bytes=0), 0),
+        (ScriptPlace(after_bytes=99), 99),
+        (ScriptPlace(after_events=0), 0),
+        (ScriptPlace(after_events=2), 7),
+        (ScriptPlace(after_events=9), 10),
     ],
 )
-def test_a_place_in_a_body(place: Place | None, size: int) -> None:
+def test_a_place_in_a_body(place: ScriptPlace | None, size: int) -> None:
     assert place_in([b"abc", b"defg", b"hij"], place) == size
 
 

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.modelserver import scriptfile
-from coilclaw.modelserver.answerfields import ANSWER_FIELDS
-from coilclaw.modelserver.faultfields import DEFAULT_HUGE_BYTES
-from coilclaw.modelserver.script import (
-    Answer,
+from coilclaw.cli.model_server import script_file
+from coilclaw.cli.model_server.script import (
     CallTool,
     Counts,
     Cut,
@@ -23,20 +18,24 @@ from coilclaw.modelserver.script import (
     Fault,
     Hang,
     Malformed,
-    Place,
+    ModelScript,
     RunShell,
-    Script,
+    ScriptedAnswer,
+    ScriptedWrite,
+    ScriptPlace,
     Slow,
     Stop,
     When,
-    WriteFile,
 )
+from coilclaw.cli.model_server.script_file import DEFAULT_HUGE_BYTES
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.secret import Secret
 
 QUIET = Fault(size=DEFAULT_HUGE_BYTES)
 
 
 def problems(value: object) -> list[str]:
-    found = scriptfile.parse(json.dumps(value).encode())
+    found = script_file.parse(json.dumps(value).encode())
     assert isinstance(found, tuple), found
     return [str(problem) for problem in found]
 
@@ -46,10 +45,10 @@ def fault(**fields: Any) -> Fault:
 
 
 def test_a_list_of_answers_is_a_script() -> None:
-    assert scriptfile.script_of([{"text": "a"}, {"text": "b"}]) == Script(
+    assert script_file.script_of([{"text": "a"}, {"text": "b"}]) == ModelScript(
         answers=(
-            Answer("$[0]", text="a", fault=QUIET),
-            Answer("$[1]", text="b", fault=QUIET),
+            ScriptedAnswer("$[0]", text="a", fault=QUIET),
+            ScriptedAnswer("$[1]", text="b", fault=QUIET),
         )
     )
 
@@ -96,7 +95,7 @@ def test_a_script_with_everything() -> None:
         "require_key": "sk-1",
         "context_prefixes": ["<note>"],
     }
-    first = Answer(
+    first = ScriptedAnswer(
         "$.turns[0][0]",
         text="t",
         reasoning="r",
@@ -104,8 +103,8 @@ def test_a_script_with_everything() -> None:
             CallTool("f", {"a": [1]}, id="call_1"),
             CallTool("p", {}, "free"),
             RunShell("ls"),
-            WriteFile("a", ""),
-            WriteFile("b", "x"),
+            ScriptedWrite("a", ""),
+            ScriptedWrite("b", "x"),
         ),
         stop=Stop.LENGTH,
         usage=Counts(1, 2, 3, 4),
@@ -114,7 +113,7 @@ def test_a_script_with_everything() -> None:
             headers=(("x-a", "b"),),
             sleep_s=1.0,
             slow=Slow(bytes_per_second=10),
-            cut=Cut(Place(after_events=2), reset=True),
+            cut=Cut(ScriptPlace(after_events=2), reset=True),
         ),
         faults=(
             fault(status=429, retry_after="0.5", headers=(("x-c", "d"),)),
@@ -126,20 +125,22 @@ def test_a_script_with_everything() -> None:
             fault(hang=Hang()),
         ),
     )
-    assert scriptfile.script_of(value) == Script(
+    assert script_file.script_of(value) == ModelScript(
         turns=(
             (first,),
             (
-                Answer(
+                ScriptedAnswer(
                     "$.turns[1][0]",
                     when=When(("x",)),
                     fault=Fault(malformed=Malformed.HUGE, size=7),
                 ),
-                Answer("$.turns[1][1]", fault=fault(hang=Hang(place=Place(after_bytes=0)))),
+                ScriptedAnswer(
+                    "$.turns[1][1]", fault=fault(hang=Hang(place=ScriptPlace(after_bytes=0)))
+                ),
             ),
         ),
         models=("a", "b"),
-        otherwise=Answer(
+        otherwise=ScriptedAnswer(
             "$.otherwise",
             fault=fault(status=500, body=ErrorBody(b"plain", "text/plain; charset=utf-8")),
         ),
@@ -153,22 +154,22 @@ def test_a_script_with_everything() -> None:
     ("answer", "expected"),
     [
         ({"hang": 2.5}, fault(hang=Hang(2.5))),
-        ({"hang": {"seconds": 1, "after_events": 1}}, fault(hang=Hang(1.0, Place(None, 1)))),
+        ({"hang": {"seconds": 1, "after_events": 1}}, fault(hang=Hang(1.0, ScriptPlace(None, 1)))),
         ({"hang": {}}, fault(hang=Hang())),
         ({"cut": True}, fault(cut=Cut())),
-        ({"cut": {"after_bytes": 3}}, fault(cut=Cut(Place(3)))),
+        ({"cut": {"after_bytes": 3}}, fault(cut=Cut(ScriptPlace(3)))),
         ({"slow": {"delay_s": 0.5}}, fault(slow=Slow(delay_s=0.5))),
         *(({"malformed": word.value}, fault(malformed=word)) for word in Malformed),
     ],
 )
 def test_a_fault(answer: dict[str, Any], expected: Fault) -> None:
-    assert scriptfile.script_of([answer]).answers == (Answer("$[0]", fault=expected),)
+    assert script_file.script_of([answer]).answers == (ScriptedAnswer("$[0]", fault=expected),)
 
 
 def test_a_script_that_is_not_strict_has_an_answer_past_its_end() -> None:
-    assert scriptfile.script_of({"answers": []}).otherwise is None
-    assert scriptfile.script_of({"answers": [], "strict": True}).otherwise is None
-    assert scriptfile.script_of({"answers": [], "strict": False}).otherwise == Answer(
+    assert script_file.script_of({"answers": []}).otherwise is None
+    assert script_file.script_of({"answers": [], "strict": True}).otherwise is None
+    assert script_file.script_of({"answers": [], "strict": False}).otherwise == ScriptedAnswer(
         "$.otherwise", text="(the script has no further answer)"
     )
 
@@ -185,17 +186,21 @@ def test_all_problems_are_found_in_one_pass() -> None:
         "models": ["", 1],
     }
     assert problems(value) == [
-        f"$.answers[0].txt: is not a field here; known are {', '.join(sorted(ANSWER_FIELDS))}",
+        (
+            "$.answers[0].txt: is not a known key; did you mean 'text'? (allowed: stop, text, "
+            "reasoning, tool_calls, shell, write, stop_as, usage, when, malformed, headers, "
+            "status, body, retry_after, sleep, hang, cut, slow, size, faults)"
+        ),
         "$.answers[1]: says nothing: give it text, tool_calls or a fault",
-        "$.answers[2]: must be an object, not a number",
-        "$.answers[3].text: must be text, not a number",
-        "$.answers[3].tool_calls[0]: needs a name",
-        "$.answers[3].tool_calls[0].arguments: must be an object, not a list",
-        "$.answers[3].tool_calls[1]: must be an object, not text",
-        "$.answers[3].stop: must be one of stop, length, content_filter, tool_calls, not 'never'",
-        "$.models[0]: must be text that is not empty",
-        "$.models[1]: must be text that is not empty",
-        "$.strict: must be true or false, not text",
+        "$.answers[2]: must be a table, not a whole number",
+        "$.answers[3].stop: is 'never' (allowed: stop, length, content_filter, tool_calls)",
+        "$.answers[3].text: must be a string, not a whole number",
+        "$.answers[3].tool_calls[0].name: is missing",
+        "$.answers[3].tool_calls[0].arguments: must be a table, not a list",
+        "$.answers[3].tool_calls[1]: must be a table, not a string",
+        "$.models[0]: is empty",
+        "$.models[1]: must be a string, not a whole number",
+        "$.strict: must be true or false, not a string",
     ]
 
 
@@ -233,49 +238,52 @@ def test_all_problems_are_found_in_one_pass() -> None:
             ".faults: needs a script that is stateful, because a retry repeats the request",
         ),
         # What is out of bounds
-        ({"status": 200}, ".status: must be a whole number from 300 to 599, not 200"),
-        ({"status": 600}, ".status: must be a whole number from 300 to 599, not 600"),
-        ({"status": True}, ".status: must be a whole number from 300 to 599, not true"),
+        ({"status": 200}, ".status: is out of bounds: it must be at least 300 and at most 599"),
+        ({"status": 600}, ".status: is out of bounds: it must be at least 300 and at most 599"),
+        ({"status": True}, ".status: must be a whole number, not true or false"),
         ({"status": 304}, ".status: 304 has no body, and no model answers with it"),
-        ({"sleep": -1}, ".sleep: must be a number from 0 to 3600, not -1"),
-        ({"sleep": 3601}, ".sleep: must be a number from 0 to 3600, not 3601"),
-        ({"hang": 1e9}, ".hang: must be a number from 0 to 3600, not 1000000000.0"),
+        ({"sleep": -1}, ".sleep: is out of bounds: it must be at least 0 and at most 3600"),
+        ({"sleep": 3601}, ".sleep: is out of bounds: it must be at least 0 and at most 3600"),
+        ({"hang": 1e9}, ".hang: is out of bounds: it must be at least 0 and at most 3600"),
         (
             {"malformed": "huge", "size": 2**30 + 1},
-            ".size: must be a whole number from 1 to 1073741824, not 1073741825",
+            ".size: is out of bounds: it must be at least 1 and at most 1073741824",
         ),
         (
             {"text": "x", "usage": {"input": -1}},
-            ".usage.input: must be a whole number from 0 to 9007199254740991, not -1",
+            ".usage.input: is out of bounds: it must be at least 0 and at most 9.00719925474e+15",
         ),
         (
             {"text": "x", "usage": {"output": 1.5}},
-            ".usage.output: must be a whole number from 0 to 9007199254740991, not 1.5",
+            ".usage.output: must be a whole number, not a number",
         ),
         # What has the wrong form
-        ({"hang": False}, ".hang: must be true, a number of seconds or an object, not false"),
-        ({"cut": False}, ".cut: must be true or an object, not false"),
-        ({"cut": {"after_bytes": "x"}}, ".cut.after_bytes: must be a whole number from 0 to "),
+        (
+            {"hang": False},
+            ".hang: must be true, a number of seconds or an object",
+        ),
+        ({"cut": False}, ".cut: must be true or an object"),
+        ({"cut": {"after_bytes": "x"}}, ".cut.after_bytes: must be a whole number, not a string"),
         ({"slow": {}}, ".slow: needs either bytes_per_second or delay_s"),
-        ({"slow": 1}, ".slow: must be an object, not a number"),
-        ({"malformed": "bad"}, ".malformed: must be one of json, truncated, empty, not-json, "),
-        ({"malformed": None}, ".malformed: must be one of json, truncated, empty, not-json, "),
-        ({"status": 500, "retry_after": []}, ".retry_after: must be a number from 0 to 3600"),
+        ({"slow": 1}, ".slow: must be a table, not a whole number"),
+        ({"malformed": "bad"}, ".malformed: is 'bad' (allowed: json, truncated, empty, not-json, "),
+        ({"malformed": None}, ".malformed: must be a string, not null"),
+        ({"status": 500, "retry_after": []}, ".retry_after: must be a number, not a list"),
         ({"status": 500, "retry_after": "a\nb"}, ".retry_after: is not what a header can hold"),
-        ({"text": "x", "stop_as": ""}, ".stop_as: must not be empty"),
-        ({"shell": 1}, ".shell: must be the text of a command, not a number"),
-        ({"shell": ["a", 1]}, ".shell[1]: must be the text of a command, not a number"),
-        ({"write": {"path": "a"}}, ".write: needs content"),
-        ({"write": {"content": "a"}}, ".write: needs path"),
-        ({"write": "a"}, ".write: must be an object, not text"),
-        ({"tool_calls": {}}, ".tool_calls: must be a list, not an object"),
+        ({"text": "x", "stop_as": ""}, ".stop_as: is empty"),
+        ({"shell": 1}, ".shell: must be the text of a command, not a whole number"),
+        ({"shell": ["a", 1]}, ".shell[1]: must be the text of a command, not a whole number"),
+        ({"write": {"path": "a"}}, ".write.content: is missing"),
+        ({"write": {"content": "a"}}, ".write.path: is missing"),
+        ({"write": "a"}, ".write: must be a table, not a string"),
+        ({"tool_calls": {}}, ".tool_calls: must be a list, not a table"),
         (
             {"tool_calls": [{"name": "f", "arguments": {}, "input": ""}]},
             ".tool_calls[0].input: is for freeform tools, and arguments for all others: give one",
         ),
-        ({"text": "x", "headers": []}, ".headers: must be an object, not a list"),
-        ({"text": "x", "headers": {"a": 1}}, ".headers.a: must be text, not a number"),
-        ({"text": "x", "headers": {"a b": ""}}, '.headers["a b"]: is not the name of a header'),
+        ({"text": "x", "headers": []}, ".headers: must be a table, not a list"),
+        ({"text": "x", "headers": {"a": 1}}, ".headers.a: must be a string, not a whole number"),
+        ({"text": "x", "headers": {"a b": ""}}, '.headers."a b": is not the name of a header'),
         (
             {"text": "x", "headers": {"a": "b\r\nc: d"}},
             ".headers.a: holds a character that no header may hold",
@@ -284,11 +292,17 @@ def test_all_problems_are_found_in_one_pass() -> None:
             {"text": "x", "headers": {"Content-Length": "1"}},
             ".headers.Content-Length: is set by the server itself",
         ),
-        ({"text": "x", "when": ""}, ".when: must not be empty"),
-        ({"text": "x", "when": ["a", None]}, ".when[1]: must be text, not null"),
-        ({"text": "x", "when": {"prompt": 1}}, ".when.prompt: must be text, not a number"),
-        ({"text": "x", "when": {"dialect": "x"}}, ".when.dialect: must be one of chat, responses"),
-        ({"text": "x", "when": {"turn": 1}}, ".when.turn: is not a field here; known are dialect"),
+        ({"text": "x", "when": ""}, ".when: is empty"),
+        ({"text": "x", "when": ["a", None]}, ".when[1]: must be a string, not null"),
+        (
+            {"text": "x", "when": {"prompt": 1}},
+            ".when.prompt: must be a string, not a whole number",
+        ),
+        (
+            {"text": "x", "when": {"dialect": "x"}},
+            ".when.dialect: is 'x' (allowed: chat, responses",
+        ),
+        ({"text": "x", "when": {"turn": 1}}, ".when.turn: is not a known key (allowed: dialect"),
         ({"when": "x", "headers": {}}, ": says nothing: give it text, tool_calls or a fault"),
     ],
 )
@@ -300,20 +314,23 @@ def test_a_wrong_answer(answer: dict[str, Any], problem: str) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (7, "$: must be an object, not a number"),
+        (7, "$: must be a table, not a whole number"),
         ({}, "$: needs either answers or turns"),
         ({"answers": [], "turns": []}, "$: needs either answers or turns"),
-        ({"answers": {}}, "$.answers: must be a list, not an object"),
-        ({"turns": [{}]}, "$.turns[0]: must be a list, not an object"),
-        ({"answers": [], "require_key": ""}, "$.require_key: must not be empty"),
+        ({"answers": {}}, "$.answers: must be a list, not a table"),
+        ({"turns": [{}]}, "$.turns[0]: must be a list, not a table"),
+        ({"answers": [], "require_key": ""}, "$.require_key: is empty"),
         (
             {"answers": [], "strict": True, "otherwise": {"text": "x"}},
             "$.otherwise: is never played by a script that is strict",
         ),
-        ({"answers": [], "otherwise": {"text": "x", "when": "y"}}, "$.otherwise.when: is not a "),
+        (
+            {"answers": [], "otherwise": {"text": "x", "when": "y"}},
+            "$.otherwise.when: is not a known key",
+        ),
         (
             {"answers": [{"text": "x"}] * 10_001},
-            "$.answers: holds 10001 items, and at most 10000 are allowed",
+            "$.answers: has 10001 items; at most 10000 are allowed",
         ),
         (
             {"stateful": True, "answers": [{"text": "x", "faults": [{}]}]},
@@ -321,7 +338,7 @@ def test_a_wrong_answer(answer: dict[str, Any], problem: str) -> None:
         ),
         (
             {"stateful": True, "answers": [{"text": "x", "faults": [{"text": "y"}]}]},
-            "$.answers[0].faults[0].text: is not a field here",
+            "$.answers[0].faults[0].text: is not a known key",
         ),
     ],
 )
@@ -332,34 +349,37 @@ def test_a_wrong_script(value: object, problem: str) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", "$: is not JSON at line 1, column 1: Expecting value"),
-        (b"[{]", "$: is not JSON at line 1, column 3: Expecting property name"),
-        (b"\xff", "$: is not UTF-8 at byte 0"),
-        (b'[{"sleep": NaN}]', "$: is not JSON: NaN is no number there"),
-        (b'[{"text": "a", "text": "b"}]', "$[0].text: this key stands more than once in its obj"),
+        (b"", "$: is not valid JSON: Expecting value at line 1, column 1"),
+        (
+            b"[{]",
+            "$: is not valid JSON: Expecting property name enclosed in double quotes at line 1",
+        ),
+        (b"\xff", "$: is not valid UTF-8 at byte 0"),
+        (b'[{"sleep": NaN}]', "$: has NaN, which is not valid JSON"),
+        (b'[{"text": "a", "text": "b"}]', "$: has the key 'text' twice in one object"),
         (
             b'[{"tool_calls": [{"name": "f", "arguments": {"a b": 1, "a b": 2}}]}]',
-            '$[0].tool_calls[0].arguments["a b"]: this key stands more than once in its object',
+            "$: has the key 'a b' twice in one object",
         ),
         (b"[" * 200 + b"]" * 200, "$: is nested more than 128 levels deep"),
         (b"[" * 100_000, "$: is nested more than 128 levels deep"),
     ],
 )
 def test_a_text_that_is_no_script(data: bytes, problem: str) -> None:
-    found = scriptfile.parse(data)
+    found = script_file.parse(data)
     assert isinstance(found, tuple)
     assert str(found[0]).startswith(problem)
     assert len(found) == 1
 
 
 def test_a_byte_order_mark_does_no_harm() -> None:
-    assert isinstance(scriptfile.parse(b"\xef\xbb\xbf[]"), Script)
+    assert isinstance(script_file.parse(b"\xef\xbb\xbf[]"), ModelScript)
 
 
 def test_a_script_beyond_the_bound_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scriptfile, "MAX_SCRIPT_BYTES", 10)
-    assert isinstance(scriptfile.parse(b"[        ]"), Script)
-    found = scriptfile.parse(b"[         ]")
+    monkeypatch.setattr(script_file, "MAX_SCRIPT_BYTES", 10)
+    assert isinstance(script_file.parse(b"[        ]"), ModelScript)
+    found = script_file.parse(b"[         ]")
     assert isinstance(found, tuple)
     assert str(found[0]) == "$: is larger than 10 bytes"
 
@@ -367,20 +387,22 @@ def test_a_script_beyond_the_bound_is_not_read(monkeypatch: pytest.MonkeyPatch) 
 def test_a_script_file(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     path.write_text('[{"text": "é"}]', encoding="utf-8")
-    assert scriptfile.load(path) == Script(answers=(Answer("$[0]", text="é", fault=QUIET),))
+    assert script_file.load(path) == ModelScript(
+        answers=(ScriptedAnswer("$[0]", text="é", fault=QUIET),)
+    )
     for missing in (tmp_path, tmp_path / "none.json"):
-        with pytest.raises(UsageError, match="there is no script") as caught:
-            scriptfile.load(missing)
+        with pytest.raises(UsageError, match=r"the script .* does not exist") as caught:
+            script_file.load(missing)
         assert caught.value.rule == "script.missing"
     with pytest.raises(EnvironmentFault, match=r"cannot read the script .*: Not a directory"):
-        scriptfile.load(path / "below")
+        script_file.load(path / "below")
 
 
 def test_a_value_with_problems_is_an_error_that_names_them() -> None:
     with pytest.raises(UsageError) as caught:
-        scriptfile.script_of([{"text": 1}, {"sleep": "x"}])
+        script_file.script_of([{"text": 1}, {"sleep": "x"}])
     assert caught.value.rule == "script.invalid"
     assert caught.value.message == (
-        "the script has problems: $[0].text: must be text, not a number; "
-        "$[1].sleep: must be a number from 0 to 3600, not text"
+        "the script has problems: $[0].text: must be a string, not a whole number; "
+        "$[1].sleep: must be a number, not a string"
     )

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.modelserver import chatcompletions, gemini, messages, responses
-from coilclaw.modelserver.dialect import Dialect
-from coilclaw.modelserver.history import History, history
-from coilclaw.modelserver.script import DialectName
-from coilclaw.modelserver.scriptfile import script_of
-from coilclaw.modelserver.selection import Situation, choose
+from coilclaw.cli.model_server import chat_completions, gemini, messages, responses
+from coilclaw.cli.model_server.dialect import ChatHistory, ChatQuery, Dialect, Streaming, history
+from coilclaw.cli.model_server.script import DialectName
+from coilclaw.cli.model_server.script_file import script_of
+from coilclaw.cli.model_server.service import choose
+from coilclaw.kernel.errors import UsageError
 from tests.unit.modelserver.asking import DIALECTS, Question, Turn
 
 MODULES: dict[str, Dialect] = {
-    "chat": chatcompletions,
+    "chat": chat_completions,
     "responses": responses,
     "messages": messages,
     "gemini": gemini,
@@ -24,23 +23,15 @@ MODULES: dict[str, Dialect] = {
 every = pytest.mark.parametrize("dialect", DIALECTS)
 
 
-def read(dialect: str, body: dict[str, Any], *prefixes: str) -> History:
+def read(dialect: str, body: dict[str, Any], *prefixes: str) -> ChatHistory:
     return history(MODULES[dialect].said(body), prefixes)
 
 
-def situation(**fields: Any) -> Situation:
-    known: dict[str, Any] = {
-        "dialect": DialectName.CHAT,
-        "history": History(("hello",)),
-        "model": "m",
-        "stream": False,
-        "headers": {},
-    }
-    return Situation(**{**known, **fields})
-
-
 def chosen(script: object, **fields: Any) -> str | None:
-    return choose(script_of(script), situation(**fields)).text
+    streaming = Streaming.EVENTS if fields.get("stream") else Streaming.NO
+    asked = ChatQuery({}, fields.get("headers", {}), fields.get("model", "m"), streaming)
+    told = fields.get("history", ChatHistory(("hello",)))
+    return choose(script_of(script), fields.get("dialect", DialectName.CHAT), asked, told).text
 
 
 # ---- histories ------------------------------------------------------------------------------
@@ -92,12 +83,12 @@ def test_context_beside_the_words_of_a_prompt_is_left_out() -> None:
 
 def test_a_prompt_without_any_text_is_a_prompt() -> None:
     body = {"contents": [{"role": "user", "parts": [{"inlineData": {}}]}, {"role": "model"}]}
-    assert read("gemini", body) == History(("",), 1)
+    assert read("gemini", body) == ChatHistory(("",), 1)
 
 
 def test_a_response_may_ask_with_plain_text() -> None:
     body = {"input": "hello", "instructions": "be good"}
-    assert read("responses", body) == History(("hello",), 0, "be good")
+    assert read("responses", body) == ChatHistory(("hello",), 0, "be good")
 
 
 @pytest.mark.parametrize(
@@ -119,18 +110,18 @@ def test_the_system_prompt_is_known(dialect: str, body: dict[str, Any]) -> None:
 
 def test_answers_serve_every_prompt() -> None:
     script = [{"text": "a"}, {"text": "b"}]
-    assert chosen(script, history=History(("p",), 0)) == "a"
-    assert chosen(script, history=History(("p",), 1)) == "b"
-    assert chosen(script, history=History(("p", "q"), 0)) == "a"
-    assert chosen(script, history=History((), 0)) == "a"
+    assert chosen(script, history=ChatHistory(("p",), 0)) == "a"
+    assert chosen(script, history=ChatHistory(("p",), 1)) == "b"
+    assert chosen(script, history=ChatHistory(("p", "q"), 0)) == "a"
+    assert chosen(script, history=ChatHistory((), 0)) == "a"
 
 
 def test_turns_have_answers_for_each_prompt() -> None:
     script = {"turns": [[{"text": "a"}], [{"text": "b"}, {"text": "c"}]]}
-    assert chosen(script, history=History(("p",), 0)) == "a"
-    assert chosen(script, history=History(("p", "q"), 0)) == "b"
-    assert chosen(script, history=History(("p", "q"), 1)) == "c"
-    assert chosen(script, history=History((), 0)) == "a"
+    assert chosen(script, history=ChatHistory(("p",), 0)) == "a"
+    assert chosen(script, history=ChatHistory(("p", "q"), 0)) == "b"
+    assert chosen(script, history=ChatHistory(("p", "q"), 1)) == "c"
+    assert chosen(script, history=ChatHistory((), 0)) == "a"
 
 
 @pytest.mark.parametrize(
@@ -138,22 +129,22 @@ def test_turns_have_answers_for_each_prompt() -> None:
     [
         (
             [{"text": "a"}],
-            History(("p",), 1),
+            ChatHistory(("p",), 1),
             "no answer at index 1: of its 1 answers, 1 are eligible for this request",
         ),
         (
             [{"text": "a", "when": "x"}, {"text": "b", "when": "x"}],
-            History(("p",), 0),
+            ChatHistory(("p",), 0),
             "no answer at index 0: of its 2 answers, 0 are eligible for this request",
         ),
         (
             {"turns": [[], [{"text": "a"}]]},
-            History(("p",), 0),
+            ChatHistory(("p",), 0),
             "no answer at index 0 for prompt 1: of its 0 answers, 0 are eligible for this request",
         ),
         (
             {"turns": [[{"text": "a"}]]},
-            History(("p", "q"), 0),
+            ChatHistory(("p", "q"), 0),
             (
                 "nothing at index 1 of turns: it has answers for 1 prompts, "
                 "and the request is at prompt 2"
@@ -162,7 +153,7 @@ def test_turns_have_answers_for_each_prompt() -> None:
     ],
 )
 def test_past_the_end_is_an_error_that_says_what_was_wanted(
-    script: object, past: History, message: str
+    script: object, past: ChatHistory, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         chosen(script, history=past)
@@ -173,7 +164,7 @@ def test_past_the_end_is_an_error_that_says_what_was_wanted(
 
 
 def test_past_the_end_of_a_script_that_is_not_strict() -> None:
-    past = History(("p",), 5)
+    past = ChatHistory(("p",), 5)
     assert chosen({"answers": [], "strict": False}, history=past) == (
         "(the script has no further answer)"
     )
@@ -186,19 +177,19 @@ def test_the_first_eligible_answer_is_first() -> None:
         {"text": "ab", "when": ["alpha", "beta"]},
         {"text": "any"},
     ]
-    assert chosen(script, history=History(("alpha beta",), 0)) == "a"
-    assert chosen(script, history=History(("alpha beta",), 1)) == "ab"
-    assert chosen(script, history=History(("alpha",), 1)) == "any"
-    assert chosen(script, history=History(("beta",), 0)) == "any"
+    assert chosen(script, history=ChatHistory(("alpha beta",), 0)) == "a"
+    assert chosen(script, history=ChatHistory(("alpha beta",), 1)) == "ab"
+    assert chosen(script, history=ChatHistory(("alpha",), 1)) == "any"
+    assert chosen(script, history=ChatHistory(("beta",), 0)) == "any"
     # Only the last prompt counts.
-    assert chosen(script, history=History(("alpha", "gamma"), 0)) == "any"
+    assert chosen(script, history=ChatHistory(("alpha", "gamma"), 0)) == "any"
 
 
 @pytest.mark.parametrize(
     ("when", "fields"),
     [
-        ({"prompt": "hell"}, {"history": History(("goodbye",))}),
-        ({"system": "good"}, {"history": History(("hello",), 0, "evil")}),
+        ({"prompt": "hell"}, {"history": ChatHistory(("goodbye",))}),
+        ({"system": "good"}, {"history": ChatHistory(("hello",), 0, "evil")}),
         ({"model": "m"}, {"model": "mm"}),
         ({"dialect": "chat"}, {"dialect": DialectName.GEMINI}),
         ({"stream": False}, {"stream": True}),
@@ -208,6 +199,6 @@ def test_the_first_eligible_answer_is_first() -> None:
 )
 def test_a_condition_holds_or_not(when: dict[str, Any], fields: dict[str, Any]) -> None:
     script = [{"text": "yes", "when": when}, {"text": "no"}]
-    good = {"history": History(("hello",), 0, "be good"), "headers": {"x-retry-count": "0"}}
+    good = {"history": ChatHistory(("hello",), 0, "be good"), "headers": {"x-retry-count": "0"}}
     assert chosen(script, **good) == "yes"
     assert chosen(script, **{**good, **fields}) == "no"

@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.modelserver import chatcompletions, gemini, messages, responses
-from coilclaw.modelserver.offered import Tool, add_file, call
-from coilclaw.modelserver.reply import FreeformCall, FunctionCall, LocalShellCall
-from coilclaw.modelserver.script import CallTool, RunShell, WriteFile
-from coilclaw.modelserver.server import ModelServer
+from coilclaw.cli.model_server import chat_completions, gemini, messages, responses
+from coilclaw.cli.model_server.dialect import (
+    FreeformCall,
+    FunctionCall,
+    LocalShellCall,
+    OfferedTool,
+)
+from coilclaw.cli.model_server.offered_tools import add_file, call
+from coilclaw.cli.model_server.script import CallTool, RunShell, ScriptedWrite
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import UsageError
 from tests.unit.modelserver.asking import DIALECTS, Question, ask, hear
 
-FILE = WriteFile("src/a b.txt", "one\ntwo\n")
+FILE = ScriptedWrite("src/a b.txt", "one\ntwo\n")
 PATCH = "*** Begin Patch\n*** Add File: src/a b.txt\n+one\n+two\n*** End Patch\n"
 
 
@@ -39,24 +44,27 @@ def offered(dialect: str, name: str, parameters: dict[str, Any]) -> dict[str, An
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        (Tool("exec_command", schema=schema("cmd", "workdir")), {"cmd": "ls"}),
-        (Tool("shell_command", schema=schema("command")), {"command": "ls"}),
+        (OfferedTool("exec_command", schema=schema("cmd", "workdir")), {"cmd": "ls"}),
+        (OfferedTool("shell_command", schema=schema("command")), {"command": "ls"}),
         (
-            Tool("shell", schema=schema(command={"type": "array"})),
+            OfferedTool("shell", schema=schema(command={"type": "array"})),
             {"command": ["bash", "-lc", "ls"]},
         ),
-        (Tool("shell", schema=schema(argv={"type": "array"})), {"argv": ["bash", "-lc", "ls"]}),
         (
-            Tool("bash", schema=schema("command", "description", required=("description",))),
+            OfferedTool("shell", schema=schema(argv={"type": "array"})),
+            {"argv": ["bash", "-lc", "ls"]},
+        ),
+        (
+            OfferedTool("bash", schema=schema("command", "description", required=("description",))),
             {"command": "ls", "description": "scripted"},
         ),
-        (Tool("Bash", schema=schema("command", "description")), {"command": "ls"}),
-        (Tool("run_shell_command", schema=schema("command")), {"command": "ls"}),
-        (Tool("bash"), {"command": "ls"}),
+        (OfferedTool("Bash", schema=schema("command", "description")), {"command": "ls"}),
+        (OfferedTool("run_shell_command", schema=schema("command")), {"command": "ls"}),
+        (OfferedTool("bash"), {"command": "ls"}),
     ],
 )
-def test_a_command(tool: Tool, arguments: dict[str, Any]) -> None:
-    assert call(RunShell("ls"), [Tool("other"), tool]) == FunctionCall(tool.name, arguments)
+def test_a_command(tool: OfferedTool, arguments: dict[str, Any]) -> None:
+    assert call(RunShell("ls"), [OfferedTool("other"), tool]) == FunctionCall(tool.name, arguments)
 
 
 def test_a_command_for_the_shell_of_the_dialect() -> None:
@@ -73,26 +81,26 @@ def test_a_command_for_the_shell_of_the_dialect() -> None:
 @pytest.mark.parametrize(
     ("tool", "expected"),
     [
-        (Tool("apply_patch", "freeform"), FreeformCall("apply_patch", PATCH)),
+        (OfferedTool("apply_patch", "freeform"), FreeformCall("apply_patch", PATCH)),
         (
-            Tool("apply_patch", schema=schema("patchText")),
+            OfferedTool("apply_patch", schema=schema("patchText")),
             FunctionCall("apply_patch", {"patchText": PATCH}),
         ),
-        (Tool("apply_patch"), FunctionCall("apply_patch", {"input": PATCH})),
+        (OfferedTool("apply_patch"), FunctionCall("apply_patch", {"input": PATCH})),
         (
-            Tool("write", schema=schema("filePath", "content")),
+            OfferedTool("write", schema=schema("filePath", "content")),
             FunctionCall("write", {"filePath": FILE.path, "content": FILE.content}),
         ),
         (
-            Tool("Write", schema=schema("file_path", "content")),
+            OfferedTool("Write", schema=schema("file_path", "content")),
             FunctionCall("Write", {"file_path": FILE.path, "content": FILE.content}),
         ),
         (
-            Tool("file_write", schema=schema("path", "content", mode={"type": "integer"})),
+            OfferedTool("file_write", schema=schema("path", "content", mode={"type": "integer"})),
             FunctionCall("file_write", {"path": FILE.path, "content": FILE.content}),
         ),
         (
-            Tool(
+            OfferedTool(
                 "str_replace_based_edit_tool",
                 schema=schema("command", "path", "file_text", required=("command", "path")),
             ),
@@ -102,7 +110,7 @@ def test_a_command_for_the_shell_of_the_dialect() -> None:
             ),
         ),
         (
-            Tool("bash"),
+            OfferedTool("bash"),
             FunctionCall(
                 "bash",
                 {"command": "mkdir -p -- src && printf %s 'one\ntwo\n' > 'src/a b.txt'"},
@@ -110,12 +118,12 @@ def test_a_command_for_the_shell_of_the_dialect() -> None:
         ),
     ],
 )
-def test_a_file(tool: Tool, expected: FunctionCall | FreeformCall) -> None:
-    assert call(FILE, [Tool("other"), tool]) == expected
+def test_a_file(tool: OfferedTool, expected: FunctionCall | FreeformCall) -> None:
+    assert call(FILE, [OfferedTool("other"), tool]) == expected
 
 
 def test_a_writing_tool_is_preferred_to_a_shell() -> None:
-    found = call(FILE, [Tool("bash"), Tool("write_file")])
+    found = call(FILE, [OfferedTool("bash"), OfferedTool("write_file")])
     assert found == FunctionCall("write_file", {"path": FILE.path, "content": FILE.content})
 
 
@@ -125,7 +133,7 @@ def test_a_writing_tool_is_preferred_to_a_shell() -> None:
 )
 def test_a_patch_that_adds_a_file(content: str, body: str) -> None:
     patch = f"*** Begin Patch\n*** Add File: f\n{body}*** End Patch\n"
-    assert add_file(WriteFile("f", content)) == patch
+    assert add_file(ScriptedWrite("f", content)) == patch
 
 
 @pytest.mark.parametrize(
@@ -143,13 +151,13 @@ def test_a_patch_that_adds_a_file(content: str, body: str) -> None:
     ],
 )
 def test_every_other_required_argument_is_filled(kind: Any, filler: Any) -> None:
-    tool = Tool("bash", schema=schema("command", required=("x", "command"), x=kind))
+    tool = OfferedTool("bash", schema=schema("command", required=("x", "command"), x=kind))
     assert call(RunShell("ls"), [tool]) == FunctionCall("bash", {"command": "ls", "x": filler})
 
 
 def test_no_tool_for_it_is_an_error_that_names_what_is_offered() -> None:
     with pytest.raises(UsageError) as caught:
-        call(RunShell("ls"), [Tool("read"), Tool("glob")])
+        call(RunShell("ls"), [OfferedTool("read"), OfferedTool("glob")])
     assert caught.value.message == (
         "the script wants a shell tool, and the request offers none; it offers: read, glob"
     )
@@ -186,7 +194,7 @@ def test_the_command_that_writes_a_file_writes_it_exactly(tmp_path: Path) -> Non
     import subprocess
 
     content = 'it\'s \\n "quoted" $HOME `x`\n\nno newline at the end'
-    found = call(WriteFile("deep/er/a file.txt", content), [Tool("bash")])
+    found = call(ScriptedWrite("deep/er/a file.txt", content), [OfferedTool("bash")])
     assert isinstance(found, FunctionCall)
     subprocess.run(["sh", "-c", str(found.arguments["command"])], cwd=tmp_path, check=True)
     assert (tmp_path / "deep/er/a file.txt").read_text() == content
@@ -204,9 +212,9 @@ def test_tools_of_a_chat() -> None:
             "junk",
         ]
     }
-    assert chatcompletions.tools(body) == [
-        Tool("f", schema={"a": 1}),
-        Tool("apply_patch", "freeform"),
+    assert chat_completions.tools(body) == [
+        OfferedTool("f", schema={"a": 1}),
+        OfferedTool("apply_patch", "freeform"),
     ]
 
 
@@ -223,11 +231,11 @@ def test_tools_of_a_response() -> None:
         "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "late"}]}],
     }
     assert responses.tools(body) == [
-        Tool("f", schema={"a": 1}),
-        Tool("apply_patch", "freeform"),
-        Tool("local_shell", "local_shell"),
-        Tool("add", schema={"b": 2}, namespace="mcp__probe"),
-        Tool("late"),
+        OfferedTool("f", schema={"a": 1}),
+        OfferedTool("apply_patch", "freeform"),
+        OfferedTool("local_shell", "local_shell"),
+        OfferedTool("add", schema={"b": 2}, namespace="mcp__probe"),
+        OfferedTool("late"),
     ]
 
 
@@ -244,15 +252,15 @@ def test_a_tool_in_a_namespace_is_called_with_it() -> None:
 
 def test_tools_of_a_message_and_of_gemini() -> None:
     assert messages.tools({"tools": [{"name": "Bash", "input_schema": {"a": 1}}, {}]}) == [
-        Tool("Bash", schema={"a": 1})
+        OfferedTool("Bash", schema={"a": 1})
     ]
     declared = [{"name": "f", "parametersJsonSchema": {"a": 1}}]
     assert gemini.tools({"tools": [{"function_declarations": declared}, {"googleSearch": {}}]}) == [
-        Tool("f", schema={"a": 1})
+        OfferedTool("f", schema={"a": 1})
     ]
 
 
 def test_freeform_input_for_a_tool_with_arguments() -> None:
-    tool = Tool("apply_patch", schema=schema("patchText"))
+    tool = OfferedTool("apply_patch", schema=schema("patchText"))
     found = call(CallTool("apply_patch", {}, "*** x", "call_7"), [tool])
     assert found == FunctionCall("apply_patch", {"patchText": "*** x"}, id="call_7")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-import coilclaw.modelserver
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.modelserver import refusal
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.modelserver.wire import Limits
+import coilclaw.cli.model_server
+from coilclaw.cli.model_server import wire
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.cli.model_server.wire import WireLimits
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
 from tests.support.children import PATIENCE_S
 from tests.unit.modelserver.asking import (
     DIALECTS,
@@ -47,7 +47,7 @@ def raw(server: ModelServer, data: bytes) -> tuple[int, Any]:
     return int(head.split()[1]), json.loads(body)
 
 
-def refused(data: bytes, limits: Limits | None = None) -> tuple[int, str]:
+def refused(data: bytes, limits: WireLimits | None = None) -> tuple[int, str]:
     with ModelServer([{"text": "x"}], limits=limits) as server:
         status, body = raw(server, data)
         # Whatever came before, the next one is served.
@@ -68,11 +68,11 @@ def refused(data: bytes, limits: Limits | None = None) -> tuple[int, str]:
         (b"\r\n\r\n", 400, "does not begin with a method"),
         (b"\x16\x03\x01\x02\x00\n\n", 400, "does not begin with a method"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "HTTP/2.0 is not spoken here"),
-        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, "has a line in its head that is no header"),
-        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "has a line in its head that is no header"),
-        (b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n", 400, "has a line in its head that is no hea"),
-        (b"GET / HTTP/1.1\r\na: b\0c\r\n\r\n", 400, "has a line in its head that is no header"),
-        (b"GET / HTTP/1.1\r\na: b\rc\r\n\r\n", 400, "has a line in its head that is no header"),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, "has a line in its head that is not a header"),
+        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "has a line in its head that is not a header"),
+        (b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n", 400, "has a line in its head that is not a hea"),
+        (b"GET / HTTP/1.1\r\na: b\0c\r\n\r\n", 400, "has a line in its head that is not a header"),
+        (b"GET / HTTP/1.1\r\na: b\rc\r\n\r\n", 400, "has a line in its head that is not a header"),
         (b"GET http://[x/ HTTP/1.1\r\n\r\n", 400, "the address cannot be read"),
         (b"GET /?" + b"a&" * 200 + b" HTTP/1.1\r\n\r\n", 400, "the address cannot be read"),
         (
@@ -132,7 +132,7 @@ def test_a_body_packed_twice_or_in_half_is_refused() -> None:
 
 
 def test_a_head_beyond_the_bound() -> None:
-    limits = Limits(head_bytes=1000)
+    limits = WireLimits(head_bytes=1000)
     head = b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\nx: " % len(BODY)
     fits = head + b"y" * (1000 - len(head)) + b"\r\n\r\n"
     with ModelServer([{"text": "x"}], limits=limits) as server:
@@ -149,7 +149,7 @@ def _zeros(size: int) -> bytes:
 
 
 def test_a_body_beyond_the_bound_however_it_comes() -> None:
-    limits = Limits(body_bytes=1000)
+    limits = WireLimits(body_bytes=1000)
     too_large = (413, "the body is larger than 1000 bytes")
     assert refused(b"POST / HTTP/1.1\r\ncontent-length: 1001\r\n\r\n", limits) == too_large
     chunks = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"1f4\r\n%b\r\n" % (
@@ -168,13 +168,13 @@ def test_a_body_beyond_the_bound_however_it_comes() -> None:
 
 def test_a_client_that_still_sends_gets_to_read_why_not() -> None:
     size = 5_000_000
-    with ModelServer([], limits=Limits(body_bytes=1000)) as server:
+    with ModelServer([], limits=WireLimits(body_bytes=1000)) as server:
         got = send(server, "POST", "/v1/chat/completions", b"x" * size)
     assert got.status == 413
 
 
 def test_a_request_that_takes_too_long() -> None:
-    with ModelServer([{"text": "x"}], limits=Limits(read_s=0.2)) as server:
+    with ModelServer([{"text": "x"}], limits=WireLimits(read_s=0.2)) as server:
         for part in (b"GET / HT", raw_request(CHAT)[:-5]):
             with dial(server) as client:
                 client.sendall(part)
@@ -184,7 +184,7 @@ def test_a_request_that_takes_too_long() -> None:
 
 
 def test_a_request_that_drips_takes_too_long_as_well() -> None:
-    with ModelServer([], limits=Limits(read_s=0.3)) as server, dial(server) as client:
+    with ModelServer([], limits=WireLimits(read_s=0.3)) as server, dial(server) as client:
         drops = 0
         while silent(client, 0.05) and drops < 1200:
             client.sendall(b"x")
@@ -194,13 +194,13 @@ def test_a_request_that_drips_takes_too_long_as_well() -> None:
 
 
 def test_an_idle_connection_is_closed_without_a_word() -> None:
-    with ModelServer([], limits=Limits(idle_s=0.1)) as server, dial(server) as client:
+    with ModelServer([], limits=WireLimits(idle_s=0.1)) as server, dial(server) as client:
         assert read_all(client) == b""
 
 
 def test_a_client_that_does_not_read_is_left() -> None:
     huge = {"malformed": "huge", "size": 2**28}
-    with ModelServer([huge], limits=Limits(write_s=0.2)) as server, dial(server) as client:
+    with ModelServer([huge], limits=WireLimits(write_s=0.2)) as server, dial(server) as client:
         client.sendall(raw_request(CHAT))
         assert client.recv(4) == b"HTTP"
         end = time.monotonic() + PATIENCE_S
@@ -210,7 +210,7 @@ def test_a_client_that_does_not_read_is_left() -> None:
 
 
 def test_too_many_connections() -> None:
-    with ModelServer([{"text": "x"}], limits=Limits(connections=2)) as server:
+    with ModelServer([{"text": "x"}], limits=WireLimits(connections=2)) as server:
         with dial(server) as one, dial(server) as two:
             for client in (one, two):
                 client.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -256,15 +256,18 @@ def test_an_address_or_method_that_is_not_there(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "the body is not JSON"),
-        (b"{", "the body is not JSON"),
-        (b"\xff", "the body is not JSON"),
-        (b'{"temperature": NaN}', "the body is not JSON: NaN is no number there"),
-        (b"[]", "the body must be an object, not a list"),
-        (b"null", "the body must be an object, not null"),
+        (b"", "the body is not valid JSON"),
+        (b"{", "the body is not valid JSON"),
+        (b"\xff", "the body is not valid UTF-8 at byte 0"),
+        (b'{"temperature": NaN}', "the body has NaN, which is not valid JSON"),
+        (b"[]", "the body is not a JSON object"),
+        (b"null", "the body is not a JSON object"),
         (b"[" * 100_000, "the body is nested more than 128 levels deep"),
         (b'{"a":' * 200 + b"1" + b"}" * 200, "the body is nested more than 128 levels deep"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "the body is not JSON: Exceeds the limit"),
+        (
+            b'{"a": ' + b"1" * 5000 + b"}",
+            "the body has a number that is too large: Exceeds",
+        ),
     ],
 )
 def test_a_body_that_cannot_be_used(dialect: str, body: bytes, message: str) -> None:
@@ -280,9 +283,9 @@ def test_a_body_that_cannot_be_used(dialect: str, body: bytes, message: str) -> 
     [
         ("chat", {"model": None}, "model: must be text that is not empty"),
         ("chat", {"messages": []}, "messages: must be a list that is not empty, not an empty list"),
-        ("chat", {"messages": "x"}, "messages: must be a list that is not empty, not text"),
-        ("chat", {"messages": [1]}, "messages[0]: must be an object, not a number"),
-        ("responses", {"input": 7}, "input: must be a list that is not empty, not a number"),
+        ("chat", {"messages": "x"}, "messages: must be a list that is not empty, not a string"),
+        ("chat", {"messages": [1]}, "messages[0]: must be an object, not a whole number"),
+        ("responses", {"input": 7}, "input: must be a list that is not empty, not a whole number"),
         (
             "responses",
             {"previous_response_id": "resp_1"},
@@ -293,7 +296,7 @@ def test_a_body_that_cannot_be_used(dialect: str, body: bytes, message: str) -> 
         ),
         ("messages", {"max_tokens": 0}, "max_tokens: must be a whole number above 0"),
         ("messages", {"max_tokens": True}, "max_tokens: must be a whole number above 0"),
-        ("messages", {"messages": {}}, "messages: must be a list that is not empty, not an object"),
+        ("messages", {"messages": {}}, "messages: must be a list that is not empty, not a table"),
         ("gemini", {"contents": None}, "contents: must be a list that is not empty, not null"),
     ],
 )
@@ -344,14 +347,14 @@ def test_past_the_end_of_the_script(dialect: str) -> None:
 
 
 def test_every_rule_of_a_refusal_has_a_status_and_the_other_way_round() -> None:
-    folder = Path(coilclaw.modelserver.__file__).parent
+    folder = Path(coilclaw.cli.model_server.__file__).parent
     sources = [p.read_text(encoding="utf-8") for p in folder.glob("*.py") if p.stem != "refusal"]
     raised = {rule for source in sources for rule in re.findall(r'rule="([a-z._]+)"', source)}
     # Built from the name of the header.
     raised |= {"request.foreign_host", "request.foreign_origin"}
     ours = {"script.invalid", "script.io", "script.missing"}
     ours |= {"server.bind", "server.fault", "server.host", "server.log", "server.port"}
-    assert raised - {"request.foreign_"} == set(refusal.STATUSES) | ours
+    assert raised - {"request.foreign_"} == set(wire.STATUSES) | ours
 
 
 # ---- HTTP that is fine ----------------------------------------------------------------------
@@ -498,7 +501,7 @@ def test_every_kind_of_loopback(host: str, url: str) -> None:
 
 @pytest.mark.parametrize("port", [-1, 65_536])
 def test_a_port_that_does_not_exist(port: int) -> None:
-    with pytest.raises(UsageError, match=f"there is no port {port}"):
+    with pytest.raises(UsageError, match=f"{port} is not a port"):
         ModelServer([], port=port)
 
 
@@ -542,7 +545,7 @@ def test_a_fault_of_our_own_is_an_answer_too(
         raise RuntimeError("surprise")
 
     with ModelServer([{"text": "x"}]) as server:
-        monkeypatch.setattr("coilclaw.modelserver.service.choose", broken)
+        monkeypatch.setattr("coilclaw.cli.model_server.service.choose", broken)
         got = ask(server, Question("messages"))
         assert (got.status, got.json["error"]) == (
             500,

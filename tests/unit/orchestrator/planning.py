@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coilclaw.contracts import schemas
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.domain.messages import Json
-from coilclaw.orchestrator.plane import Exchange, Plane
-from coilclaw.orchestrator.reviewevidence import ChangedFile, ReviewEvidence
-from coilclaw.providers import fixture
-from coilclaw.providers.mock import Mock
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel import schemas
+from coilclaw.kernel.messages import Json
+from coilclaw.models.mock import Mock, parse_fixture
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.roles.model_questions import ModelPlane, RoleExchange
+from coilclaw.runs.roles.rule_review import ChangedFile, ReviewEvidence
+from coilclaw.workspace.process.cancellation import Cancellation
 
 NOW = "2026-11-15T10:00:00Z"
 RUN = "run_20261115_100000_abcdef"
@@ -23,7 +22,7 @@ RUN = "run_20261115_100000_abcdef"
 class Heard:
     """What a plane recorded."""
 
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[RoleExchange] = field(default_factory=list)
 
     @property
     def roles(self) -> list[str]:
@@ -38,15 +37,15 @@ def mock(*answers: Json) -> Mock:
         else {"text": answer if isinstance(answer, str) else json.dumps(answer)}
         for answer in answers
     ]
-    made, problems = fixture.parse(entries)
+    made, problems = parse_fixture(entries)
     assert problems == []
     return Mock("m", "m", made)
 
 
-def plane(*answers: Json, cancel: Cancellation | None = None) -> tuple[Plane, Heard]:
+def plane(*answers: Json, cancel: Cancellation | None = None) -> tuple[ModelPlane, Heard]:
     heard = Heard()
     redact = _redacted
-    return Plane(mock(*answers), "model-x", heard.exchanges.append, redact, cancel), heard
+    return ModelPlane(mock(*answers), "model-x", heard.exchanges.append, redact, cancel), heard
 
 
 def _redacted(text: str) -> str:

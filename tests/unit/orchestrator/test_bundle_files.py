@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.artifact import ArtifactRef
-from coilclaw.domain.canonical import digest
-from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
-from coilclaw.orchestrator import bundle as bundles
-from coilclaw.orchestrator import bundletree, layout
-from coilclaw.orchestrator.bundle import Bundle, discard, new_audit
+from coilclaw.kernel.canonical_json import digest_bytes
+from coilclaw.kernel.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
+from coilclaw.runs.contracts.records import ArtifactRef
+from coilclaw.runs.evidence import bundle as bundles
+from coilclaw.runs.evidence import bundle as bundletree
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.bundle import Bundle, discard_bundle, new_audit
 from tests.support.bundles import RUN_ID, picture, sealed, unredacted
 from tests.support.scale import scaled
 
@@ -80,7 +81,7 @@ def test_the_folders_are_those_of_the_specification(bundle: Bundle) -> None:
 )
 def test_what_belongs_to_one_task_is_written_once(bundle: Bundle, path: str) -> None:
     bundle.write_text(path, "one")
-    assert bundle.write_text(path, "one").sha256 == digest(b"one")
+    assert bundle.write_text(path, "one").sha256 == digest_bytes(b"one")
     with pytest.raises(DeniedError) as caught:
         bundle.write_text(path, "two")
     assert caught.value.rule == "bundle.overwrite"
@@ -98,15 +99,15 @@ def test_what_is_the_latest_of_several_is_replaced(bundle: Bundle, path: str) ->
 
 
 def test_a_reference_says_what_was_written(bundle: Bundle) -> None:
-    ref = bundle.write_text("artifacts/note.md", "schön\n", name="note")
+    ref = bundle.write_text("artifacts/note.md", "schön\n")
     assert ref == ArtifactRef(
-        name="note",
+        name="artifacts/note.md",
         path="artifacts/note.md",
-        sha256=digest("schön\n".encode()),
+        sha256=digest_bytes("schön\n".encode()),
         media_type="text/markdown",
         size_bytes=7,
     )
-    assert bundle.artifact("artifacts/note.md", name="note") == ref
+    assert bundle.artifact("artifacts/note.md") == ref
 
 
 def test_json_is_canonical_floats_included(bundle: Bundle) -> None:
@@ -122,7 +123,7 @@ def test_secrets_are_taken_out_but_not_of_patches(tmp_path: Path) -> None:
     bundle.write_json("b.json", {"hunter2": ["hunter2", {"x": "hunter2"}]})
     bundle.write_bytes("c.log", b"\xff hunter2 \xfe")
     bundle.append("codex/t/events.jsonl", '{"key":"hunter2"}')
-    for path in bundletree.listing(bundle.directory).files:
+    for path in bundletree.list_bundle(bundle.directory).files:
         assert b"hunter2" not in bundle.read(path), path
     assert bundle.read("c.log") == b"\xff *** \xfe"
     assert json.loads(bundle.read("b.json")) == {"***": ["***", {"x": "***"}]}
@@ -239,7 +240,7 @@ def test_an_audit_of_an_unknown_run_makes_nothing(tmp_path: Path) -> None:
 
 def test_a_sealed_bundle_can_be_discarded(tmp_path: Path) -> None:
     world = sealed(tmp_path)
-    discard(world.directory)
+    discard_bundle(world.directory)
     assert not world.directory.exists()
 
 
@@ -247,10 +248,10 @@ def test_a_bundle_with_too_much_in_it_is_not_listed(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundletree, "MAX_ENTRIES", len(layout.FOLDERS))
-    assert len(bundletree.listing(bundle.directory).directories) == len(layout.FOLDERS)
+    assert len(bundletree.list_bundle(bundle.directory).directories) == len(layout.FOLDERS)
     bundle.write_text("a.txt", "x")
     with pytest.raises(CoilClawError) as caught:
-        bundletree.listing(bundle.directory)
+        bundletree.list_bundle(bundle.directory)
     assert caught.value.rule == "bundle.bounds"
 
 
@@ -271,7 +272,7 @@ def test_a_bundle_is_listed_while_somebody_writes_into_it(bundle: Bundle) -> Non
         found = {
             path
             for _ in range(scaled(full=3000, default=800))
-            for path in bundletree.listing(bundle.directory).files
+            for path in bundletree.list_bundle(bundle.directory).files
         }
     finally:
         over.set()

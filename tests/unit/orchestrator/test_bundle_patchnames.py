@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator.patchnames import name_only, names
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.evidence.patch_names import name_only, read_patch_names
+from coilclaw.workspace.snapshot.store import SnapshotStore
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ from coilclaw.workspace.snapshot import SnapshotStore
 )
 def test_a_header_that_cannot_be_read_is_refused(header: bytes) -> None:
     with pytest.raises(UsageError) as caught:
-        names(header + b"\n")
+        read_patch_names(header + b"\n")
     assert caught.value.rule == "patch.names"
 
 
 def test_nothing_is_in_an_empty_patch() -> None:
-    assert (names(b"").changed, name_only(b"")) == ((), b"")
+    assert (read_patch_names(b"").changed, name_only(b"")) == ((), b"")
 
 
 def _tree(root: Path) -> None:
@@ -63,8 +63,8 @@ def test_what_a_snapshot_says_changed_is_what_its_patch_names(tmp_path: Path) ->
     patch = store.patch(before.id, after.id)
     diff = store.diff(before.id, after.id)
     expected = {os.fsencode(path) for change in diff for path in change.paths}
-    assert set(names(patch).changed) == expected
-    assert set(names(patch).touched) == expected
+    assert set(read_patch_names(patch).changed) == expected
+    assert set(read_patch_names(patch).touched) == expected
     assert name_only(patch).decode().splitlines() == [
         "a b/a b",
         '"back\\\\slash"',
@@ -89,8 +89,8 @@ def test_a_copy_touches_its_source_and_changes_its_target() -> None:
         b"diff --git a/one b/two\nsimilarity index 90%\ncopy from one\ncopy to two\n"
         b"index 1..2 100644\n--- a/one\n+++ b/two\n@@ -1 +1 @@\n-x\n+rename from three\n"
     )
-    assert names(patch).changed == (b"two",)
-    assert names(patch).touched == (b"one", b"two")
+    assert read_patch_names(patch).changed == (b"two",)
+    assert read_patch_names(patch).touched == (b"one", b"two")
 
 
 def test_content_that_looks_like_a_header_names_nothing() -> None:
@@ -98,4 +98,4 @@ def test_content_that_looks_like_a_header_names_nothing() -> None:
         b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n"
         b" diff --git a/y b/y\n-rename from z\n+copy to z\n"
     )
-    assert names(patch).touched == (b"x",)
+    assert read_patch_names(patch).touched == (b"x",)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.contracts.eventtypes import REQUIRED_KEYS, EventType
-from coilclaw.contracts.schemas import problems
-from coilclaw.errors import CoilClawError, DeniedError, UsageError
-from coilclaw.orchestrator.eventlog import HASH_FIELD, MAX_EVENT_BYTES, EventLog
-from coilclaw.storage.verify import verify
+from coilclaw.kernel.errors import CoilClawError, DeniedError, UsageError
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.schemas import find_schema_problems
+from coilclaw.runs.contracts.event_types import EventType
+from coilclaw.runs.evidence.event_log import HASH_FIELD, MAX_EVENT_BYTES, EventLog
 from tests.support.bundles import RUN_ID, Clock, unredacted
 
 
@@ -39,13 +39,13 @@ def test_what_is_no_run_id_is_refused(tmp_path: Path, run_id: str) -> None:
 
 @pytest.mark.parametrize("kind", list(EventType))
 def test_every_required_key_is_required(tmp_path: Path, kind: EventType) -> None:
-    for key in REQUIRED_KEYS[kind]:
-        payload = {name: "x" for name in REQUIRED_KEYS[kind] if name != key}
+    for key in kind.required:
+        payload = {name: "x" for name in kind.required if name != key}
         with pytest.raises(UsageError, match=key) as caught:
             _log(tmp_path).append(kind, payload)
         assert caught.value.rule == "event.payload"
     assert not (tmp_path / "events.jsonl").exists()
-    _log(tmp_path).append(kind, dict.fromkeys(REQUIRED_KEYS[kind], "x"))
+    _log(tmp_path).append(kind, dict.fromkeys(kind.required, "x"))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,10 @@ def test_what_no_event_may_hold_is_refused(
 ) -> None:
     options: dict[str, object] = {"payload": {"reason": "x"}, **change}
     payload = options.pop("payload")
+    log = _log(tmp_path)
+    log.trace_id = str(options.pop("trace_id", log.trace_id))
     with pytest.raises(CoilClawError) as caught:
-        _log(tmp_path).append(EventType.RUN_PAUSED, payload, **options)  # type: ignore[arg-type]
+        log.append(EventType.RUN_PAUSED, payload, **options)  # type: ignore[arg-type]
     assert caught.value.rule == rule
     assert not (tmp_path / "events.jsonl").exists()
 
@@ -115,7 +117,7 @@ def test_an_event_has_exactly_the_fields_of_its_schema(tmp_path: Path) -> None:
         "previous_hash": "0" * 64,
         "event_hash": own,
     }
-    assert problems("orchestrator_event.v1", event) == ()
+    assert find_schema_problems("orchestrator_event.v1", event) == ()
 
 
 def test_secrets_are_taken_out_wherever_they_stand(tmp_path: Path) -> None:
@@ -186,7 +188,9 @@ def test_threads_share_a_log(tmp_path: Path) -> None:
     events = list(log.read())
     assert len(events) == 160
     assert [event["ts"] for event in events] == sorted(str(event["ts"]) for event in events)
-    found = verify(tmp_path / "events.jsonl", hash_field=HASH_FIELD, key_path=tmp_path / "key")
+    found = verify_journal(
+        tmp_path / "events.jsonl", hash_field=HASH_FIELD, key_path=tmp_path / "key"
+    )
     assert (found.ok, found.records) == (True, 160)
 
 

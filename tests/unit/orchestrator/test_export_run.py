@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import CoilClawError, EnvironmentFault, UsageError, VerificationFailed
-from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.attestation import enveloped, opened, pre_authentication, statement
-from coilclaw.orchestrator.export import export
-from coilclaw.storage import signing
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, UsageError, VerificationFailed
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.export import (
+    export_run,
+    make_envelope,
+    make_statement,
+    open_envelope,
+    pre_authentication,
+)
 from tests.support.bundles import World
 
 
@@ -40,7 +45,7 @@ class Exported:
         git(self.repository, "init", "-q")
         self.baseline = self._commit("one")
         self.candidate = self._commit("two")
-        self.key = signing.create(root / "signing.key")
+        self.key = checkpoint.create_key(root / "signing.key")
         self.world = World(
             root,
             signing_key=self.key,
@@ -57,7 +62,7 @@ class Exported:
         return git(self.repository, "rev-parse", "HEAD")
 
     def export(self, out: Path, *, whole_history: bool = False) -> Path:
-        return export(
+        return export_run(
             self.world.directory,
             self.repository / ".git" / "objects",
             out,
@@ -79,7 +84,7 @@ def test_a_run_that_does_not_verify_is_not_vouched_for(exported: Exported, tmp_p
     place.write_bytes(place.read_bytes() + b"\n")
     out = tmp_path / "out.tar"
     with pytest.raises(VerificationFailed) as caught:
-        export(
+        export_run(
             world.directory, exported.repository / ".git" / "objects", out, exported.key,
             key_path=world.key_path,
         )  # fmt: skip
@@ -91,10 +96,13 @@ def test_an_unsealed_run_is_not_exported(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.play()
     with pytest.raises(VerificationFailed):
-        export(
-            world.directory, tmp_path, tmp_path / "out.tar", signing.create(tmp_path / "signing"),
+        export_run(
+            world.directory,
+            tmp_path,
+            tmp_path / "out.tar",
+            checkpoint.create_key(tmp_path / "signing"),
             key_path=world.key_path,
-        )  # fmt: skip
+        )
 
 
 def test_a_file_that_is_there_is_not_replaced(exported: Exported, tmp_path: Path) -> None:
@@ -116,7 +124,7 @@ def test_where_nothing_can_be_written_nothing_is(exported: Exported, tmp_path: P
 def test_commits_that_are_gone_are_said_to_be(exported: Exported, tmp_path: Path) -> None:
     (tmp_path / "objects").mkdir()
     with pytest.raises(CoilClawError):
-        export(
+        export_run(
             exported.world.directory, tmp_path / "objects", tmp_path / "out.tar", exported.key,
             key_path=exported.world.key_path,
         )  # fmt: skip
@@ -136,7 +144,7 @@ def test_the_statement_names_every_file(exported: Exported, tmp_path: Path) -> N
         names = [member.name for member in archive if member.isfile()]
         envelope = archive.extractfile("attestation.dsse.json")
         assert envelope is not None
-        told = opened(envelope.read(), exported.key.public)
+        told = open_envelope(envelope.read(), exported.key.public)
     assert told["_type"] == "https://in-toto.io/Statement/v1"
     assert told["predicateType"] == "urn:coilclaw:run:v1"
     subjects = told["subject"]
@@ -184,11 +192,11 @@ def test_the_whole_history_needs_nothing_else(exported: Exported, tmp_path: Path
 
 
 def test_a_run_that_made_nothing_has_no_git_bundle(tmp_path: Path) -> None:
-    key = signing.create(tmp_path / "signing.key")
+    key = checkpoint.create_key(tmp_path / "signing.key")
     world = World(tmp_path, signing_key=key, candidate_commit="1" * 40)
     world.play()
     world.seal()
-    out = export(world.directory, tmp_path, tmp_path / "out.tar", key, key_path=world.key_path)
+    out = export_run(world.directory, tmp_path, tmp_path / "out.tar", key, key_path=world.key_path)
     with tarfile.open(out) as archive:
         assert "repo.bundle" not in archive.getnames()
 
@@ -197,7 +205,7 @@ def test_audits_stay_at_home(exported: Exported, tmp_path: Path) -> None:
     world = exported.world.copied(tmp_path)
     (world.directory / "audits" / "x").mkdir(parents=True)
     (world.directory / "audits" / "x" / "note.txt").write_text("private")
-    out = export(
+    out = export_run(
         world.directory, exported.repository / ".git" / "objects", tmp_path / "out.tar",
         exported.key, key_path=world.key_path,
     )  # fmt: skip
@@ -205,10 +213,10 @@ def test_audits_stay_at_home(exported: Exported, tmp_path: Path) -> None:
 
 
 def test_an_envelope_is_opened_by_its_key_only(tmp_path: Path) -> None:
-    key, other = signing.create(tmp_path / "one"), signing.create(tmp_path / "other")
-    payload = statement({"a": "0" * 64}, {"run_id": "x"})
-    envelope = enveloped(payload, key)
-    assert opened(envelope, key.public) == json.loads(payload)
+    key, other = checkpoint.create_key(tmp_path / "one"), checkpoint.create_key(tmp_path / "other")
+    payload = make_statement({"a": "0" * 64}, {"run_id": "x"})
+    envelope = make_envelope(payload, key)
+    assert open_envelope(envelope, key.public) == json.loads(payload)
     for made, given in (
         (envelope, other.public),
         (envelope.replace(b"in-toto", b"out-toto"), key.public),
@@ -217,7 +225,7 @@ def test_an_envelope_is_opened_by_its_key_only(tmp_path: Path) -> None:
         (b"", key.public),
     ):
         with pytest.raises(UsageError):
-            opened(made, given)
+            open_envelope(made, given)
 
 
 def test_the_signed_text_is_the_one_of_the_protocol() -> None:

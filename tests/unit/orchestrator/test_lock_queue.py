@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.orchestrator.lock_queue import Ticket
-from coilclaw.orchestrator.locks import Held, Locks, Taken
-from coilclaw.workspace.owner import Owner
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.runs.engine.locks import Held, Locks, Taken, Ticket
+from coilclaw.workspace.process.owner import Owner
 
 GONE = Owner(pid=2**22 - 1, started=1, boot=Owner.here().boot)
 EPOCH = "1970-01-01T00:00:00Z"

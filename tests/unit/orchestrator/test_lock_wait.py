@@ -6,12 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.orchestrator.chronicle import Chronicle
-from coilclaw.orchestrator.lock_queue import Ticket
-from coilclaw.orchestrator.lock_wait import MAX_HOLDERS, WaitNotice
-from coilclaw.orchestrator.locks import Conflict, Lock, Taken
-from coilclaw.orchestrator.run import Run
-from coilclaw.workspace.owner import Owner
+from coilclaw.runs.engine.contract_stage import MAX_HOLDERS, WaitNotice
+from coilclaw.runs.engine.locks import Conflict, Lock, Taken, Ticket
+from coilclaw.runs.engine.run import Run
+from coilclaw.runs.evidence.event_index import EventIndex
+from coilclaw.workspace.process.owner import Owner
 
 OWNER = Owner(1, 1, "boot")
 
@@ -75,9 +74,9 @@ def test_what_does_not_change_is_told_ever_more_seldom() -> None:
 def test_the_baseline_moves_only_before_there_is_work(
     kinds: tuple[str, ...], baseline: str
 ) -> None:
-    chronicle = Chronicle()
-    chronicle.add(1, {"event_type": "RUN_CREATED", "payload": {"baseline_commit": "a"}})
+    events = EventIndex()
+    events.add(1, {"event_type": "RUN_CREATED", "payload": {"baseline_commit": "a"}})
     for number, kind in enumerate(kinds, 2):
         name = {"M": "BASELINE_MOVED", "T": "TASK_STARTED"}[kind]
-        chronicle.add(number, {"event_type": name, "payload": {"baseline_commit": "b"}})
-    assert chronicle.baseline == baseline
+        events.add(number, {"event_type": name, "payload": {"baseline_commit": "b"}})
+    assert events.baseline == baseline

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, PathRefused, UsageError
-from coilclaw.orchestrator.lock_paths import overlap
-from coilclaw.orchestrator.locks import Conflict, Held, Lock, Locks, Taken
-from coilclaw.workspace.owner import Owner
+from coilclaw.kernel.errors import EnvironmentFault, PathRefused, UsageError
+from coilclaw.runs.engine.locks import Conflict, Held, Lock, Locks, Taken, overlap
+from coilclaw.workspace.process.owner import Owner
 from tests.support.scale import scaled
 
 GONE = Owner(pid=2**22 - 1, started=1, boot=Owner.here().boot)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.orchestrator import patch_view
-from coilclaw.orchestrator.patch_view import DiffRow, DiffSide, FileDiff, view_patch
+from coilclaw.runs.report import patch_view
+from coilclaw.runs.report.patch_view import DiffRow, DiffSide, FileDiff, view_patch
 
 PATCH = """\
 diff --git a/pkg/calc.py b/pkg/calc.py

@@ -8,26 +8,32 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.contracts import schemas
-from coilclaw.contracts.schemas import Problem
-from coilclaw.domain.canonical import digest
-from coilclaw.domain.messages import Json, Provider
-from coilclaw.errors import ProviderRejected, ProviderServer, ProviderTimeout, Stopped, UsageError
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.orchestrator.plane import (
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel import schemas
+from coilclaw.kernel.canonical_json import digest_bytes
+from coilclaw.kernel.errors import (
+    ProviderRejected,
+    ProviderServer,
+    ProviderTimeout,
+    Stopped,
+    UsageError,
+)
+from coilclaw.kernel.messages import Json, Provider
+from coilclaw.kernel.schemas import SchemaProblem
+from coilclaw.models.anthropic import Anthropic
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.gemini import Gemini
+from coilclaw.models.openai import OpenAI
+from coilclaw.runs.roles.model_questions import (
     MAX_ANSWER_BYTES,
     MAX_PAYLOAD_BYTES,
     BoundSchema,
-    Exchange,
-    Plane,
-    Question,
-    parse,
+    ModelPlane,
+    ModelQuestion,
+    RoleExchange,
+    parse_answer,
 )
-from coilclaw.providers.anthropic import Anthropic
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.gemini import Gemini
-from coilclaw.providers.openai import OpenAI
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.unit.orchestrator.planning import plane
 
 GOOD: dict[str, Json] = {
@@ -38,24 +44,24 @@ GOOD: dict[str, Json] = {
 }
 TEXT = json.dumps(GOOD)
 BOUND = BoundSchema.of("review_answer.v1")
-QUESTION = Question("REVIEWER", "Answer in JSON.", {"patch": "+a"}, BOUND)
+QUESTION = ModelQuestion("REVIEWER", "Answer in JSON.", {"patch": "+a"}, BOUND)
 
 # ---- answers that are none ------------------------------------------------------------------
 
 REFUSED: list[tuple[str, str]] = [
-    ("", "is no JSON"),
-    ("I think it is fine.", "is no JSON"),
-    (f"Here you are:\n{TEXT}", "is no JSON"),
-    (f"{TEXT}\nI hope this helps.", "is no JSON"),
-    (f"```json\n{TEXT}\n```", "is no JSON"),
-    (f"{TEXT}{TEXT}", "is no JSON"),
-    (f"{TEXT}\n{TEXT}", "is no JSON"),
-    (f"[{TEXT}]", "is no JSON object"),
-    ("null", "is no JSON object"),
-    (json.dumps(TEXT), "is no JSON object"),
-    (TEXT.replace("}", ",}", 1), "is no JSON"),
-    (TEXT + "// done", "is no JSON"),
-    ("\ufeff" + TEXT, "byte order mark"),
+    ("", "is not valid JSON"),
+    ("I think it is fine.", "is not valid JSON"),
+    (f"Here you are:\n{TEXT}", "is not valid JSON"),
+    (f"{TEXT}\nI hope this helps.", "is not valid JSON"),
+    (f"```json\n{TEXT}\n```", "is not valid JSON"),
+    (f"{TEXT}{TEXT}", "is not valid JSON"),
+    (f"{TEXT}\n{TEXT}", "is not valid JSON"),
+    (f"[{TEXT}]", "is not a JSON object"),
+    ("null", "is not a JSON object"),
+    (json.dumps(TEXT), "is not a JSON object"),
+    (TEXT.replace("}", ",}", 1), "is not valid JSON"),
+    (TEXT + "// done", "is not valid JSON"),
+    ("\ufeff" + TEXT, "is not valid JSON"),
     (TEXT.replace('"findings": []', '"findings": [], "verdict": "FAIL"'), "'verdict' twice"),
     (TEXT.replace('"findings": []', '"findings": NaN'), "NaN"),
     (TEXT.replace('"findings": []', f'"findings": {"[" * 70}{"]" * 70}'), "nested"),
@@ -84,7 +90,7 @@ def test_an_answer_with_tool_calls_is_refused_even_beside_good_json() -> None:
     answer = asked.ask(QUESTION)
     assert answer.value is None
     assert answer.problems == (
-        Problem("/", "the answer asks for tools, and there are none: shell"),
+        SchemaProblem("/", "the answer asks for tools, and there are none: shell"),
     )
 
 
@@ -106,7 +112,7 @@ def test_nothing_is_asked_again() -> None:
 )
 def test_without_the_very_schema_that_is_bound_nobody_is_asked(bound: BoundSchema) -> None:
     asked, heard = plane(TEXT)
-    answer = asked.ask(Question("REVIEWER", "", {}, bound))
+    answer = asked.ask(ModelQuestion("REVIEWER", "", {}, bound))
     assert answer.value is None
     assert "schema" in answer.problems[0].message
     assert heard.exchanges == []
@@ -115,7 +121,7 @@ def test_without_the_very_schema_that_is_bound_nobody_is_asked(bound: BoundSchem
 def test_what_a_model_is_told_is_bounded() -> None:
     asked, heard = plane(TEXT)
     with pytest.raises(UsageError) as caught:
-        asked.ask(Question("REVIEWER", "", {"patch": "x" * MAX_PAYLOAD_BYTES}, BOUND))
+        asked.ask(ModelQuestion("REVIEWER", "", {"patch": "x" * MAX_PAYLOAD_BYTES}, BOUND))
     assert caught.value.rule == "plane.payload"
     assert heard.exchanges == []
 
@@ -135,7 +141,7 @@ def test_an_error_of_the_provider_is_recorded_and_raised() -> None:
         asked.ask(QUESTION)
     (exchange,) = heard.exchanges
     assert exchange.error == "m did not answer in time (as its fixture says)"
-    assert (exchange.answer, exchange.answer_sha256) == ("", digest(b""))
+    assert (exchange.answer, exchange.answer_sha256) == ("", digest_bytes(b""))
 
 
 # ---- answers that are ones ------------------------------------------------------------------
@@ -143,13 +149,13 @@ def test_an_error_of_the_provider_is_recorded_and_raised() -> None:
 
 @pytest.mark.parametrize("text", [TEXT, f"\n  {TEXT}\n", json.dumps(GOOD, indent=2)])
 def test_white_space_belongs_to_json(text: str) -> None:
-    assert parse(text, "review_answer.v1") == (GOOD, ())
+    assert parse_answer(text, "review_answer.v1") == (GOOD, ())
 
 
 def test_the_exchange_is_recorded_without_secrets_and_hashed_as_it_is_kept() -> None:
     said = {**GOOD, "summary": "the key is sk-canary"}
     asked, heard = plane(said)
-    answer = asked.ask(Question("REVIEWER", "Answer.", {"patch": "sk-canary"}, BOUND))
+    answer = asked.ask(ModelQuestion("REVIEWER", "Answer.", {"patch": "sk-canary"}, BOUND))
     assert answer.value == said
     (exchange,) = heard.exchanges
     request = (
@@ -159,18 +165,16 @@ def test_the_exchange_is_recorded_without_secrets_and_hashed_as_it_is_kept() -> 
         '"system_prompt":"Answer."}'
     )
     text = json.dumps(said).replace("sk-canary", "[REDACTED]")
-    assert exchange == Exchange(
+    assert exchange == RoleExchange(
         role="REVIEWER",
         provider="m",
         model="model-x",
         schema=BOUND,
         request=request,
         answer=text,
-        request_sha256=digest(request.encode()),
-        answer_sha256=digest(text.encode()),
+        request_sha256=digest_bytes(request.encode()),
+        answer_sha256=digest_bytes(text.encode()),
     )
-    hashes = (exchange.request_sha256, exchange.answer_sha256)
-    assert (answer.request_sha256, answer.answer_sha256) == hashes
 
 
 def test_an_answer_that_is_in_the_evidence_is_not_asked_for_again() -> None:
@@ -196,9 +200,9 @@ def test_evidence_that_does_not_fit_is_no_answer_either() -> None:
 # ---- over real sockets ----------------------------------------------------------------------
 
 MAKES: dict[str, Callable[[str], Provider]] = {
-    "openai": lambda url: OpenAI(Endpoint("o", url, None), "x"),
-    "anthropic": lambda url: Anthropic(Endpoint("a", url, None), "x"),
-    "gemini": lambda url: Gemini(Endpoint("g", url, None), "x"),
+    "openai": lambda url: OpenAI(ModelEndpoint("o", url, None), "x"),
+    "anthropic": lambda url: Anthropic(ModelEndpoint("a", url, None), "x"),
+    "gemini": lambda url: Gemini(ModelEndpoint("g", url, None), "x"),
 }
 
 
@@ -206,9 +210,9 @@ MAKES: dict[str, Callable[[str], Provider]] = {
 @pytest.mark.parametrize("kind", MAKES)
 def test_every_service_takes_our_schemas_and_no_tools_are_offered(kind: str, schema: str) -> None:
     with ModelServer([{"text": TEXT}]) as server:
-        heard: list[Exchange] = []
-        asked = Plane(MAKES[kind](server.url), "x", heard.append, str)
-        answer = asked.ask(Question("PM", "Answer.", {}, BoundSchema.of(schema)))
+        heard: list[RoleExchange] = []
+        asked = ModelPlane(MAKES[kind](server.url), "x", heard.append, str)
+        answer = asked.ask(ModelQuestion("PM", "Answer.", {}, BoundSchema.of(schema)))
         (recorded,) = server.requests
     assert isinstance(recorded.body, dict)
     assert "tools" not in recorded.body
@@ -220,7 +224,7 @@ def test_every_service_takes_our_schemas_and_no_tools_are_offered(kind: str, sch
 def test_a_tool_call_over_the_wire_is_refused(kind: str) -> None:
     call = {"name": "shell", "arguments": {"command": "rm -rf ."}}
     with ModelServer([{"text": TEXT, "tool_calls": [call]}]) as server:
-        asked = Plane(MAKES[kind](server.url), "x", lambda _: None, str)
+        asked = ModelPlane(MAKES[kind](server.url), "x", lambda _: None, str)
         answer = asked.ask(QUESTION)
     assert answer.value is None
     assert "asks for tools" in answer.problems[0].message
@@ -228,6 +232,6 @@ def test_a_tool_call_over_the_wire_is_refused(kind: str) -> None:
 
 def test_a_provider_in_trouble_is_an_error_not_an_answer() -> None:
     with ModelServer([{"status": 500}]) as server:
-        asked = Plane(MAKES["openai"](server.url), "x", lambda _: None, str)
+        asked = ModelPlane(MAKES["openai"](server.url), "x", lambda _: None, str)
         with pytest.raises(ProviderServer):
             asked.ask(QUESTION)

@@ -8,24 +8,29 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts import rules
-from coilclaw.contracts.handoff import Handoff
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import AcceptanceTest, SetupCommand, TaskContract
-from coilclaw.domain.messages import Json
-from coilclaw.errors import ProviderTimeout, UsageError
-from coilclaw.orchestrator.baseline import MAX_TOLD, MAX_TOLD_CHARS, Baseline
-from coilclaw.orchestrator.contract_proposal import propose_contract, setup_without_contract
-from coilclaw.orchestrator.plane import Plane
-from coilclaw.orchestrator.planner import (
+from coilclaw.kernel.errors import ProviderTimeout, UsageError
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.contracts import rules
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.records import Handoff
+from coilclaw.runs.contracts.task_contract import AcceptanceTest, SetupCommand, TaskContract
+from coilclaw.runs.engine.contract_checks import (
+    MAX_TOLD,
+    MAX_TOLD_CHARS,
+    Baseline,
+    propose_contract,
+    setup_without_contract,
+)
+from coilclaw.runs.roles.model_questions import ModelPlane
+from coilclaw.runs.roles.planner import (
     MAX_REQUEST_CHARS,
     PlainAuthor,
-    Planned,
+    PlanResult,
     PlanTerms,
+    SeenPaths,
+    hint_lines,
     plan,
 )
-from coilclaw.orchestrator.planner_hints import hint_lines
-from coilclaw.orchestrator.planner_sightings import Sightings
 from tests.unit.orchestrator.planning import plane
 
 FILES = {
@@ -52,13 +57,13 @@ GOOD: dict[str, Json] = {
 }
 
 
-def planned(answer: Json, pack: str = "low", request: str = "Be friendlier.") -> Planned:
+def planned(answer: Json, pack: str = "low", request: str = "Be friendlier.") -> PlanResult:
     asked, _ = plane(answer)
     return plan(author(asked), request, terms(pack))
 
 
-def author(asked: Plane) -> PlainAuthor:
-    return PlainAuthor(asked, Sightings(BASELINE))
+def author(asked: ModelPlane) -> PlainAuthor:
+    return PlainAuthor(asked, SeenPaths(BASELINE))
 
 
 def terms(pack: str, run_id: str = "") -> PlanTerms:
@@ -218,7 +223,7 @@ def test_a_plan_becomes_a_contract_that_rules_accept() -> None:
     assert [each.name for each in contract.inputs.artifacts] == ["output_schema.worker"]
     assert contract.role_contract is not None
     policies = PolicySet.shipped("medium")
-    assert rules.problems(contract, policies, known_files=FILES.get) == ()
+    assert rules.find_rule_problems(contract, policies, known_files=FILES.get) == ()
     assert TaskContract.of(value) == contract
 
 
@@ -303,10 +308,10 @@ NODE = {**FILES, "package.json": b'{"dependencies": {"dep": "1"}}', "package-loc
 INSTALL = SetupCommand(name="install-node", cmd="npm ci", network="allow")
 
 
-def planned_in_node(policies: PolicySet, **changes: Json) -> Planned:
+def planned_in_node(policies: PolicySet, **changes: Json) -> PlanResult:
     baseline = Baseline.of("a" * 40, NODE, NODE.get)
     asked, _ = plane(GOOD | changes)
-    author = PlainAuthor(asked, Sightings(baseline))
+    author = PlainAuthor(asked, SeenPaths(baseline))
     return plan(author, "Be friendlier.", PlanTerms(baseline, policies, "task-00000001"))
 
 

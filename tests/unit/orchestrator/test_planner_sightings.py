@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.domain.parts import Part
-from coilclaw.orchestrator.baseline import Baseline
-from coilclaw.orchestrator.planner_hints import hint_lines
-from coilclaw.orchestrator.planner_sightings import Sightings
+from coilclaw.kernel.messages import Json, Part
+from coilclaw.runs.engine.contract_checks import Baseline
+from coilclaw.runs.roles.planner import SeenPaths, hint_lines
 
 FILES = ("a.py", "src/app/main.py", "src/app/other.py", "src/lib/deep/x.py", "pyproject.toml")
 BASELINE = Baseline.of("a" * 40, FILES, lambda _: None)
@@ -20,8 +18,8 @@ FILE = f"file     {12:>10} "
 LISTED = f"directory           deep/\n{FILE}other.py\nlink                l -> main.py\n"
 
 
-def seen(*parts: Part) -> Sightings:
-    sightings = Sightings(BASELINE)
+def seen(*parts: Part) -> SeenPaths:
+    sightings = SeenPaths(BASELINE)
     for part in parts:
         sightings.take(part)
     return sightings
@@ -31,7 +29,7 @@ def part(tool: str, output: str = "", *, exit_code: int = 0, **arguments: Json) 
     return Part("tool", tool=tool, input=json.dumps(arguments), output=output, exit_code=exit_code)
 
 
-def problems(sightings: Sightings, allowed: Sequence[str], new: Sequence[str] = ()) -> list[str]:
+def problems(sightings: SeenPaths, allowed: Sequence[str], new: Sequence[str] = ()) -> list[str]:
     return [str(each) for each in sightings.problems(allowed, new)]
 
 

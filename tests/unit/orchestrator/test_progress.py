@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from coilclaw.orchestrator.progress import Progress, TaskProgress, Waiting, folded
-from coilclaw.orchestrator.states import State
+from coilclaw.runs.evidence.progress import (
+    PendingApproval,
+    RunProgress,
+    RunState,
+    TaskProgress,
+    fold_events,
+)
 
 
 def event(kind: str, task_id: str | None = None, /, **payload: Any) -> dict[str, Any]:
@@ -33,31 +38,31 @@ def accepted(task_id: str, status: str = "SUCCESS") -> dict[str, Any]:
     )
 
 
-def names(progress: Progress) -> list[str]:
+def names(progress: RunProgress) -> list[str]:
     return [task.task_id for task in progress.active]
 
 
 def test_no_events_are_a_run_that_begins() -> None:
-    progress = folded([])
-    assert progress == Progress()
+    progress = fold_events([])
+    assert progress == RunProgress()
     assert (progress.root, progress.active, progress.working) == (None, (), ())
 
 
 def test_one_contract_is_the_root_and_the_work() -> None:
-    progress = folded([contract("a")])
+    progress = fold_events([contract("a")])
     assert progress.root == TaskProgress("a", "tasks/a.json", "")
     assert names(progress) == ["a"]
 
 
 def test_the_contract_that_was_split_is_no_work() -> None:
-    progress = folded([contract("a"), contract("a-x", "a"), contract("a-y", "a")])
+    progress = fold_events([contract("a"), contract("a-x", "a"), contract("a-y", "a")])
     assert progress.root is not None
     assert progress.root.task_id == "a"
     assert names(progress) == ["a-x", "a-y"]
 
 
 def test_a_repair_stands_where_the_repaired_work_stood() -> None:
-    progress = folded(
+    progress = fold_events(
         [
             contract("a"),
             contract("a-x", "a"),
@@ -72,7 +77,7 @@ def test_a_repair_stands_where_the_repaired_work_stood() -> None:
 
 
 def test_one_repair_of_all_takes_the_place_of_all() -> None:
-    progress = folded(
+    progress = fold_events(
         [
             contract("a"),
             contract("a-x", "a"),
@@ -88,20 +93,20 @@ def test_a_round_of_repairs_counts_once_and_forgets_the_candidate() -> None:
     candidate = event("CANDIDATE_PREPARED", commit="c", tree="t")
     tested = event("TEST_RESULT", status="FAIL", path="ci/x")
     before = [contract("a"), accepted("a"), candidate, tested]
-    progress = folded([*before, moved("S4_TEST", "S5_FIX", failures=["red"], blamed=["a"])])
+    progress = fold_events([*before, moved("S4_TEST", "S5_FIX", failures=["red"], blamed=["a"])])
     assert (progress.attempt, progress.failures, progress.blamed) == (0, ("red",), ("a",))
     assert progress.candidate
     assert progress.tested
-    progress = folded(
+    progress = fold_events(
         [*before, moved("S4_TEST", "S5_FIX", failures=["red"]), moved("S5_FIX", "S2_WORKER")]
     )
-    assert (progress.attempt, progress.state) == (1, State.WORKER)
+    assert (progress.attempt, progress.state) == (1, RunState.WORKER)
     assert (progress.candidate, progress.tested) == ({}, {})
     assert progress.failures == ("red",)
 
 
 def test_a_new_candidate_is_not_tested() -> None:
-    progress = folded(
+    progress = fold_events(
         [
             event("CANDIDATE_PREPARED", commit="c", tree="t"),
             event("TEST_RESULT", status="PASS", path="ci/x"),
@@ -113,37 +118,37 @@ def test_a_new_candidate_is_not_tested() -> None:
 
 def test_only_success_is_accepted() -> None:
     for status in ("FAILED", "BLOCKED", "SKIPPED", "success", ""):
-        progress = folded([contract("a"), accepted("a", status)])
+        progress = fold_events([contract("a"), accepted("a", status)])
         assert progress.tasks["a"].state == "rejected"
-    assert folded([contract("a"), accepted("a")]).tasks["a"].state == "accepted"
+    assert fold_events([contract("a"), accepted("a")]).tasks["a"].state == "accepted"
 
 
 def test_an_answer_settles_what_was_asked_and_nothing_else() -> None:
     asked = event(
         "HUMAN_APPROVAL_REQUIRED", "a", approval_id="i", digest="d", kind="network", reason="r"
     )
-    assert folded([asked]).waiting == {"i": Waiting("i", "d", "network", "r", "a")}
+    assert fold_events([asked]).waiting == {"i": PendingApproval("i", "d", "network", "r", "a")}
     other = event("HUMAN_APPROVAL_COMPLETED", approval_id="other", approved=True, by="me")
-    assert folded([asked, other]).approvals == {}
+    assert fold_events([asked, other]).approvals == {}
     for approved, answer in ((True, True), (False, False), ("yes", False), (1, False)):
         said = event("HUMAN_APPROVAL_COMPLETED", approval_id="i", approved=approved, by="me")
-        progress = folded([asked, said])
+        progress = fold_events([asked, said])
         assert (progress.waiting, progress.approvals) == ({}, {"d": answer})
     silent = event("HUMAN_APPROVAL_TIMEOUT", approval_id="i")
-    assert folded([asked, silent]).approvals == {"d": False}
+    assert fold_events([asked, silent]).approvals == {"d": False}
 
 
 def test_how_a_run_failed_is_remembered() -> None:
-    progress = folded([moved("S0_PM", "FAILED", failures=["no"], outcome="denied")])
-    assert (progress.state, progress.outcome) == (State.FAILED, "denied")
+    progress = fold_events([moved("S0_PM", "FAILED", failures=["no"], outcome="denied")])
+    assert (progress.state, progress.outcome) == (RunState.FAILED, "denied")
 
 
 def test_a_run_that_waited_may_begin_at_a_later_commit() -> None:
     created = event("RUN_CREATED", baseline_commit="a", policy_sha256="p", branch="main")
     awaited = event("LOCKS_AWAITED", paths=["x"], holders=[], since="")
-    progress = folded([created, awaited])
+    progress = fold_events([created, awaited])
     assert (progress.queued, progress.moved, progress.locked) == (True, False, False)
     moving = {"from": "a", "baseline_commit": "b", "policy_sha256": "q"}
-    progress = folded([created, awaited, event("BASELINE_MOVED", **moving)])
+    progress = fold_events([created, awaited, event("BASELINE_MOVED", **moving)])
     assert progress.moved
     assert progress.created == {"baseline_commit": "b", "policy_sha256": "q", "branch": "main"}

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.eventtypes import EventType
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.bundle import json_bytes
-from coilclaw.orchestrator.rehydrate import Divergence, rehydrate
+from coilclaw.kernel.errors import UsageError
+from coilclaw.runs.contracts.event_types import EventType
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.bundle import json_bytes
+from coilclaw.runs.evidence.event_index import EvidenceDivergence
+from coilclaw.runs.evidence.rehydration import rehydrate_run
 from tests.support.bundles import CHILD, RUN_ID, TASK, World, picture
 
 
@@ -27,15 +28,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_an_unknown_run_is_a_usage_error_and_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        rehydrate(tmp_path / RUN_ID)
+        rehydrate_run(tmp_path / RUN_ID)
     assert caught.value.rule == "run.unknown"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_course_of_a_run_is_told_again_and_again(whole: World) -> None:
     before = picture(whole.directory)
-    told = rehydrate(whole.directory)
-    assert rehydrate(whole.directory) == told
+    told = rehydrate_run(whole.directory)
+    assert rehydrate_run(whole.directory) == told
     assert picture(whole.directory) == before
     assert (told.run_id, told.status, told.state, told.sealed) == (
         RUN_ID, "SUCCESS", "S6_DONE", True,
@@ -48,7 +49,7 @@ def test_the_course_of_a_run_is_told_again_and_again(whole: World) -> None:
 
 
 def test_tasks_tests_reviews_gates_and_the_fix_loop_are_told(whole: World) -> None:
-    told = rehydrate(whole.directory)
+    told = rehydrate_run(whole.directory)
     assert {task: facts["parent"] for task, facts in told.tasks.items()} == {
         TASK: None,
         CHILD: TASK,
@@ -76,14 +77,14 @@ def test_tasks_tests_reviews_gates_and_the_fix_loop_are_told(whole: World) -> No
 def test_a_run_that_goes_on_or_waits_is_told_as_far_as_it_is(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.begin()
-    assert (rehydrate(world.directory).status, rehydrate(world.directory).state) == (
+    assert (rehydrate_run(world.directory).status, rehydrate_run(world.directory).state) == (
         "RUNNING",
         "S2_WORKER",
     )
     world.tell(EventType.RUN_PAUSED, reason="approval")
-    assert rehydrate(world.directory).status == "PAUSED"
+    assert rehydrate_run(world.directory).status == "PAUSED"
     world.tell(EventType.RUN_RESUMED, process="1:2")
-    told = rehydrate(world.directory)
+    told = rehydrate_run(world.directory)
     assert (told.status, told.sealed, told.divergences) == ("RUNNING", False, ())
 
 
@@ -141,7 +142,7 @@ def test_the_first_divergence_is_named(whole: World, tmp_path: Path, name: str) 
     for path in [world.directory, *world.directory.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     change(world)
-    found = rehydrate(world.directory).first_divergence
+    found = rehydrate_run(world.directory).first_divergence
     assert found is not None
     assert (found.event, found.what, found.path) == expected
 
@@ -151,22 +152,26 @@ def test_both_sides_of_a_divergence_are_shown(whole: World, tmp_path: Path) -> N
     place = world.directory / REPORT
     place.chmod(0o644)
     _edit(REPORT, status="FAIL", attempt=9)(world)
-    found = rehydrate(world.directory).divergences
-    assert Divergence(28, "event and report differ in status", REPORT, "PASS", "FAIL") in found
-    assert Divergence(28, "event and report differ in attempt", REPORT, 1, 9) in found
+    found = rehydrate_run(world.directory).divergences
+    assert (
+        EvidenceDivergence(28, "event and report differ in status", REPORT, "PASS", "FAIL") in found
+    )
+    assert EvidenceDivergence(28, "event and report differ in attempt", REPORT, 1, 9) in found
 
 
 def test_a_move_that_is_no_move_is_a_divergence(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.begin()
     world.move("S2_WORKER", "S6_DONE", "tests_passed")
-    assert rehydrate(world.directory).divergences == (
-        Divergence(5, "the run moved where it cannot", "", "S2_WORKER → S6_DONE", "S2_WORKER"),
+    assert rehydrate_run(world.directory).divergences == (
+        EvidenceDivergence(
+            5, "the run moved where it cannot", "", "S2_WORKER → S6_DONE", "S2_WORKER"
+        ),
     )
 
 
 def test_a_bundle_without_events_says_so(tmp_path: Path) -> None:
     (tmp_path / RUN_ID).mkdir()
-    told = rehydrate(tmp_path / RUN_ID)
-    assert told.divergences == (Divergence(0, "there is no event", layout.EVENTS),)
+    told = rehydrate_run(tmp_path / RUN_ID)
+    assert told.divergences == (EvidenceDivergence(0, "there is no event", layout.EVENTS),)
     assert (told.status, told.state) == ("RUNNING", "S0_PM")

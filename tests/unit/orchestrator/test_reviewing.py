@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.artifact import ArtifactRef
-from coilclaw.contracts.reports import Finding, Reviewer, ReviewReport, ScopeCheck
-from coilclaw.contracts.schemas import Problem
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
-from coilclaw.gates.result import GateResult, Violation
-from coilclaw.orchestrator.reviewing import (
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
+from coilclaw.kernel.schemas import SchemaProblem
+from coilclaw.runs.contracts.records import ArtifactRef, Finding, Reviewer, ReviewReport, ScopeCheck
+from coilclaw.runs.gates.result import GateResult, Violation
+from coilclaw.runs.roles.reviewer import (
     MAX_FILES,
     MAX_PATCH_CHARS,
     payload,
@@ -120,7 +119,7 @@ def test_an_agent_that_answers_something_else_has_not_reviewed(
 ) -> None:
     outcome = review_by_runner(result, evidence(), "reviewer-1")
     assert isinstance(outcome, tuple)
-    assert all(isinstance(problem, Problem) for problem in outcome)
+    assert all(isinstance(problem, SchemaProblem) for problem in outcome)
     assert outcome
 
 

@@ -6,12 +6,11 @@ import time
 
 import pytest
 
-from coilclaw.contracts.reports import Finding, Reviewer, ReviewReport, ScopeCheck
-from coilclaw.contracts.taskcontract import TaskContract
-from coilclaw.gates.result import GateResult, Violation
-from coilclaw.orchestrator import rulesreviewer
-from coilclaw.orchestrator.reviewevidence import ChangedFile
-from coilclaw.orchestrator.reviewrules import MAX_READ_BYTES, MAX_SHOWN_LINES
+from coilclaw.runs.contracts.records import Finding, Reviewer, ReviewReport, ScopeCheck
+from coilclaw.runs.contracts.task_contract import TaskContract
+from coilclaw.runs.gates.result import GateResult, Violation
+from coilclaw.runs.roles import rule_review
+from coilclaw.runs.roles.rule_review import MAX_READ_BYTES, MAX_SHOWN_LINES, ChangedFile
 from tests.support.children import PATIENCE_S
 from tests.unit.orchestrator.planning import NOW, RUN, changed, contract, evidence
 
@@ -24,7 +23,7 @@ def found(*changes: ChangedFile, of: TaskContract | None = None) -> list[tuple[s
     """Return path, severity and line of each finding."""
     return [
         (finding.path or "", finding.severity, finding.line or 0)
-        for finding in rulesreviewer.findings(evidence(*changes, of=of))
+        for finding in rule_review.findings(evidence(*changes, of=of))
     ]
 
 
@@ -108,10 +107,10 @@ def test_files_outside_of_scope_block_and_names_are_compared_by_segments() -> No
     inside = changed("tests/test_app.py", "a = 1\n", "a = 2\n")
     for path in ("src/application/a.py", "src/app.py", "tests/test_app.pyc", ".env", "src"):
         outside = changed(path, None, "a = 1\n")
-        report = rulesreviewer.review(evidence(inside, outside))
+        report = rule_review.review(evidence(inside, outside))
         assert report.scope_check == ScopeCheck(passed=False, violations=(path,))
         assert report.verdict == "FAIL"
-    assert rulesreviewer.review(evidence(inside)).scope_check == ScopeCheck(
+    assert rule_review.review(evidence(inside)).scope_check == ScopeCheck(
         passed=True, violations=()
     )
 
@@ -119,27 +118,27 @@ def test_files_outside_of_scope_block_and_names_are_compared_by_segments() -> No
 def test_nothing_changed_though_something_must() -> None:
     empty = evidence()
     object.__setattr__(empty, "changes", ())
-    assert rulesreviewer.review(empty).verdict == "FAIL"
+    assert rule_review.review(empty).verdict == "FAIL"
     audit = evidence(of=contract(audit_only=True))
     object.__setattr__(audit, "changes", ())
-    assert rulesreviewer.review(audit).verdict == "PASS"
+    assert rule_review.review(audit).verdict == "PASS"
     report = [{"name": "r", "type": "report", "acceptance": "is there"}]
     only_report = evidence(of=contract(required_outputs=report))  # type: ignore[arg-type]
     object.__setattr__(only_report, "changes", ())
-    assert rulesreviewer.review(only_report).verdict == "PASS"
+    assert rule_review.review(only_report).verdict == "PASS"
 
 
 def test_something_changed_though_nothing_may() -> None:
-    assert rulesreviewer.review(evidence(of=contract(audit_only=True))).verdict == "FAIL"
+    assert rule_review.review(evidence(of=contract(audit_only=True))).verdict == "FAIL"
     read_only = contract(
         tool_permissions={"filesystem": "read-only", "network": "deny", "mcp_tools": []}
     )
-    assert rulesreviewer.review(evidence(of=read_only)).verdict == "FAIL"
+    assert rule_review.review(evidence(of=read_only)).verdict == "FAIL"
 
 
 def test_weakened_tests_block_unless_the_contract_allows_them() -> None:
     weak = (Violation("tests.skipped", "a test is skipped", "tests/test_app.py"),)
-    report = rulesreviewer.review(evidence(weakened=weak))
+    report = rule_review.review(evidence(weakened=weak))
     assert report.findings == (
         Finding(
             severity="blocking",
@@ -148,20 +147,20 @@ def test_weakened_tests_block_unless_the_contract_allows_them() -> None:
         ),
     )
     allowed = evidence(of=contract(test_policy="allow"), weakened=weak)
-    assert rulesreviewer.review(allowed).verdict == "PASS"
+    assert rule_review.review(allowed).verdict == "PASS"
 
 
 def test_a_gate_that_did_not_pass_blocks() -> None:
     failed = GateResult("diff_gate", (Violation("diff.x", "no"),))
-    assert rulesreviewer.review(evidence(gates=(failed,))).verdict == "FAIL"
-    assert rulesreviewer.review(evidence(gates=(GateResult("diff_gate"),))).verdict == "PASS"
+    assert rule_review.review(evidence(gates=(failed,))).verdict == "FAIL"
+    assert rule_review.review(evidence(gates=(GateResult("diff_gate"),))).verdict == "PASS"
 
 
 # ---- the report -----------------------------------------------------------------------------
 
 
 def test_the_report_is_honest_about_who_made_it() -> None:
-    report = rulesreviewer.review(evidence())
+    report = rule_review.review(evidence())
     assert report == ReviewReport(
         run_id=RUN,
         task_id="task-0001",
@@ -170,7 +169,7 @@ def test_the_report_is_honest_about_who_made_it() -> None:
         reviewed_at=NOW,
         verdict="PASS",
         summary=(
-            "Checked by rules; no model and nobody else read this change. 1 changed files, "
+            "Checked by rules; no model and no person read this change. 1 changed files, "
             "0 blocking findings, 0 others."
         ),
         scope_check=ScopeCheck(passed=True, violations=()),
@@ -184,8 +183,8 @@ def test_the_report_is_honest_about_who_made_it() -> None:
 def test_findings_are_bounded_and_blocking_ones_come_first() -> None:
     many = [changed(f"src/app/{n}.txt", None, f"{NOTE}\n" * 50) for n in range(100)]
     blocking = changed("src/app/z.txt", None, CONFLICT)
-    report = rulesreviewer.review(evidence(*many, blocking))
-    assert len(report.findings) == rulesreviewer.MAX_FINDINGS
+    report = rule_review.review(evidence(*many, blocking))
+    assert len(report.findings) == rule_review.MAX_FINDINGS
     assert report.findings[0].path == "src/app/z.txt"
     assert report.findings[-1].message == "403 more findings are not listed"
     per_file = [finding for finding in report.findings if finding.path == "src/app/0.txt"]
@@ -193,14 +192,14 @@ def test_findings_are_bounded_and_blocking_ones_come_first() -> None:
 
 
 def test_a_large_change_is_mentioned() -> None:
-    lines = "".join(f"{n}\n" for n in range(rulesreviewer.LARGE_CHANGE_LINES + 1))
-    (finding,) = rulesreviewer.findings(evidence(changed("src/app/a.txt", None, lines)))
+    lines = "".join(f"{n}\n" for n in range(rule_review.LARGE_CHANGE_LINES + 1))
+    (finding,) = rule_review.findings(evidence(changed("src/app/a.txt", None, lines)))
     assert (finding.severity, finding.path) == ("non_blocking", None)
 
 
 def test_a_name_that_is_no_unicode_is_reported_all_the_same() -> None:
     odd = ChangedFile("src/other/\udcff.txt", None, b"a\n")
-    report = rulesreviewer.review(evidence(odd))
+    report = rule_review.review(evidence(odd))
     assert report.scope_check.violations == ("src/other/\\udcff.txt",)
     assert ReviewReport.of(report.json()) == report
 
@@ -218,5 +217,5 @@ def test_a_name_that_is_no_unicode_is_reported_all_the_same() -> None:
 @pytest.mark.parametrize("path", [PY, "src/app/a.json", "src/app/a.toml", JS])
 def test_hostile_files_cost_little(path: str, after: str) -> None:
     started = time.monotonic()
-    rulesreviewer.findings(evidence(changed(path, "a = 1\n", after)))
+    rule_review.findings(evidence(changed(path, "a = 1\n", after)))
     assert time.monotonic() - started < PATIENCE_S

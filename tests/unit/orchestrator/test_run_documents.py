@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from coilclaw.agents.naming import KINDS
-from coilclaw.agents.script import KINDS as PARTS
-from coilclaw.agents.shellpolicy import TABLE
-from coilclaw.contracts.policyset import PACKS, PolicySet
-from coilclaw.orchestrator.codes import LENIENT, MEANINGS, WARNINGS
-from coilclaw.orchestrator.layout import FOLDERS
-from coilclaw.orchestrator.states import State
+from coilclaw.runners.contract_policy import TABLE
+from coilclaw.runners.runner import KINDS
+from coilclaw.runners.script import KINDS as PARTS
+from coilclaw.runs.contracts.policy_set import PACKS, PolicySet
+from coilclaw.runs.evidence.layout import FOLDERS
+from coilclaw.runs.evidence.progress import RunState
+from coilclaw.runs.evidence.verification_codes import LENIENT, MEANINGS, WARNINGS
 from tests.support.repository import text
 
 _ANSWERS = {"refuse": "refused", "run": "runs", "ask": "a person is asked"}
@@ -36,7 +36,7 @@ def test_every_folder_of_a_bundle_is_listed() -> None:
 
 def test_states_runners_and_parts_of_scripts_are_listed() -> None:
     document = text("docs/orchestrator.md")
-    states = [state.value for state in State if state is not State.FAILED]
+    states = [state.value for state in RunState if state is not RunState.FAILED]
     assert re.findall(r"^\| `(S\d_\w+)` \|", document, re.MULTILINE) == states
     assert [kind for kind in KINDS if f"| `{kind}" not in document] == []
     assert [part for part in PARTS if f"`{part}`" not in document] == []

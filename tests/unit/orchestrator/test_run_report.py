@@ -12,20 +12,22 @@ from typing import Any
 
 import pytest
 
-from coilclaw.orchestrator import patch_view, run_report
-from coilclaw.orchestrator.report_page import render_page
-from coilclaw.orchestrator.report_reader import read_report
-from coilclaw.orchestrator.report_source import MAX_TEXT_CHARS, ReportSource
-from coilclaw.orchestrator.run_report import RunReport
-from coilclaw.orchestrator.verifying import verify
+from coilclaw.runs.evidence.verification import verify_run
+from coilclaw.runs.report import page_elements, report_reader
+from coilclaw.runs.report.page_elements import Element
+from coilclaw.runs.report.patch_view import DiffRow, DiffSide, FileDiff, show_file
+from coilclaw.runs.report.report_page import render_page
+from coilclaw.runs.report.report_reader import RunReport, read_report
+from coilclaw.runs.report.report_sections import TestedCommand
+from coilclaw.runs.report.report_source import MAX_TEXT_CHARS, Excerpt, ReportSource
 from tests.support.bundles import CHILD, TASK, World, sealed
 from tests.support.html_page import EVIL, Page
 
-NAMES = {**vars(run_report), **vars(patch_view)}
-
 
 def report_of(world: World, redact: Any = lambda text: text) -> RunReport:
-    return read_report(world.directory, verify(world.directory, key_path=world.key_path), redact)
+    return read_report(
+        world.directory, verify_run(world.directory, key_path=world.key_path), redact
+    )
 
 
 def page_of(world: World, redact: Any = lambda text: text) -> Page:
@@ -35,9 +37,14 @@ def page_of(world: World, redact: Any = lambda text: text) -> Page:
 def evil(kind: Any) -> Any:
     """Make a value of a type with hostile text wherever it can hold text."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Element:
+        child = Element("span", (EVIL,), (("class", EVIL), ("title", EVIL)))
+        return Element("p", (EVIL, child), (("title", EVIL),))
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind, NAMES)
+        hints = typing.get_type_hints(kind, vars(report_reader), {"Node": Element, "Mapping": dict})
         return kind(**{f.name: evil(hints[f.name]) for f in dataclasses.fields(kind)})  # type: ignore[operator]  # a class
+    if origin is dict:
+        return {"Outcome": evil(arguments[1]), "Done later": evil(arguments[1])}
     if origin is typing.Literal:
         return arguments[-1]
     if origin is tuple:
@@ -66,12 +73,33 @@ def copy(world: World, tmp_path: Path) -> World:
 def test_hostile_text_in_every_field_stays_text() -> None:
     report = evil(RunReport)
     for state in ("holds", "broken", "unfinished"):
-        verification = dataclasses.replace(report.verification, state=state)
-        changed = dataclasses.replace(report, verification=verification)
-        page = Page(render_page(changed)).check()
+        page = Page(render_page(dataclasses.replace(report, verification=state))).check()
         assert "<script>alert(1)</script>" in page.text
         assert "\\u202e" in page.text
         assert "\\x1b[2J" in page.text
+
+
+def test_hostile_text_in_every_part_of_a_section_stays_text() -> None:
+    output = Excerpt(EVIL, EVIL)
+    sides = (DiffSide(1, f"same {EVIL} 1"), DiffSide(1, f"same {EVIL} 2"))
+    rows = (DiffRow(heading=EVIL), DiffRow(*sides), DiffRow(*sides, changed=True))
+    parts = {
+        "file": show_file(FileDiff(EVIL, f"{EVIL}.old", "renamed", 1, 1, rows, (EVIL,))),
+        "passed": TestedCommand(EVIL, EVIL, True, 0, 1.5, output, output).show(),
+        "failed": TestedCommand(EVIL, EVIL, True, 7, None, output, output).show_end(),
+        "excerpt": page_elements.show_excerpt(output),
+        "facts": page_elements.show_facts([(EVIL, EVIL)]),
+        "table": page_elements.make_table((EVIL,), [(EVIL, page_elements.make_code(EVIL))]),
+        "nothing": page_elements.make_table((), [], EVIL),
+        "details": page_elements.make_details(EVIL, page_elements.make_pill(EVIL, "bad")),
+        "list": page_elements.make_list("codes", [EVIL, page_elements.join_dots(EVIL, EVIL)]),
+        "heading": page_elements.add_heading(EVIL, page_elements.make_note(EVIL)),
+    }
+    page = Page(render_page(dataclasses.replace(evil(RunReport), sections=parts))).check()
+    assert list(page.sections) == list(parts)
+    for name in parts:
+        assert "<script>alert(1)</script>" in page.sections[name], name
+        assert "\\u202e" in page.sections[name], name
 
 
 def test_a_sealed_run_is_told_from_end_to_end(world: World) -> None:
@@ -108,8 +136,8 @@ def test_a_run_that_goes_on_is_told_as_far_as_it_is(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.begin()
     report = report_of(world)
-    assert (report.outcome.standing, report.verification.state) == ("interrupted", "unfinished")
-    assert report.outcome.next_commands == (f"coilclaw runs resume {world.run_id}",)
+    assert (report.standing, report.verification) == ("interrupted", "unfinished")
+    assert report.next_commands == (f"coilclaw runs resume {world.run_id}",)
     assert "is not sealed yet" in page_of(world).sections["verification"]
 
 
@@ -119,9 +147,10 @@ def test_tokens_of_a_task_are_summed(tmp_path: Path) -> None:
     usage = '{"type":"text","usage":{"input_tokens":%d,"output_tokens":%s}}'
     for line in (usage % (10, 3), usage % (5, "null"), "no json", '{"type":"text"}'):
         world.bundle.append(f"codex/{TASK}/events.jsonl", line)
-    (use,) = report_of(world).tokens
-    assert use == run_report.TokenUse(TASK, "", 2, 15, 3)
-    assert len(report_of(world).tasks[0].activity) == 3
+    page = page_of(world)
+    assert f"<tr><td>{TASK}</td><td></td><td>2</td><td>15</td><td>3</td></tr>" in page.source
+    assert page.sections["tokens"].count(TASK) == 1
+    assert "What the agent did (3 parts)" in page.sections["tasks"]
 
 
 def test_a_directory_without_anything_is_told(tmp_path: Path) -> None:
@@ -167,7 +196,7 @@ def test_spoilt_evidence_is_said_at_the_top_and_the_rest_is_told(
 ) -> None:
     spoil(copy.directory / name, how)
     report = report_of(copy)
-    assert report.verification.state == "broken"
+    assert report.verification == "broken"
     page = Page(render_page(report)).check()
     assert "The evidence does not hold" in page.text.partition("Outcome")[0]
     assert "Claimed, and not proven" in page.sections["outcome"]
@@ -195,7 +224,7 @@ def test_long_output_is_cut_to_its_end_and_says_so(tmp_path: Path) -> None:
     assert tail.note.endswith("all of it is in log")
     assert len(source.tail("one", 50).text) < MAX_TEXT_CHARS
     assert source.excerpt("a" * (MAX_TEXT_CHARS + 5)).note == "5 more characters are left out"
-    assert source.excerpt("short") == run_report.Excerpt("short")
+    assert source.excerpt("short") == Excerpt("short")
 
 
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.export import export
-from coilclaw.orchestrator.rehydrate import rehydrate
-from coilclaw.orchestrator.verifying import verify
-from coilclaw.storage.signing import SigningKey, parse_public
+from coilclaw.kernel.checkpoint import SigningKey, parse_public_key
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.export import export_run
+from coilclaw.runs.evidence.rehydration import rehydrate_run
+from coilclaw.runs.evidence.verification import verify_run
 from tests.support.bundles import BASELINE as COMMIT
 from tests.support.bundles import KEY, RUN_ID, World
 
@@ -31,7 +31,7 @@ def made(root: Path) -> Path:
     world = World(root, signing_key=key, candidate_commit=COMMIT)
     world.play()
     world.seal()
-    return export(world.directory, root, root / "run.tar", key, key_path=world.key_path)
+    return export_run(world.directory, root, root / "run.tar", key, key_path=world.key_path)
 
 
 def _unpacked(tmp_path: Path) -> Path:
@@ -48,15 +48,15 @@ def _unpacked(tmp_path: Path) -> Path:
 
 def test_the_baseline_verifies(tmp_path: Path) -> None:
     directory = _unpacked(tmp_path)
-    public = parse_public((BASELINE / "public.pem").read_bytes())
-    report = verify(
+    public = parse_public_key((BASELINE / "public.pem").read_bytes())
+    report = verify_run(
         directory, key_path=tmp_path / "key", public_key=public, expected_root=ROOT_HASH
     )
     assert (report.errors, report.warnings, report.root_hash) == ((), (), ROOT_HASH)
 
 
 def test_the_baseline_can_be_told_again(tmp_path: Path) -> None:
-    told = rehydrate(_unpacked(tmp_path))
+    told = rehydrate_run(_unpacked(tmp_path))
     assert (told.status, told.state, told.events, told.divergences) == (
         "SUCCESS",
         "S6_DONE",

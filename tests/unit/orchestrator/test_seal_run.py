@@ -14,17 +14,16 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.eventtypes import EventType
-from coilclaw.contracts.manifest import RunManifest
-from coilclaw.domain.freeform import hashed
-from coilclaw.domain.messages import Json
-from coilclaw.errors import CoilClawError, UsageError, VerificationFailed
-from coilclaw.orchestrator import bundletree, layout
-from coilclaw.orchestrator.completing import complete
-from coilclaw.orchestrator.seal import seal
-from coilclaw.orchestrator.verifying import verify
-from coilclaw.storage import signing
-from coilclaw.workspace.removal import remove_tree
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.canonical_json import hash_json
+from coilclaw.kernel.errors import CoilClawError, UsageError, VerificationFailed
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.contracts.event_types import EventType
+from coilclaw.runs.contracts.manifest import RunManifest
+from coilclaw.runs.evidence import bundle, layout
+from coilclaw.runs.evidence.seal import complete_bundle, seal_bundle
+from coilclaw.runs.evidence.verification import verify_run
+from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.bundles import KEY, TASK, World, picture, sealed
 from tests.support.scale import scaled
 from tests.unit.storage.worlds import fork, reap
@@ -63,7 +62,7 @@ def test_a_run_is_not_sealed_as_another_or_unfinished(
     world = played.copied(tmp_path)
     before = picture(world.directory)
     with pytest.raises(UsageError) as caught:
-        seal(world.bundle, world.log, {**world.facts(), **change})
+        seal_bundle(world.bundle, world.log, {**world.facts(), **change})
     assert caught.value.rule == "seal.facts"
     assert picture(world.directory) == before
 
@@ -71,11 +70,11 @@ def test_a_run_is_not_sealed_as_another_or_unfinished(
 def test_facts_that_no_schema_accepts_seal_nothing(played: World, tmp_path: Path) -> None:
     world = played.copied(tmp_path)
     with pytest.raises(UsageError) as caught:
-        seal(world.bundle, world.log, {**world.facts(), "unknown": 1})
+        seal_bundle(world.bundle, world.log, {**world.facts(), "unknown": 1})
     assert caught.value.rule == "contract.schema"
     assert not (world.directory / layout.MANIFEST).exists()
     world.seal()
-    assert verify(world.directory, key_path=world.key_path).errors == ()
+    assert verify_run(world.directory, key_path=world.key_path).errors == ()
 
 
 def test_a_link_in_the_bundle_is_not_sealed(played: World, tmp_path: Path) -> None:
@@ -110,19 +109,19 @@ def test_without_the_key_nothing_is_sealed(played: World, tmp_path: Path) -> Non
 def test_the_manifest_covers_every_file_and_directory(whole: World) -> None:
     world = whole
     manifest = _manifest(world)
-    found = bundletree.listing(world.directory)
+    found = bundle.list_bundle(world.directory)
     hashes = manifest["evidence_hashes"]
     assert isinstance(hashes, dict)
     assert sorted(hashes) == [path for path in found.files if path != layout.MANIFEST]
     assert manifest["directories"] == list(found.directories)
     assert layout.ANCHOR in hashes
     for path, expected in hashes.items():
-        assert bundletree.measured(world.directory, path).sha256 == expected
+        assert bundle.measure_file(world.directory, path).sha256 == expected
 
 
 def test_the_structure_of_the_specification_is_there(whole: World) -> None:
     world = whole
-    there = set(bundletree.listing(world.directory).files)
+    there = set(bundle.list_bundle(world.directory).files)
     assert there >= {
         "contract.json", "manifest.json", "events.jsonl", "patch.diff", "diff_name_only.txt",
         "meta.json", "worktree_ref.txt", "reports/task_result.json", "reports/review_report.json",
@@ -146,7 +145,7 @@ def test_the_last_event_is_the_seal_and_the_manifest_knows_it(whole: World) -> N
         events[-1]["event_hash"],
     )
     assert _manifest(world)["finished_at"] == events[-1]["ts"]
-    assert integrity["contract_sha256"] == hashed(world.contract())
+    assert integrity["contract_sha256"] == hash_json(world.contract())
 
 
 def test_everything_is_read_only_but_the_audits(whole: World) -> None:
@@ -177,9 +176,9 @@ def test_two_runs_of_the_same_course_have_the_same_root(tmp_path: Path) -> None:
 
 
 def test_a_signing_key_signs_the_root(tmp_path: Path) -> None:
-    key = signing.create(tmp_path / "signing.key")
+    key = checkpoint.create_key(tmp_path / "signing.key")
     world = sealed(tmp_path, signing_key=key)
-    report = verify(world.directory, key_path=world.key_path, public_key=key.public)
+    report = verify_run(world.directory, key_path=world.key_path, public_key=key.public)
     assert (report.errors, report.warnings) == ((), ())
     integrity = _manifest(world)["integrity"]
     assert isinstance(integrity, dict)
@@ -218,14 +217,14 @@ def test_a_run_that_ended_early_says_what_is_missing_and_makes_nothing_up(tmp_pa
         "policy_gate": {"passed": False, "violations": ["policy_gate.rule: it does not hold"]}
     }
     assert read(layout.EVIDENCE_BUNDLE)["sources"] == []
-    report = verify(world.directory, key_path=world.key_path)
+    report = verify_run(world.directory, key_path=world.key_path)
     assert report.errors == ()
 
 
 def test_a_kill_while_the_rest_is_filled_in_does_not_make_it_evidence(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.begin()
-    complete(world.bundle, world.log.read(), "killed")  # and here the process died
+    complete_bundle(world.bundle, world.log.read(), "killed")  # and here the process died
     world.finish("FAILURE", "killed")
     world.seal("FAILURE", "killed")
     report = json.loads(world.bundle.read(layout.EVIDENCE_REPORT))
@@ -247,7 +246,7 @@ def test_a_kill_before_any_write_of_the_seal_leaves_it_to_be_done(
     """Each write of the seal, one after the other, is never reached."""
     reference = played.copied(tmp_path / "reference")
     expected = reference.seal()
-    wanted = bundletree.listing(reference.directory)
+    wanted = bundle.list_bundle(reference.directory)
     # Up to the manifest every write counts; afterwards there are only modes to be set.
     for place in [*range(1, 14), *range(14, 200, 16)]:
         world = played.copied(tmp_path / f"kill-{place}")
@@ -275,7 +274,7 @@ def test_a_kill_before_any_write_of_the_seal_leaves_it_to_be_done(
         again = World(world.root)
         again.clock.now = now
         assert again.seal() == expected, place
-        assert bundletree.listing(world.directory) == wanted
+        assert bundle.list_bundle(world.directory) == wanted
         if not killed:
             assert place > 40
             return
@@ -301,7 +300,7 @@ def test_killed_at_any_instant_it_is_sealed_to_the_same_result(
         again = World(world.root)
         again.clock.now = now
         assert again.seal() == expected
-        report = verify(world.directory, key_path=world.key_path)
+        report = verify_run(world.directory, key_path=world.key_path)
         assert report.errors == ()
         remove_tree(world.root)
     assert -signal.SIGKILL in endings

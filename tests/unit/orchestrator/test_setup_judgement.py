@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coilclaw.contracts.drafting import draft
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
-from coilclaw.gates.command import judge_text
-from coilclaw.orchestrator.baseline import Baseline
-from coilclaw.workspace.repository import Repository
+from coilclaw.runs.contracts.draft import draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import SetupCommand, TaskContract
+from coilclaw.runs.engine.contract_checks import Baseline
+from coilclaw.runs.gates.command import judge_text
+from coilclaw.workspace.git.repository import Repository
 from tests.support.snapshot_trees import Content, Link, Program, build, git
 
 POLICIES = PolicySet.shipped("low")
@@ -33,7 +33,7 @@ def baseline_at(root: Path) -> Baseline:
 
 
 def contract(*setup: SetupCommand) -> TaskContract:
-    return draft("Do it.", ["src/"], ["pytest -q"], policies=POLICIES, setup=setup)
+    return draft_contract("Do it.", ["src/"], ["pytest -q"], policies=POLICIES, setup=setup)
 
 
 def test_a_program_of_the_tree_is_no_link(tmp_path: Path) -> None:

@@ -4,54 +4,61 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.orchestrator.states import START, TRANSITIONS, State, Trigger, after, legal
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.runs.evidence.progress import (
+    START,
+    TRANSITIONS,
+    RunState,
+    Trigger,
+    is_legal_move,
+    next_state,
+)
 
-FORWARD: dict[tuple[State, Trigger], State] = {
-    (State.PM, Trigger.CONTRACT_ACCEPTED): State.TECH_LEAD,
-    (State.TECH_LEAD, Trigger.SPLIT_ACCEPTED): State.WORKER,
-    (State.WORKER, Trigger.WORK_ACCEPTED): State.REVIEWER,
-    (State.WORKER, Trigger.WORK_REJECTED): State.FIX,
-    (State.REVIEWER, Trigger.REVIEW_PASSED): State.TEST,
-    (State.REVIEWER, Trigger.REVIEW_BLOCKED): State.FIX,
-    (State.TEST, Trigger.TESTS_PASSED): State.DONE,
-    (State.TEST, Trigger.TESTS_FAILED): State.FIX,
-    (State.FIX, Trigger.FIX_CONTRACTED): State.WORKER,
-    (State.FIX, Trigger.FIX_EXHAUSTED): State.FAILED,
+FORWARD: dict[tuple[RunState, Trigger], RunState] = {
+    (RunState.PM, Trigger.CONTRACT_ACCEPTED): RunState.TECH_LEAD,
+    (RunState.TECH_LEAD, Trigger.SPLIT_ACCEPTED): RunState.WORKER,
+    (RunState.WORKER, Trigger.WORK_ACCEPTED): RunState.REVIEWER,
+    (RunState.WORKER, Trigger.WORK_REJECTED): RunState.FIX,
+    (RunState.REVIEWER, Trigger.REVIEW_PASSED): RunState.TEST,
+    (RunState.REVIEWER, Trigger.REVIEW_BLOCKED): RunState.FIX,
+    (RunState.TEST, Trigger.TESTS_PASSED): RunState.DONE,
+    (RunState.TEST, Trigger.TESTS_FAILED): RunState.FIX,
+    (RunState.FIX, Trigger.FIX_CONTRACTED): RunState.WORKER,
+    (RunState.FIX, Trigger.FIX_EXHAUSTED): RunState.FAILED,
 }
 ENDINGS = (Trigger.GATE_FAILED, Trigger.DENIED, Trigger.FAULT)
 
 
 def test_every_pair_that_is_not_in_the_table_is_refused() -> None:
-    for state in State:
+    for state in RunState:
         for trigger in Trigger:
-            if (state, trigger) in FORWARD or (state is not State.FAILED and trigger in ENDINGS):
+            if (state, trigger) in FORWARD or (state is not RunState.FAILED and trigger in ENDINGS):
                 continue
             with pytest.raises(EnvironmentFault, match="cannot leave") as caught:
-                after(state, trigger)
+                next_state(state, trigger)
             assert caught.value.rule == "run.transition"
 
 
 def test_the_table_is_what_the_specification_says() -> None:
-    ends: dict[tuple[State, Trigger], State]
-    ends = {(s, t): State.FAILED for s in State if s is not State.FAILED for t in ENDINGS}
+    ends: dict[tuple[RunState, Trigger], RunState]
+    ends = {(s, t): RunState.FAILED for s in RunState if s is not RunState.FAILED for t in ENDINGS}
     assert dict(TRANSITIONS) == FORWARD | ends
-    assert START is State.PM
+    assert START is RunState.PM
 
 
 def test_a_failed_run_never_moves_again() -> None:
-    assert not [pair for pair in TRANSITIONS if pair[0] is State.FAILED]
+    assert not [pair for pair in TRANSITIONS if pair[0] is RunState.FAILED]
 
 
-@pytest.mark.parametrize("state", [s for s in State if s is not State.TEST])
-def test_nothing_but_green_tests_leads_to_done(state: State) -> None:
-    assert State.DONE not in [
+@pytest.mark.parametrize("state", [s for s in RunState if s is not RunState.TEST])
+def test_nothing_but_green_tests_leads_to_done(state: RunState) -> None:
+    assert RunState.DONE not in [
         target for (origin, _), target in TRANSITIONS.items() if origin is state
     ]
 
 
 def test_only_ended_states_are_ended() -> None:
-    assert [state for state in State if state.ended] == [State.DONE, State.FAILED]
+    assert [state for state in RunState if state.ended] == [RunState.DONE, RunState.FAILED]
 
 
 @pytest.mark.parametrize(
@@ -67,9 +74,9 @@ def test_only_ended_states_are_ended() -> None:
     ],
 )
 def test_a_recorded_jump_is_not_legal(origin: str, target: str, trigger: str) -> None:
-    assert not legal(origin, target, trigger)
+    assert not is_legal_move(origin, target, trigger)
 
 
 def test_every_recorded_move_of_the_table_is_legal() -> None:
     for (origin, trigger), target in TRANSITIONS.items():
-        assert legal(origin.value, target.value, trigger.value)
+        assert is_legal_move(origin.value, target.value, trigger.value)

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.contracts import rules
-from coilclaw.contracts.drafting import draft
-from coilclaw.contracts.handoff import Handoff
-from coilclaw.contracts.policyset import PolicySet
-from coilclaw.contracts.taskcontract import SetupCommand, TaskContract
-from coilclaw.domain.messages import Json
-from coilclaw.orchestrator.baseline import Baseline
-from coilclaw.orchestrator.techlead import Divided, needs_split, split
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.contracts import rules
+from coilclaw.runs.contracts.draft import draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.records import Handoff
+from coilclaw.runs.contracts.task_contract import SetupCommand, TaskContract
+from coilclaw.runs.engine.contract_checks import Baseline
+from coilclaw.runs.roles.tech_lead import Divided, needs_split, split
 from tests.unit.orchestrator.planning import plane
 
 FILES = {
@@ -35,7 +35,7 @@ LEAST: dict[str, Json] = {
 
 
 def parent(**changes: Any) -> TaskContract:
-    made = draft(
+    made = draft_contract(
         "Make everything friendlier.",
         ["src/app", "src/lib/", "tests/test_app.py"],
         ["pytest tests/test_app.py"],
@@ -244,7 +244,7 @@ def test_each_task_becomes_a_contract_that_rules_accept() -> None:
     assert app.role_contract is not None
     assert app.role_contract.identity.role == "BACKEND"
     for child in (app, lib):
-        assert rules.problems(child, POLICIES, known_files=FILES.get) == ()
+        assert rules.find_rule_problems(child, POLICIES, known_files=FILES.get) == ()
         assert TaskContract.of(child.json()) == child
 
 
@@ -275,7 +275,7 @@ def test_a_split_is_never_under_a_looser_pack() -> None:
 
 
 def test_a_contract_for_somebody_else_is_one_task_and_no_model_is_asked() -> None:
-    own = draft("Do it.", ["src/app"], ["pytest"], policies=POLICIES, role="WORKER")
+    own = draft_contract("Do it.", ["src/app"], ["pytest"], policies=POLICIES, role="WORKER")
     asked, heard = plane(answer(APP))
     assert not needs_split(own)
     assert split(asked, own, baseline=BASELINE, policies=POLICIES) == Divided((own,), (), ())

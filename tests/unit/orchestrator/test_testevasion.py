@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.orchestrator import rulesreviewer
+from coilclaw.runs.roles import rule_review
 from tests.unit.orchestrator.planning import changed, evidence
 
 PY = "src/app/a.py"
 
 
 def blocking(path: str, before: str | None, after: str) -> list[int]:
-    found = rulesreviewer.findings(evidence(changed(path, before, after)))
+    found = rule_review.findings(evidence(changed(path, before, after)))
     return [each.line or 0 for each in found if each.severity == "blocking"]
 
 

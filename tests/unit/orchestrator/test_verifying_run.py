@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts.eventtypes import EventType
-from coilclaw.contracts.manifest import RunManifest
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
-from coilclaw.orchestrator import layout
-from coilclaw.orchestrator.bundle import json_bytes, new_audit
-from coilclaw.orchestrator.codes import LENIENT, MEANINGS, WARNINGS, Check, Code
-from coilclaw.orchestrator.run_checkpoint import make_checkpoint
-from coilclaw.orchestrator.seal import keyed_seal, root_hash
-from coilclaw.orchestrator.verifying import VerifyReport, verify
-from coilclaw.storage import signing
-from coilclaw.storage.checkpoint import parse, render
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.checkpoint import parse_checkpoints, render_checkpoint
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
+from coilclaw.runs.contracts.event_types import EventType
+from coilclaw.runs.contracts.manifest import RunManifest
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.audits import make_checkpoint
+from coilclaw.runs.evidence.bundle import json_bytes, new_audit
+from coilclaw.runs.evidence.seal import keyed_seal, root_hash
+from coilclaw.runs.evidence.verification import VerifyReport, verify_run
+from coilclaw.runs.evidence.verification_codes import LENIENT, MEANINGS, WARNINGS, Check, Code
 from tests.support.bundles import CHILD, KEY, RUN_ID, TASK, World, patch_of, picture, sealed
 
 
@@ -51,7 +51,7 @@ def _codes(report: VerifyReport) -> set[str]:
 
 
 def _verify(world: World, **options: object) -> VerifyReport:
-    return verify(world.directory, key_path=world.key_path, **options)  # type: ignore[arg-type]
+    return verify_run(world.directory, key_path=world.key_path, **options)  # type: ignore[arg-type]
 
 
 def _edit(world: World, path: str, change: Callable[[Any], object]) -> None:
@@ -313,11 +313,11 @@ def test_an_invalid_contract_that_ended_its_run_is_only_a_warning(tmp_path: Path
 
 def test_an_unknown_run_is_a_usage_error_and_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        verify(tmp_path / "runs" / RUN_ID, key_path=tmp_path / "key")
+        verify_run(tmp_path / "runs" / RUN_ID, key_path=tmp_path / "key")
     assert caught.value.rule == "run.unknown"
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError):
-        verify(tmp_path / "file", key_path=tmp_path / "key")
+        verify_run(tmp_path / "file", key_path=tmp_path / "key")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -325,7 +325,7 @@ def test_a_link_to_a_bundle_is_no_bundle(whole: World, tmp_path: Path) -> None:
     world = whole.copied(tmp_path)
     (tmp_path / "link").symlink_to(world.directory)
     with pytest.raises(UsageError):
-        verify(tmp_path / "link", key_path=world.key_path, run_id=RUN_ID)
+        verify_run(tmp_path / "link", key_path=world.key_path, run_id=RUN_ID)
 
 
 def test_a_sound_run_passes_again_and_again_and_nothing_changes(
@@ -385,7 +385,7 @@ def test_with_another_key_a_run_does_not_pass(whole: World, tmp_path: Path) -> N
     world = whole.copied(tmp_path)
     other = tmp_path / "other.key"
     other.write_bytes(b"x" * 32)
-    assert _codes(verify(world.directory, key_path=other)) == {"seal_key_other"}
+    assert _codes(verify_run(world.directory, key_path=other)) == {"seal_key_other"}
 
 
 def test_a_root_that_was_noted_elsewhere_is_compared(whole: World, tmp_path: Path) -> None:
@@ -396,28 +396,30 @@ def test_a_root_that_was_noted_elsewhere_is_compared(whole: World, tmp_path: Pat
 
 
 def test_checkpoints_that_were_kept_elsewhere_are_compared(tmp_path: Path) -> None:
-    key, other = (signing.create(tmp_path / name) for name in ("one", "other"))
+    key, other = (checkpoint.create_key(tmp_path / name) for name in ("one", "other"))
     world = sealed(tmp_path, signing_key=key)
     manifest = RunManifest.of(json.loads((world.directory / layout.MANIFEST).read_bytes()))
     made = make_checkpoint(manifest)
     assert made is not None
 
     def found(*texts: str, **options: object) -> set[str]:
-        notes = parse("".join(texts))
+        notes = parse_checkpoints("".join(texts))
         report = _verify(world, checkpoints=notes, public_key=key.public, **options)
         return {str(one.code) for one in (*report.errors, *report.warnings)}
 
     elsewhere = replace(made, origin="coilclaw/runs/run_other", root="0" * 64)
-    assert found(render(made, key), render(elsewhere, None)) == set()
-    assert found(render(made, None)) == {"checkpoint_unsigned"}
-    assert found(render(made, other)) == {"checkpoint_unsigned"}
-    assert found(render(replace(made, size=made.size - 1), key)) == {"checkpoint_mismatch"}
-    assert found(render(made, key), render(replace(made, root="0" * 64), key)) == {
+    assert found(render_checkpoint(made, key), render_checkpoint(elsewhere, None)) == set()
+    assert found(render_checkpoint(made, None)) == {"checkpoint_unsigned"}
+    assert found(render_checkpoint(made, other)) == {"checkpoint_unsigned"}
+    assert found(render_checkpoint(replace(made, size=made.size - 1), key)) == {
         "checkpoint_mismatch"
     }
-    forged = render(made, key).replace("time ", "times ")
+    assert found(
+        render_checkpoint(made, key), render_checkpoint(replace(made, root="0" * 64), key)
+    ) == {"checkpoint_mismatch"}
+    forged = render_checkpoint(made, key).replace("time ", "times ")
     assert found(forged) == {"checkpoint_signature_invalid"}
-    assert found(render(elsewhere, key)) == {"checkpoint_missing"}
+    assert found(render_checkpoint(elsewhere, key)) == {"checkpoint_missing"}
     assert found() == {"checkpoint_missing"}
 
 
@@ -425,8 +427,8 @@ def test_a_whole_run_under_another_name_is_found(whole: World, tmp_path: Path) -
     world = whole.copied(tmp_path)
     other = world.directory.with_name("run_something_else")
     shutil.copytree(world.directory, other)
-    assert _codes(verify(other, key_path=world.key_path)) == {"run_id_target_mismatch"}
-    assert verify(other, key_path=world.key_path, run_id=RUN_ID).errors == ()
+    assert _codes(verify_run(other, key_path=world.key_path)) == {"run_id_target_mismatch"}
+    assert verify_run(other, key_path=world.key_path, run_id=RUN_ID).errors == ()
 
 
 def test_a_run_that_goes_on_is_not_sealed(tmp_path: Path) -> None:
@@ -442,7 +444,7 @@ def test_a_run_that_goes_on_is_not_sealed(tmp_path: Path) -> None:
 
 
 def test_signatures(tmp_path: Path) -> None:
-    key, other = (signing.create(tmp_path / name) for name in ("one", "other"))
+    key, other = (checkpoint.create_key(tmp_path / name) for name in ("one", "other"))
     world = sealed(tmp_path, signing_key=key)
     assert _verify(world, public_key=key.public).warnings == ()
     for given in (None, other.public):
@@ -452,7 +454,7 @@ def test_signatures(tmp_path: Path) -> None:
 
 
 def test_a_signature_cannot_be_stripped_or_exchanged(tmp_path: Path) -> None:
-    key = signing.create(tmp_path / "signing")
+    key = checkpoint.create_key(tmp_path / "signing")
     world = sealed(tmp_path, signing_key=key)
     place = world.directory / layout.MANIFEST
     place.chmod(0o644)
@@ -567,12 +569,12 @@ def test_a_genuine_key_makes_any_manifest_pass_that_is_true(whole: World, tmp_pa
 def test_a_bundle_that_is_almost_nothing_is_reported_not_crashed_on(tmp_path: Path) -> None:
     place = tmp_path / RUN_ID
     place.mkdir()
-    report = verify(place, key_path=tmp_path / "key")
+    report = verify_run(place, key_path=tmp_path / "key")
     assert _codes(report) >= {"manifest_missing", "events_missing", "contract_missing"}
     assert not list(place.iterdir())
     os.mkfifo(place / "events.jsonl")
     os.mkfifo(place / "manifest.json")
-    report = verify(place, key_path=tmp_path / "key")
+    report = verify_run(place, key_path=tmp_path / "key")
     assert _codes(report) >= {"manifest_missing", "entry_odd", "evidence_unreadable"}
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.canonical import digest, encode
-from coilclaw.orchestrator import bundletree, layout
-from coilclaw.orchestrator.bundle import json_bytes
-from coilclaw.orchestrator.seal import key_id, keyed_seal, root_hash
-from coilclaw.orchestrator.verifying import verify
-from coilclaw.storage import signing
-from coilclaw.workspace.removal import remove_tree
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.canonical_json import digest_bytes, encode_record
+from coilclaw.runs.evidence import bundle, layout
+from coilclaw.runs.evidence.bundle import json_bytes
+from coilclaw.runs.evidence.seal import key_id, keyed_seal, root_hash
+from coilclaw.runs.evidence.verification import verify_run
+from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.bundles import World, picture
 from tests.support.scale import scaled
 
@@ -40,7 +40,7 @@ class Scene:
     chance: random.Random
 
     def files(self) -> list[str]:
-        return list(bundletree.listing(self.root).files)
+        return list(bundle.list_bundle(self.root).files)
 
     def pick(self, *, filled: bool = False) -> Path:
         paths = [self.root / path for path in self.files()]
@@ -54,7 +54,7 @@ class Scene:
     def folder(self) -> Path:
         folders = [
             "",
-            *(d for d in bundletree.listing(self.root).directories if d != layout.AUDITS),
+            *(d for d in bundle.list_bundle(self.root).directories if d != layout.AUDITS),
         ]
         return self.root / self.chance.choice(folders)
 
@@ -147,14 +147,14 @@ def add_folder(scene: Scene) -> object:
 
 
 def remove_folder(scene: Scene) -> object:
-    names = [d for d in bundletree.listing(scene.root).directories if d]
+    names = [d for d in bundle.list_bundle(scene.root).directories if d]
     path = scene.root / scene.chance.choice(names)
     remove_tree(path)
     return path
 
 
 def rename_folder(scene: Scene) -> object:
-    names = [d for d in bundletree.listing(scene.root).directories if d]
+    names = [d for d in bundle.list_bundle(scene.root).directories if d]
     path = scene.root / scene.chance.choice(names)
     path.rename(path.with_name(scene.name()))
     return path
@@ -182,7 +182,7 @@ def link_file(scene: Scene) -> object:
 
 
 def link_folder(scene: Scene) -> object:
-    names = [d for d in bundletree.listing(scene.root).directories if d]
+    names = [d for d in bundle.list_bundle(scene.root).directories if d]
     path = scene.root / scene.chance.choice(names)
     outside = scene.root.parent / f"outside-{path.name}"
     path.rename(outside)
@@ -261,8 +261,8 @@ def _rechained(events: list[dict[str, Any]]) -> list[bytes]:
     previous, out = "0" * 64, []
     for event in events:
         body = {k: v for k, v in event.items() if k != "event_hash"} | {"previous_hash": previous}
-        previous = digest(encode(body))
-        out.append(encode({**body, "event_hash": previous}) + b"\n")
+        previous = digest_bytes(encode_record(body))
+        out.append(encode_record({**body, "event_hash": previous}) + b"\n")
     return out
 
 
@@ -294,7 +294,7 @@ def rebuild_chain(scene: Scene) -> object:
 def _reseal(scene: Scene, manifest: Any) -> None:
     """Everything that can be made right without the key, is."""
     for path in [p for p in scene.files() if p != layout.MANIFEST]:
-        measured = bundletree.measured(scene.root, path)
+        measured = bundle.measure_file(scene.root, path)
         manifest["evidence_hashes"][path] = measured.sha256
         for artifact in manifest["artifacts"]:
             if artifact["path"] == path:
@@ -382,7 +382,7 @@ TAMPERS: dict[str, Callable[[Scene], object]] = {
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, World]:
     """Two sealed and signed runs under the same key."""
     root = tmp_path_factory.mktemp("worlds")
-    key = signing.create(root / "signing.key")
+    key = checkpoint.create_key(root / "signing.key")
     one = World(root / "one", signing_key=key)
     other = World(root / "other", run_id="run_20260512_150000_fedcba9876543210", text="three")
     other.signing_key = key
@@ -413,7 +413,7 @@ def test_no_tampering_passes(worlds: tuple[World, World], tmp_path: Path) -> Non
         _copy(one.directory, place)
         name = names[number % len(names)]
         what = TAMPERS[name](Scene(place, other.directory, chance))
-        report = verify(place, key_path=one.key_path, run_id=one.run_id)
+        report = verify_run(place, key_path=one.key_path, run_id=one.run_id)
         assert report.status == "fail", (number, name, what)
         remove_tree(place.parent)
 
@@ -424,7 +424,7 @@ def test_a_copy_that_nobody_touched_passes(worlds: tuple[World, World], tmp_path
     _copy(one.directory, place)
     before = picture(tmp_path)
     for _ in range(2):
-        assert verify(place, key_path=one.key_path).errors == ()
+        assert verify_run(place, key_path=one.key_path).errors == ()
     assert picture(tmp_path) == before
 
 
@@ -437,7 +437,7 @@ def test_what_was_tampered_with_is_neither_mended_nor_touched(
     _copy(one.directory, place)
     TAMPERS[name](Scene(place, other.directory, random.Random(1)))
     before = picture(tmp_path)
-    first = verify(place, key_path=one.key_path)
-    assert verify(place, key_path=one.key_path) == first
+    first = verify_run(place, key_path=one.key_path)
+    assert verify_run(place, key_path=one.key_path) == first
     assert first.status == "fail"
     assert picture(tmp_path) == before

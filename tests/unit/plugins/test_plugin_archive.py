@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import CoilClawError, DeniedError, UsageError
-from coilclaw.plugins import archive, files
-from coilclaw.plugins.installing import install
-from coilclaw.plugins.store import Store
+from coilclaw.agent.plugins import archive, files
+from coilclaw.agent.plugins.installation import install_plugin
+from coilclaw.agent.plugins.store import PluginStore
+from coilclaw.kernel.errors import CoilClawError, DeniedError, UsageError
 from tests.support.pluginworld import SAYS_OK, entries, make, manifest, tarred, zipped
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar.xz")
@@ -32,10 +32,10 @@ def refused(tmp_path: Path, source: Path) -> str:
     home.mkdir(exist_ok=True)
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(CoilClawError) as problem:
-        install(Store(home), source, ())
+        install_plugin(PluginStore(home), source, ())
     assert sorted(os.listdir(tmp_path)) == before
     assert not (home / "plugins.json").exists()
-    assert Store(home).names() == ()
+    assert PluginStore(home).names() == ()
     return problem.value.rule
 
 
@@ -228,7 +228,7 @@ def test_any_single_damaged_byte_is_an_answer_and_not_a_surprise(
         source = tmp_path / f"q{suffix}"
         source.write_bytes(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
         try:
-            archive.read(source)
+            archive.read_archive(source)
         except (DeniedError, UsageError):
             continue
 
@@ -254,7 +254,7 @@ def test_a_right_archive_is_read_with_its_executable_bits_only(
     content = {**entries(), "data/deep/x.txt": (b"data", 0o6777 & ~0o111)}
     content["run"] = (SAYS_OK.encode(), 0o6755)
     wrapped = {around + name: value for name, value in content.items()}
-    found = archive.read(packed(tmp_path / f"p{suffix}", wrapped))
+    found = archive.read_archive(packed(tmp_path / f"p{suffix}", wrapped))
     assert found == (
         files.PluginFile("data/deep/x.txt", b"data", 0o644),
         files.PluginFile("manifest.toml", manifest().encode(), 0o644),
@@ -266,7 +266,7 @@ def test_directories_and_the_place_itself_may_be_listed(tmp_path: Path) -> None:
     source = make(tmp_path / "source", files={"sub/a": "1"})
     with tarfile.open(tmp_path / "p.tar.gz", "w:gz") as made:
         made.add(source, ".")
-    assert [file.path for file in archive.read(tmp_path / "p.tar.gz")] == [
+    assert [file.path for file in archive.read_archive(tmp_path / "p.tar.gz")] == [
         "manifest.toml",
         "run",
         "sub/a",
@@ -280,7 +280,7 @@ def test_a_zip_made_elsewhere_has_no_executable_bits(tmp_path: Path) -> None:
             info.create_system = 0
             made.writestr(info, content)
     with pytest.raises(UsageError) as problem:
-        install(Store(tmp_path), tmp_path / "p.zip", ())
+        install_plugin(PluginStore(tmp_path), tmp_path / "p.zip", ())
     assert "tools[0].command: 'run' is not executable" in problem.value.message
 
 
@@ -293,4 +293,4 @@ def test_concatenated_gzip_members_are_one_stream(tmp_path: Path) -> None:
             made.addfile(info, io.BytesIO(content))
     raw = stream.getvalue()
     (tmp_path / "p.tgz").write_bytes(gzip.compress(raw[:700]) + gzip.compress(raw[700:]))
-    assert len(archive.read(tmp_path / "p.tgz")) == 2
+    assert len(archive.read_archive(tmp_path / "p.tgz")) == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.plugins.settings import PluginSettings
+from coilclaw.agent.settings import PluginSettings
+from coilclaw.kernel.messages import ToolResult
 from tests.support.children import running
 from tests.support.pluginworld import installed, make, manifest
 from tests.support.sandboxes import supported

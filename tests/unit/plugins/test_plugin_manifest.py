@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.effects import Effect, Fetches, Reads, Runs, Writes
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
-from coilclaw.plugins.declared import Declared
-from coilclaw.plugins.fields import Problem
-from coilclaw.plugins.files import PluginFile
-from coilclaw.plugins.manifest import (
+from coilclaw.agent.plugins.files import PluginFile
+from coilclaw.agent.plugins.manifest import (
     MAX_BYTES,
+    Declared,
     Example,
     Manifest,
     PluginTool,
+    check_files,
     examine,
-    missing_files,
     parse,
 )
+from coilclaw.kernel.document import Document
+from coilclaw.kernel.effects import Effect, Fetches, Reads, Runs, Writes
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
 from tests.support.pluginworld import manifest
 
 SPECIFIED = """
@@ -39,7 +39,7 @@ schema = { type = "object" }
 def problems(text: str) -> list[str]:
     found = examine(text)
     assert not isinstance(found, Manifest)
-    return [str(problem) for problem in found]
+    return [f"{problem.key}: {problem.message}" for problem in found]
 
 
 def test_the_manifest_of_the_specification_is_right() -> None:
@@ -127,27 +127,29 @@ command = []
 """
     assert problems(text) == [
         "name: is missing",
+        "nmae: is not a known key; did you mean 'name'?",
         "version: 'one' is not a version such as 0.1.0",
         'capabilities: is not ["tool"], which is all there is',
-        "tools[0].name: 'Bad-Name' is not made of small letters, digits and '_'",
         "tools[0].description: is missing",
+        "tools[0].name: 'Bad-Name' is not made of small letters, digits and '_'",
+        "tools[0].descripton: is not a known key; did you mean 'description'?",
         "tools[0].command: path '../../bin/sh' climbs out with '..'; it is a file of the plugin",
         'tools[0].schema: has no type = "object", which all arguments have',
-        "tools[0].effects.writes: is no list of at most 16 texts",
-        "tools[0].effects.reeds: there is no such key; did you mean 'reads'?",
-        "tools[0].network: is neither true nor false",
-        "tools[0].timeout_s: is no number above 0 and up to 3,600",
-        "tools[0].output_bytes: is no number above 0 and up to 1,048,576",
-        "tools[0].descripton: there is no such key; did you mean 'description'?",
-        "tools[1].description: is no text, or empty",
-        "tools[1].command: is neither a program nor a list of it and its arguments",
+        "tools[0].timeout_s: is out of bounds: it must be more than 0 and at most 3600",
+        "tools[0].output_bytes: must be a number, not a string",
+        "tools[0].network: must be true or false, not a string",
+        "tools[0].effects.reeds: is not a known key; did you mean 'reads'?",
+        "tools[0].effects.writes: must be a list, not a string",
         "tools[1].schema: is missing",
-        "nmae: there is no such key; did you mean 'name'?",
+        "tools[1].description: is empty",
+        "tools[1].command: is neither a program nor a list of it and its arguments",
     ]
     with pytest.raises(UsageError) as problem:
         parse(text)
     assert problem.value.rule == "plugin.manifest"
-    assert problem.value.message.startswith("manifest.toml has 17 problems:\nname: is missing\n")
+    assert problem.value.message.startswith(
+        "manifest.toml has 17 problems:\nname: is missing\nline 2: nmae: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,16 +189,18 @@ def test_a_command_is_a_file_of_the_plugin(command: str) -> None:
 
 
 def test_a_program_must_be_there_and_executable() -> None:
-    found = parse(SPECIFIED)
-    assert missing_files(found, {}) == (
-        Problem("tools[0].command", "there is no file 'echo-plugin' in the plugin"),
-    )
+    def missing(files: dict[str, PluginFile]) -> list[str]:
+        document = Document()
+        check_files(document, parse(SPECIFIED), files)
+        return [str(problem) for problem in document.problems]
+
     plain = PluginFile("echo-plugin", b"", 0o644)
-    assert missing_files(found, {"echo-plugin": plain}) == (
-        Problem("tools[0].command", "'echo-plugin' is not executable; chmod +x it first"),
-    )
     right = PluginFile("echo-plugin", b"", 0o755)
-    assert missing_files(found, {"echo-plugin": right}) == ()
+    assert missing({}) == ["tools[0].command: there is no file 'echo-plugin' in the plugin"]
+    assert missing({"echo-plugin": plain}) == [
+        "tools[0].command: 'echo-plugin' is not executable; chmod +x it first"
+    ]
+    assert missing({"echo-plugin": right}) == []
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_examples_must_fit_the_schema() -> None:
     assert problems(text) == [
         'tools[0].examples[0].arguments: /n: the value is not of type "integer"',
         "tools[0].examples[1].arguments: is missing",
-        "tools[0].examples[1].argument: there is no such key; did you mean 'arguments'?",
+        "tools[0].examples[1].argument: is not a known key; did you mean 'arguments'?",
     ]
 
 

@@ -12,18 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.effects import External, Writes
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.domain.verdict import Risk
-from coilclaw.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
-from coilclaw.plugins.installing import approve, enable, remove
-from coilclaw.plugins.offer import offered
-from coilclaw.plugins.settings import PluginSettings
-from coilclaw.plugins.store import Store
-from coilclaw.plugins.tool import ExternalTool
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.workspace.process import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.agent.plugins.installation import approve_plugin, enable_plugin, remove_plugin
+from coilclaw.agent.plugins.plugin_tool import ExternalTool, offer_tools
+from coilclaw.agent.plugins.store import PluginStore
+from coilclaw.agent.settings import PluginSettings
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.kernel.effects import External, Risk, Writes
+from coilclaw.kernel.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
+from coilclaw.kernel.messages import ToolResult
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.pluginworld import SAYS_OK, installed, make, manifest
 from tests.support.sandboxes import supported
@@ -85,19 +83,19 @@ def denied(here: World, plugin: ExternalTool) -> str:
 def test_a_plugin_that_is_not_what_was_approved_is_denied(here: World) -> None:
     plugin = tool(here, files={"data.txt": "1"})
     assert here.call(plugin).success
-    (Store(here.home).place("sample") / "data.txt").write_text("2")
+    (PluginStore(here.home).place("sample") / "data.txt").write_text("2")
     with pytest.raises(DeniedError) as problem:
         plugin.prepare({}, here.context)
     assert problem.value.rule == "plugin.changed"
     assert "'data.txt' changed" in problem.value.message
-    (Store(here.home).place("sample") / "data.txt").write_text("1")
+    (PluginStore(here.home).place("sample") / "data.txt").write_text("1")
     assert here.call(plugin).success
 
 
 def test_a_change_between_the_approval_and_the_deed_is_denied(here: World) -> None:
     plugin = tool(here)
     prepared = plugin.prepare({}, here.context)
-    (Store(here.home).place("sample") / "run").write_text("#!/bin/sh\ntouch /tmp/evil\n")
+    (PluginStore(here.home).place("sample") / "run").write_text("#!/bin/sh\ntouch /tmp/evil\n")
     with pytest.raises(DeniedError) as problem:
         prepared.perform()
     assert problem.value.rule == "plugin.changed"
@@ -117,7 +115,7 @@ def test_what_runs_is_what_was_checked(here: World) -> None:
         until = time.monotonic() + PATIENCE_S
         while not (here.workspace / "started").exists() and time.monotonic() < until:
             time.sleep(0.01)
-        place = Store(here.home).place("sample")
+        place = PluginStore(here.home).place("sample")
         (place / "data.txt").write_text("swapped")
         (place / "run").unlink()
         (here.workspace / "go").touch()
@@ -130,24 +128,24 @@ def test_what_runs_is_what_was_checked(here: World) -> None:
 
 
 def test_a_disabled_removed_or_newly_approved_plugin_is_denied(here: World) -> None:
-    plugin, store = tool(here), Store(here.home)
-    enable(store, "sample", enabled=False)
+    plugin, store = tool(here), PluginStore(here.home)
+    enable_plugin(store, "sample", enabled=False)
     assert denied(here, plugin) == "plugin.disabled"
-    enable(store, "sample", enabled=True)
+    enable_plugin(store, "sample", enabled=True)
     assert here.call(plugin).success
     (store.place("sample") / "run").write_text(SAYS_OK + "# new\n")
-    approve(store, "sample", ())
+    approve_plugin(store, "sample", ())
     assert denied(here, plugin) == "plugin.changed"
-    (again,) = offered(store, {}, ())
+    (again,) = offer_tools(store, {}, ())
     assert here.call(again).success
-    remove(store, "sample")
+    remove_plugin(store, "sample")
     assert denied(here, again) == "plugin.missing"
 
 
 def test_the_network_needs_the_word_of_the_user(here: World) -> None:
     plugin = tool(here, text=NETWORK)
     assert denied(here, plugin) == "plugin.network"
-    (allowed,) = offered(Store(here.home), {"sample": PluginSettings(network=True)}, ())
+    (allowed,) = offer_tools(PluginStore(here.home), {"sample": PluginSettings(network=True)}, ())
     assert here.call(allowed).success
 
 
@@ -166,10 +164,10 @@ def test_effects_are_the_plugin_itself_and_what_it_declares(here: World) -> None
     assert plugin.effects({"path": "x"}) == (whole, Writes("x"))
     with pytest.raises(UsageError):
         plugin.effects({"path": 7})
-    store = Store(here.home)
-    (lowered,) = offered(store, {"sample": PluginSettings(risk=Risk.MEDIUM)}, ())
+    store = PluginStore(here.home)
+    (lowered,) = offer_tools(store, {"sample": PluginSettings(risk=Risk.MEDIUM)}, ())
     assert lowered.effects({}) == (External("plugin:sample", Risk.MEDIUM),)
-    (other,) = offered(store, {"else": PluginSettings(risk=Risk.LOW)}, ())
+    (other,) = offer_tools(store, {"else": PluginSettings(risk=Risk.LOW)}, ())
     assert other.effects({}) == (whole,)
 
 
@@ -182,10 +180,10 @@ def test_what_is_approved_names_the_exact_files(here: World) -> None:
         "sandbox: bubblewrap fs=read-only net=blocked",
         "at most: 30 s, 1024 MiB, 64 processes, 262144 bytes of output",
     )
-    store = Store(here.home)
+    store = PluginStore(here.home)
     (store.place("sample") / "run").write_text(SAYS_OK + "# new\n")
-    approve(store, "sample", ())
-    (again,) = offered(store, {}, ())
+    approve_plugin(store, "sample", ())
+    (again,) = offer_tools(store, {}, ())
     second = again.prepare({"path": "a.txt"}, here.context).detail
     assert first[0].startswith("plugin: sample 1.2.3, files ")
     assert second[0] != first[0]
@@ -229,8 +227,8 @@ def test_the_question_and_the_answer(here: World, kind: str) -> None:
     ("answer", "error"),
     [
         ("", "it wrote nothing"),
-        ("hello", "it wrote what is not JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "it wrote JSON that is no object"),
+        ("hello", "what it wrote is not valid JSON: Expecting value at line 1, column 1"),
+        ("[]", "what it wrote is not a JSON object"),
         ("{}", "its answer has no 'success' that is true or false"),
         ('{"success": 1}', "its answer has no 'success' that is true or false"),
         ('{"success": true, "output": 7}', "the 'output' of its answer is no text"),
@@ -241,14 +239,14 @@ def test_the_question_and_the_answer(here: World, kind: str) -> None:
         ('{"success": true, "error": "x"}', "its answer says success and names an error"),
         (
             '{"success": true, "success": false}',
-            "it wrote what is not JSON: a key is there twice",
+            "what it wrote has the key 'success' twice in one object",
         ),
         (
             '{"success": true} {}',
-            "it wrote what is not JSON: Extra data: line 1 column 19 (char 18)",
+            "what it wrote is not valid JSON: Extra data at line 1, column 19",
         ),
-        ('{"success": NaN}', "it wrote what is not JSON: NaN is no number"),
-        ("\\377", "it wrote what is not UTF-8"),
+        ('{"success": NaN}', "what it wrote has NaN, which is not valid JSON"),
+        ("\\377", "what it wrote is not valid UTF-8 at byte 0"),
     ],
 )
 def test_what_is_no_answer_is_a_failure_that_says_so(here: World, answer: str, error: str) -> None:
@@ -265,7 +263,7 @@ def test_what_is_no_answer_is_a_failure_that_says_so(here: World, answer: str, e
 def test_deep_nesting_is_an_answer_like_any_other(here: World) -> None:
     program = "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' '['\n"
     told = here.call(tool(here, program))
-    assert str(told.error).startswith("sample: it wrote what is not JSON: ")
+    assert str(told.error).startswith("sample: what it wrote is ")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +316,7 @@ def test_a_program_that_cannot_be_started_is_a_failure(here: World) -> None:
         told = held(here, kind).call(plugin)
         assert not told.success
         assert told.error
-        remove(Store(here.home), "sample")
+        remove_plugin(PluginStore(here.home), "sample")
         os.rename(here.home.parent / "source", here.home.parent / f"source-{kind}")
 
 
@@ -392,7 +390,7 @@ def test_what_a_plugin_leaves_behind_is_ended(here: World) -> None:
         plugin = tool(here, program + "echo '{\"success\": true}'\n")
         assert held(here, kind).call(plugin).success
         assert running(mark) == []
-        remove(Store(here.home), "sample")
+        remove_plugin(PluginStore(here.home), "sample")
         os.rename(here.home.parent / "source", here.home.parent / f"source-{kind}")
 
 
@@ -426,7 +424,7 @@ def test_a_plugin_that_reads_sees_the_workspace_and_cannot_write_it(here: World,
     assert told.output.endswith("|x|")
     assert (here.workspace / "a.txt").read_text() == "one\n"
     assert os.listdir(here.workspace) == ["a.txt"]
-    assert Store(here.home).installed()[0].state == "enabled"
+    assert PluginStore(here.home).installed()[0].state == "enabled"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -502,28 +500,28 @@ def test_what_cannot_be_offered_is_left_out_and_said(
     here: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     plugin = tool(here)
-    store = Store(here.home)
-    assert [one.name for one in offered(store, {}, ("shell",))] == [plugin.name]
-    assert offered(store, {}, (plugin.name,)) == ()
+    store = PluginStore(here.home)
+    assert [one.name for one in offer_tools(store, {}, ("shell",))] == [plugin.name]
+    assert offer_tools(store, {}, (plugin.name,)) == ()
     assert "the name is taken" in caplog.text
     path = here.home / "plugins.json"
     value = json.loads(path.read_text())
     value["plugins"][0]["manifest"] = "nonsense"
     path.write_text(json.dumps(value))
-    assert offered(store, {}, ()) == ()
-    assert "it is not TOML" in caplog.text
+    assert offer_tools(store, {}, ()) == ()
+    assert "is not valid TOML" in caplog.text
     path.write_text("nonsense")
-    assert offered(store, {}, ()) == ()
+    assert offer_tools(store, {}, ()) == ()
     assert "is damaged" in caplog.text
     path.unlink()
-    assert offered(store, {}, ()) == ()
+    assert offer_tools(store, {}, ()) == ()
 
 
 def test_a_disabled_plugin_offers_nothing(here: World) -> None:
     tool(here)
-    store = Store(here.home)
-    enable(store, "sample", enabled=False)
-    assert offered(store, {}, ()) == ()
+    store = PluginStore(here.home)
+    enable_plugin(store, "sample", enabled=False)
+    assert offer_tools(store, {}, ()) == ()
 
 
 def test_many_calls_at_once_do_not_disturb_each_other(here: World) -> None:

@@ -9,22 +9,18 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.messages import ChatRequest, Json, Message, Provider
-from coilclaw.errors import ProviderRejected, UsageError
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.providers import fixture
-from coilclaw.providers.anthropic import Anthropic
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.exchange import described, marks
-from coilclaw.providers.fallback import Falling
-from coilclaw.providers.gemini import Gemini
-from coilclaw.providers.mock import Mock
-from coilclaw.providers.openai import OpenAI
-from coilclaw.providers.outputschema import MAX_DEPTH, narrowed
-from coilclaw.providers.recorded import Playing, Recording
-from coilclaw.providers.retry import Retrying, RetryPolicy
-from coilclaw.providers.router import Router
-from coilclaw.providers.streaming import ask
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import ProviderRejected, UsageError
+from coilclaw.kernel.messages import ChatRequest, Json, Message, Provider
+from coilclaw.models.anthropic import Anthropic
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.event_stream import ask
+from coilclaw.models.gemini import Gemini
+from coilclaw.models.mock import Mock, parse_fixture
+from coilclaw.models.openai import OpenAI
+from coilclaw.models.output_schema import MAX_DEPTH, narrowed
+from coilclaw.models.provider_chain import Falling, Retrying, RetryPolicy, Router
+from coilclaw.models.recorded_answers import AnswerRecording, Playing, described, marks
 from tests.unit.modelserver.asking import Question
 from tests.unit.modelserver.asking import ask as ask_raw
 
@@ -68,9 +64,9 @@ BOUND = replace(FREE, output_schema=SCHEMA)
 ANSWER = '{"name": "x"}'
 
 MAKES: dict[str, Callable[[str], Provider]] = {
-    "openai": lambda url: OpenAI(Endpoint("o", url, None), "gpt-x"),
-    "anthropic": lambda url: Anthropic(Endpoint("a", url, None), "claude-x"),
-    "gemini": lambda url: Gemini(Endpoint("g", url, None), "gemini-x"),
+    "openai": lambda url: OpenAI(ModelEndpoint("o", url, None), "gpt-x"),
+    "anthropic": lambda url: Anthropic(ModelEndpoint("a", url, None), "claude-x"),
+    "gemini": lambda url: Gemini(ModelEndpoint("g", url, None), "gemini-x"),
 }
 PLACES: Mapping[str, tuple[str, Json]] = {
     "openai": (
@@ -163,7 +159,7 @@ def test_the_schema_that_was_given_is_not_changed() -> None:
 
 
 def mock(*texts: str) -> Mock:
-    answers, problems = fixture.parse([{"text": text} for text in texts])
+    answers, problems = parse_fixture([{"text": text} for text in texts])
     assert problems == []
     return Mock("m", "m", answers)
 
@@ -188,7 +184,7 @@ def test_wrappers_pass_the_schema_on(tmp_path: Path) -> None:
         Retrying(heard, RetryPolicy(), lambda _: None),
         Falling(((heard, "other"),)),
         Router("r", {}, heard),
-        Recording("t", heard, tmp_path / "t.jsonl"),
+        AnswerRecording("t", heard, tmp_path / "t.jsonl"),
     ]
     for wrapper in wrappers:
         wrapper.chat(BOUND)
@@ -197,7 +193,7 @@ def test_wrappers_pass_the_schema_on(tmp_path: Path) -> None:
 
 def test_a_recording_is_played_for_its_own_schema_only(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    Recording("t", mock("first", "second"), path).chat(BOUND)
+    AnswerRecording("t", mock("first", "second"), path).chat(BOUND)
     other = replace(FREE, output_schema={**SCHEMA, "title": "another"})
     for request in (FREE, other):
         with pytest.raises(ProviderRejected, match="answer by the schema"):

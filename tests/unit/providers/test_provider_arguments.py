@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from coilclaw.domain.messages import ChatRequest, ChatResponse, Json, Message, ToolCall
-from coilclaw.providers.anthropic import Anthropic
-from coilclaw.providers.arguments import MAX_CALLS, numbered, tool_call, wire_name
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.gemini import Gemini
-from coilclaw.providers.openai import OpenAI
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Json, Message, ToolCall
+from coilclaw.models.anthropic import Anthropic
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.gemini import Gemini
+from coilclaw.models.openai import OpenAI
+from coilclaw.models.tool_arguments import MAX_CALLS, numbered, tool_call, wire_name
 from tests.support.rawserver import response, serving
 
 EMPTY = ChatRequest("", (Message("user", "hi"),), "m")
@@ -113,7 +113,7 @@ def test_a_name_that_was_made_up_is_sent_as_every_api_takes_it() -> None:
 def openai(message: object) -> ChatResponse:
     body = json.dumps({"choices": [{"message": message}]}).encode()
     with serving(response(body)) as server:
-        return OpenAI(Endpoint("m", server.url), "m").chat(EMPTY)
+        return OpenAI(ModelEndpoint("m", server.url), "m").chat(EMPTY)
 
 
 def test_text_that_cannot_be_stored_is_made_so() -> None:
@@ -128,7 +128,7 @@ def test_duplicate_keys_are_seen_in_arguments_that_are_no_text() -> None:
     )
     anthropic = b'{"content": [{"type": "tool_use", "name": "x", "input": {"a": 1, "a": 2}}]}'
     with serving(response(gemini), response(anthropic)) as server:
-        place = Endpoint("m", server.url)
+        place = ModelEndpoint("m", server.url)
         for wire in (Gemini(place, "g"), Anthropic(place, "a")):
             (call,) = wire.chat(EMPTY).tool_calls
             assert call.problem == "the arguments have the key 'a' twice in one object"
@@ -138,7 +138,7 @@ def test_a_thought_signature_is_kept_and_sent_back() -> None:
     part = {"functionCall": {"name": "x", "args": {}}, "thoughtSignature": "c2lnbmVk"}
     body = json.dumps({"candidates": [{"content": {"parts": [part]}}]}).encode()
     with serving(response(body), response(body)) as server:
-        gemini = Gemini(Endpoint("m", server.url), "g")
+        gemini = Gemini(ModelEndpoint("m", server.url), "g")
         (call,) = gemini.chat(EMPTY).tool_calls
         assert call.signature == "c2lnbmVk"
         again = Message("assistant", "", (call,)), Message("tool", "out", tool_call_id=call.id)
@@ -166,7 +166,7 @@ def history() -> ChatRequest:
 def test_gemini_gets_all_results_of_a_round_at_once_and_no_empty_message() -> None:
     body = json.dumps({"candidates": [{"content": {"parts": []}}]}).encode()
     with serving(response(body)) as server:
-        Gemini(Endpoint("m", server.url), "g").chat(history())
+        Gemini(ModelEndpoint("m", server.url), "g").chat(history())
         sent = json.loads(server.received[0].partition(b"\r\n\r\n")[2])["contents"]
     assert [content["role"] for content in sent] == ["user", "model", "user", "user"]
     assert [part["functionResponse"] for part in sent[2]["parts"]] == [
@@ -178,7 +178,7 @@ def test_gemini_gets_all_results_of_a_round_at_once_and_no_empty_message() -> No
 def test_anthropic_gets_ids_and_texts_that_it_takes() -> None:
     body = json.dumps({"content": [], "stop_reason": "end_turn"}).encode()
     with serving(response(body)) as server:
-        Anthropic(Endpoint("m", server.url), "a").chat(history())
+        Anthropic(ModelEndpoint("m", server.url), "a").chat(history())
         sent = json.loads(server.received[0].partition(b"\r\n\r\n")[2])["messages"]
     assert [message["role"] for message in sent] == ["user", "assistant", "user", "user"]
     used, results = sent[1]["content"], sent[2]["content"]

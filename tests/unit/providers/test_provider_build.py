@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.providers import build, secrets
-from coilclaw.domain.messages import ChatRequest, Message, Provider
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import (
+from coilclaw.app.providers import build_provider, list_provider_secrets
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import (
     ProviderAuth,
     ProviderError,
     ProviderMalformed,
@@ -20,9 +19,10 @@ from coilclaw.errors import (
     ProviderServer,
     UsageError,
 )
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.providers.settings import ProviderSettings
-from coilclaw.providers.streaming import ask
+from coilclaw.kernel.messages import ChatRequest, Message, Provider
+from coilclaw.kernel.secret import Secret
+from coilclaw.models.endpoint import ProviderSettings
+from coilclaw.models.event_stream import ask
 
 KEY = "sk-canary-0123456789abcdef"
 REQUEST = ChatRequest("", (Message("user", "hi"),), "m")
@@ -34,7 +34,7 @@ def made(
     environ: Mapping[str, str] | None = None,
     report: list[str] | None = None,
 ) -> Provider:
-    return build(
+    return build_provider(
         name,
         {each.name: each for each in settings},
         environ=environ or {},
@@ -60,14 +60,14 @@ WRONG: list[tuple[str, tuple[ProviderSettings, ...], str, str]] = [
         "provider.unknown",
         "no provider called 'none', which r names",
     ),
-    ("r", (ProviderSettings("r", "reliable"),), "provider.empty", "r names nobody to ask"),
-    ("r", (ProviderSettings("r", "router"),), "provider.empty", "r names nobody to ask"),
+    ("r", (ProviderSettings("r", "reliable"),), "provider.empty", "r names no provider to ask"),
+    ("r", (ProviderSettings("r", "router"),), "provider.empty", "r names no provider to ask"),
     ("r", (ProviderSettings("r", "recorded"),), "provider.empty", "r names no file"),
     (
         "r",
         (ProviderSettings("r", "recorded", file=Path("x")),),
         "provider.empty",
-        "r names nobody to record",
+        "r names no provider to record",
     ),
     (
         "a",
@@ -144,7 +144,7 @@ def test_a_key_file_without_one_key_is_told_and_not_shown(tmp_path: Path, conten
     assert caught.value.rule == "provider.key"
     assert str(path) in caught.value.message
     assert KEY not in f"{caught.value!r} {caught.value.__cause__!r}"
-    assert secrets({"o": settings}, {}) == ()
+    assert list_provider_secrets({"o": settings}, {}) == ()
 
 
 def test_a_key_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -172,12 +172,12 @@ def test_every_wire_is_built_with_its_key_from_a_variable_or_a_file(
     path.write_text(f"\ufeff{KEY}\n", encoding="utf-8")
     with ModelServer([{"text": "hello"}], key=KEY) as server:
         for place in ({"api_key_env": "K"}, {"api_key_file": path}):
-            settings = ProviderSettings("w", kind, "model-x", server.url, **place)  # type: ignore[arg-type]
+            settings = ProviderSettings("w", kind, "model-x", server.url, **place)
             provider = made("w", settings, environ={"K": f" {KEY}\n"})
             found = ask(provider, REQUEST, lambda _: None)
             assert (found.final_text, found.model, provider.name) == ("hello", "model-x", "w")
         with pytest.raises(ProviderAuth):
-            made("w", ProviderSettings("w", kind, "m", server.url)).chat(REQUEST)  # type: ignore[arg-type]
+            made("w", ProviderSettings("w", kind, "m", server.url)).chat(REQUEST)
 
 
 def test_the_key_of_a_vendor_goes_to_no_other_address() -> None:
@@ -186,7 +186,7 @@ def test_the_key_of_a_vendor_goes_to_no_other_address() -> None:
         made("g", settings, environ={"GEMINI_API_KEY": KEY}).chat(REQUEST)
         assert KEY not in repr(server.requests)
         assert "x-goog-api-key" not in repr(server.requests[0].headers).lower()
-    assert secrets({"g": settings}, {"GEMINI_API_KEY": KEY}) == ()
+    assert list_provider_secrets({"g": settings}, {"GEMINI_API_KEY": KEY}) == ()
 
 
 def test_every_key_that_could_be_used_is_a_secret(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_every_key_that_could_be_used_is_a_secret(tmp_path: Path) -> None:
         "h": echo("h"),
     }
     environ = {"ONE": f"{KEY}\n", "SHORT": "none", "GEMINI_API_KEY": "gemini-key-1"}
-    assert secrets(settings, environ) == (
+    assert list_provider_secrets(settings, environ) == (
         Secret(KEY),
         Secret("file-key-0123"),
         Secret("gemini-key-1"),
@@ -347,7 +347,7 @@ def test_the_nearest_temperature_counts() -> None:
 
 def test_an_answer_beyond_the_bound_is_told() -> None:
     with ModelServer([{"text": "x" * 2000}]) as server:
-        provider = build(
+        provider = build_provider(
             "o",
             {"o": wire("o", server.url)},
             environ={},

@@ -17,28 +17,29 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import (
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import (
     ProviderMalformed,
     ProviderNetwork,
     ProviderRejected,
     ProviderTimeout,
 )
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.http import KEPT_CONNECTIONS, Client
+from coilclaw.kernel.secret import Secret
+from coilclaw.models.connection import KEPT_CONNECTIONS
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.http import ModelClient
 from tests.support.certificates import make_certificate
 from tests.support.children import PATIENCE_S
-from tests.support.rawserver import RawServer, drip, response, serving
+from tests.support.rawserver import RawServer, drip, read_request, response, serving
 
 GOOD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
-def client(server: RawServer, **options: float) -> Client:
-    return Client(Endpoint("m", server.url, **options))  # type: ignore[arg-type]  # all are numbers
+def client(server: RawServer, **options: float) -> ModelClient:
+    return ModelClient(ModelEndpoint("m", server.url, **options))  # type: ignore[arg-type]  # all are numbers
 
 
-def ask(asking: Client, server: RawServer) -> bytes:
+def ask(asking: ModelClient, server: RawServer) -> bytes:
     return asking.post(f"{server.url}/v1/x", {}, {"a": 1})
 
 
@@ -47,7 +48,7 @@ def each(*answers: bytes) -> Callable[[socket.socket], None]:
 
     def work(connection: socket.socket) -> None:
         for number, answer in enumerate(answers):
-            if number and not connection.recv(65536):
+            if number and not read_request(connection):
                 return
             connection.sendall(answer)
         connection.recv(65536)
@@ -105,7 +106,7 @@ def test_an_answer_that_was_not_read_to_its_end_is_not_what_the_next_request_get
         asking = client(server, max_response_bytes=1000)
         with pytest.raises(ProviderMalformed, match="larger than 1,000 bytes"):
             ask(asking, server)
-        with pytest.raises(ProviderNetwork, match="99 bytes are missing"):
+        with pytest.raises(ProviderNetwork, match="received 1 bytes, expected 100"):
             ask(asking, server)
         assert ask(asking, server) == b"{}"
 
@@ -113,7 +114,7 @@ def test_an_answer_that_was_not_read_to_its_end_is_not_what_the_next_request_get
 def test_the_time_limit_holds_on_a_kept_connection() -> None:
     def then_drip(connection: socket.socket) -> None:
         connection.sendall(GOOD)
-        connection.recv(65536)
+        read_request(connection)
         drip(connection)
 
     with serving(then_drip) as server:
@@ -152,14 +153,14 @@ def test_an_interrupt_gets_through_at_once_and_breaks_nothing() -> None:
 def test_many_threads_share_a_client() -> None:
     said: list[str] = []
 
-    def work(asking: Client, url: str, number: int) -> None:
+    def work(asking: ModelClient, url: str, number: int) -> None:
         for turn in range(10):
             body = {"model": "m", "messages": [{"role": "user", "content": f"{number} {turn}"}]}
             raw = asking.post(f"{url}/v1/chat/completions", {}, body)  # type: ignore[arg-type]  # JSON
             said.append(json.loads(raw)["choices"][0]["message"]["content"])
 
     with ModelServer([{"text": "hello"}]) as server:
-        asking = Client(Endpoint("m", server.url))
+        asking = ModelClient(ModelEndpoint("m", server.url))
         threads = [
             threading.Thread(target=work, args=(asking, server.url, number)) for number in range(8)
         ]
@@ -168,23 +169,23 @@ def test_many_threads_share_a_client() -> None:
         for thread in threads:
             thread.join(PATIENCE_S)
         assert said == ["hello"] * 80
-        assert len(asking._idle) <= KEPT_CONNECTIONS
+        assert len(asking.connections) <= KEPT_CONNECTIONS
         asking.close()
 
 
 def test_a_forked_child_does_not_speak_on_its_parents_connection() -> None:
     with ModelServer([{"text": "hello"}]) as server:
-        asking = Client(Endpoint("m", server.url, timeout_s=PATIENCE_S))
+        asking = ModelClient(ModelEndpoint("m", server.url, timeout_s=PATIENCE_S))
         url, body = f"{server.url}/v1/chat/completions", {"model": "m", "messages": [{}]}
         asking.post(url, {}, body)  # type: ignore[arg-type]  # JSON
-        (kept,) = asking._idle
+        (kept,) = asking.connections
         child = os.fork()
         if child == 0:
             asking.post(url, {}, body)  # type: ignore[arg-type]  # JSON
-            os._exit(1 if asking._idle[0] is kept else 0)
+            os._exit(1 if asking.connections[0] is kept else 0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         asking.post(url, {}, body)  # type: ignore[arg-type]  # JSON
-        assert asking._idle == [kept]
+        assert asking.connections == [kept]
         asking.close()
 
 
@@ -194,11 +195,11 @@ def test_a_name_that_is_not_resolved_in_time_is_a_time_out(
     waiting = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: waiting.wait(10 * PATIENCE_S))
     monkeypatch.setenv("NO_PROXY", "*")
-    place = Endpoint("m", "https://model.example", timeout_s=0.3)
+    place = ModelEndpoint("m", "https://model.example", timeout_s=0.3)
     began = time.monotonic()
     try:
         with pytest.raises(ProviderTimeout, match="could not be reached"):
-            Client(place).post("https://model.example/v1/x", {}, {})
+            ModelClient(place).post("https://model.example/v1/x", {}, {})
         assert time.monotonic() - began < PATIENCE_S
     finally:
         waiting.set()
@@ -215,20 +216,20 @@ def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         url = f"http://localhost:{port}"
-        assert Client(Endpoint("m", url)).post(f"{url}/v1/x", {}, {}) == b"{}"
+        assert ModelClient(ModelEndpoint("m", url)).post(f"{url}/v1/x", {}, {}) == b"{}"
 
 
 @pytest.mark.parametrize("url", ["/v1/ä", "/v1/a b", "/v1/\x00"])
 def test_an_address_that_would_break_the_head_is_refused(url: str) -> None:
-    place = Endpoint("m", "http://127.0.0.1:9")
+    place = ModelEndpoint("m", "http://127.0.0.1:9")
     with pytest.raises(ProviderRejected, match="malformed"):
-        Client(place).post(f"http://127.0.0.1:9{url}", {}, {})
+        ModelClient(place).post(f"http://127.0.0.1:9{url}", {}, {})
 
 
 def test_a_header_that_would_break_the_head_is_refused() -> None:
-    place = Endpoint("m", "http://127.0.0.1:9")
+    place = ModelEndpoint("m", "http://127.0.0.1:9")
     with pytest.raises(ProviderRejected, match="malformed"):
-        Client(place).post("http://127.0.0.1:9/v1/x", {"a": "b\r\nc: d"}, {})
+        ModelClient(place).post("http://127.0.0.1:9/v1/x", {"a": "b\r\nc: d"}, {})
 
 
 def test_a_proxy_is_asked_for_addresses_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +237,8 @@ def test_a_proxy_is_asked_for_addresses_elsewhere(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("no_proxy", raising=False)
     with serving(GOOD) as server:
         monkeypatch.setenv("http_proxy", server.url.replace("http://", "http://me:pass%20word@"))
-        place = Endpoint("m", "http://model.example/p")
-        assert Client(place).post("http://model.example/p/v1/x", {}, {}) == b"{}"
+        place = ModelEndpoint("m", "http://model.example/p")
+        assert ModelClient(place).post("http://model.example/p/v1/x", {}, {}) == b"{}"
         head = server.received[0].partition(b"\r\n\r\n")[0]
         assert head.startswith(b"POST http://model.example/p/v1/x HTTP/1.1\r\n")
         assert b"proxy-authorization: Basic bWU6cGFzcyB3b3Jk" in head
@@ -251,7 +252,7 @@ def test_a_host_that_needs_no_proxy_gets_none(monkeypatch: pytest.MonkeyPatch) -
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         url = f"http://model.example:{port}"
-        assert Client(Endpoint("m", url)).post(f"{url}/v1/x", {}, {}) == b"{}"
+        assert ModelClient(ModelEndpoint("m", url)).post(f"{url}/v1/x", {}, {}) == b"{}"
 
 
 @pytest.mark.parametrize("proxy", ["socks5://me:canary@h:1", "https://me:canary@h", "http://:0"])
@@ -261,9 +262,9 @@ def test_a_proxy_that_cannot_be_used_is_told_without_its_password(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("https_proxy", proxy)
-    place = Endpoint("m", "https://model.example")
+    place = ModelEndpoint("m", "https://model.example")
     with pytest.raises(ProviderNetwork, match="proxy") as caught:
-        Client(place).post("https://model.example/v1/x", {}, {})
+        ModelClient(place).post("https://model.example/v1/x", {}, {})
     assert "canary" not in caught.value.message
 
 
@@ -274,9 +275,11 @@ def test_a_proxy_that_refuses_to_connect_is_a_network_error(
     monkeypatch.delenv("no_proxy", raising=False)
     with serving(response(b"", "407 Proxy Authentication Required")) as server:
         monkeypatch.setenv("https_proxy", server.url)
-        place = Endpoint("m", "https://model.example", Secret("key-canary"))
+        place = ModelEndpoint("m", "https://model.example", Secret("key-canary"))
         with pytest.raises(ProviderNetwork, match="the proxy answered HTTP 407"):
-            Client(place).post("https://model.example/v1/x", {"authorization": "key-canary"}, {})
+            ModelClient(place).post(
+                "https://model.example/v1/x", {"authorization": "key-canary"}, {}
+            )
         assert server.received[0].startswith(b"CONNECT model.example:443 HTTP/1.1\r\n")
         assert b"key-canary" not in server.received[0]
 
@@ -292,14 +295,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def secured(certificate: Path, *answers: bytes) -> Callable[[socket.socket], None]:
-    """Answer over TLS; what ``serving`` takes for a request is the client's first message."""
+    """Answer over TLS; one request after another."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
 
     def work(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True) as safe:
             for answer in answers:
-                safe.recv(65536)
+                read_request(safe)
                 safe.sendall(answer)
             safe.recv(65536)
 
@@ -330,7 +333,7 @@ def test_a_certificate_that_is_trusted_is_taken_and_the_connection_kept(
     listener, thread = tls_server(certificate, GOOD, GOOD)
     with listener:
         url = f"https://localhost:{listener.getsockname()[1]}"
-        asking = Client(Endpoint("m", url, Secret("key-1")))
+        asking = ModelClient(ModelEndpoint("m", url, Secret("key-1")))
         assert [asking.post(f"{url}/v1/x", {}, {}) for _ in range(2)] == [b"{}"] * 2
         asking.close()
         thread.join(PATIENCE_S)
@@ -344,7 +347,7 @@ def test_a_certificate_that_is_not_trusted_is_a_network_error(
     with listener:
         url = f"https://localhost:{listener.getsockname()[1]}"
         with pytest.raises(ProviderNetwork, match="certificate"):
-            Client(Endpoint("m", url)).post(f"{url}/v1/x", {"authorization": "key"}, {})
+            ModelClient(ModelEndpoint("m", url)).post(f"{url}/v1/x", {"authorization": "key"}, {})
         thread.join(PATIENCE_S)
 
 
@@ -360,18 +363,18 @@ def test_a_server_that_does_not_speak_tls_is_a_network_error() -> None:
         thread.start()
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(ProviderNetwork):
-            Client(Endpoint("m", url, timeout_s=PATIENCE_S)).post(f"{url}/v1/x", {}, {})
+            ModelClient(ModelEndpoint("m", url, timeout_s=PATIENCE_S)).post(f"{url}/v1/x", {}, {})
         thread.join(PATIENCE_S)
 
 
 def test_building_a_provider_without_a_network_imports_no_http() -> None:
     code = (
         "import sys, coilclaw.app.providers as p\n"
-        "from coilclaw.providers.settings import ProviderSettings as S\n"
-        "from coilclaw.providers import streaming\n"
-        "from coilclaw.domain.messages import ChatRequest, Message\n"
+        "from coilclaw.models.endpoint import ProviderSettings as S\n"
+        "from coilclaw.models import event_stream as streaming\n"
+        "from coilclaw.kernel.messages import ChatRequest, Message\n"
         "s = {'m': S('m', 'mock')}\n"
-        "m = p.build('m', s, environ={}, max_response_bytes=2**20, redact=str)\n"
+        "m = p.build_provider('m', s, environ={}, max_response_bytes=2**20, redact=str)\n"
         "streaming.ask(m, ChatRequest('', (Message('user', 'hi'),), 'm'), print)\n"
         "heavy = {'http.client', 'ssl', 'socket', 'email', 'urllib.request', 'difflib'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import ChatRequest, ChatResponse, Message, ToolCall, ToolSpec
-from coilclaw.errors import (
+from coilclaw.kernel.errors import (
     ProviderAuth,
     ProviderError,
     ProviderMalformed,
@@ -17,8 +16,8 @@ from coilclaw.errors import (
     ProviderTimeout,
     UsageError,
 )
-from coilclaw.providers import fixture
-from coilclaw.providers.mock import Mock
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Message, ToolCall, ToolSpec
+from coilclaw.models.mock import MAX_ANSWERS, MAX_FIXTURE_BYTES, Mock, load_fixture, parse_fixture
 
 
 def request(*messages: Message | str) -> ChatRequest:
@@ -27,7 +26,7 @@ def request(*messages: Message | str) -> ChatRequest:
 
 
 def mock(*answers: object, **options: float) -> Mock:
-    made, problems = fixture.parse(json.loads(json.dumps(answers)))
+    made, problems = parse_fixture(json.loads(json.dumps(answers)))
     assert problems == []
     return Mock("played", "m", made, **options)  # type: ignore[arg-type]  # all are numbers
 
@@ -35,27 +34,27 @@ def mock(*answers: object, **options: float) -> Mock:
 WRONG: list[tuple[object, str]] = [
     ({}, "is no list of answers"),
     ("x", "is no list of answers"),
-    ([5], "answer 1 is no object"),
-    ([{}], "answer 1 has none of 'text', 'tool_calls' and 'error'"),
-    ([{"when": "x"}], "answer 1 has none of"),
-    ([{"text": 5}], "answer 1 has a 'text' that is no text"),
-    ([{"text": "a"}, {"txt": "b"}], "answer 2 has the unknown key 'txt'"),
-    ([{"error": "boom"}], "answer 1 has an 'error' that is none of timeout, network, auth"),
-    ([{"error": ["x"]}], "answer 1 has an 'error' that is none of"),
-    ([{"error": "auth", "text": "x"}], "answer 1 has an 'error' and an answer beside it"),
-    ([{"tool_calls": {}}], "answer 1 has 'tool_calls' that are no list"),
-    ([{"tool_calls": []}], "answer 1 has 'tool_calls' that are no list, or an empty one"),
-    ([{"tool_calls": [5]}], "answer 1, call 1 is no object"),
-    ([{"tool_calls": [{}]}], "answer 1, call 1 has no 'name'"),
-    ([{"tool_calls": [{"name": 5}]}], "answer 1, call 1 has a 'name' that is no text"),
-    ([{"tool_calls": [{"name": "x", "args": {}}]}], "call 1 has the unknown key 'args'"),
-    ([{"tool_calls": [{"name": "x", "arguments": 5}]}], "call 1 has 'arguments' that are no"),
-    ([{"tool_calls": [{"name": "x", "id": 5}]}], "call 1 has a 'id' that is no text"),
-    ([{"text": "x", "delay_s": -1}], "answer 1 has a 'delay_s' that is no number"),
-    ([{"text": "x", "delay_s": "1"}], "answer 1 has a 'delay_s' that is no number"),
-    ([{"text": "x", "delay_s": True}], "answer 1 has a 'delay_s' that is no number"),
-    ([{"text": "x", "delay_s": 1e9}], "answer 1 has a 'delay_s' that is no number"),
-    ([{"text": "x", "when": 5}], "answer 1 has a 'when' that is no text"),
+    ([5], "$[0]: must be a table, not a whole number"),
+    ([{}], "$[0]: has none of 'text', 'tool_calls' and 'error'"),
+    ([{"when": "x"}], "$[0]: has none of"),
+    ([{"text": 5}], "$[0].text: must be a string, not a whole number"),
+    ([{"text": "a"}, {"txt": "b"}], "$[1].txt: is not a known key"),
+    ([{"error": "boom"}], "$[0].error: is 'boom' (allowed: timeout, network, auth)"),
+    ([{"error": ["x"]}], "$[0].error: must be a string, not a list"),
+    ([{"error": "auth", "text": "x"}], "$[0].error: has an answer beside it"),
+    ([{"tool_calls": {}}], "$[0].tool_calls: must be a list, not a table"),
+    ([{"tool_calls": []}], "$[0].tool_calls: is empty"),
+    ([{"tool_calls": [5]}], "$[0].tool_calls[0]: must be a table, not a whole number"),
+    ([{"tool_calls": [{}]}], "$[0].tool_calls[0].name: is missing"),
+    ([{"tool_calls": [{"name": 5}]}], "$[0].tool_calls[0].name: must be a string"),
+    ([{"tool_calls": [{"name": "x", "args": {}}]}], "$[0].tool_calls[0].args: is not a known key"),
+    ([{"tool_calls": [{"name": "x", "arguments": 5}]}], "$[0].tool_calls[0].arguments: is neither"),
+    ([{"tool_calls": [{"name": "x", "id": 5}]}], "$[0].tool_calls[0].id: must be a string"),
+    ([{"text": "x", "delay_s": -1}], "$[0].delay_s: is out of bounds: it must be at least 0"),
+    ([{"text": "x", "delay_s": "1"}], "$[0].delay_s: must be a number, not a string"),
+    ([{"text": "x", "delay_s": True}], "$[0].delay_s: must be a number, not true or false"),
+    ([{"text": "x", "delay_s": 1e9}], "$[0].delay_s: is out of bounds: it must be"),
+    ([{"text": "x", "when": 5}], "$[0].when: must be a string, not a whole number"),
 ]
 
 
@@ -64,7 +63,7 @@ def test_a_wrong_fixture_is_refused(tmp_path: Path, value: object, problem: str)
     path = tmp_path / "fixture.json"
     path.write_text(json.dumps(value), encoding="utf-8")
     with pytest.raises(UsageError) as caught:
-        fixture.load(path)
+        load_fixture(path)
     assert caught.value.rule == "provider.fixture"
     assert problem in caught.value.message
     assert str(path) in caught.value.message
@@ -74,36 +73,40 @@ def test_all_problems_of_a_fixture_are_told_at_once(tmp_path: Path) -> None:
     path = tmp_path / "fixture.json"
     path.write_text('[{"txt": 1}, {"text": "ok"}, {"tool_calls": [{"id": 1}]}]', encoding="utf-8")
     with pytest.raises(UsageError) as caught:
-        fixture.load(path)
-    assert caught.value.message.count(";") >= 4
-    for place in ("answer 1 has the unknown key", "answer 1 has none", "answer 3, call 1 has no"):
+        load_fixture(path)
+    assert caught.value.message.count("; $") >= 3
+    for place in (
+        "$[0].txt: is not a known",
+        "$[0]: has none",
+        "$[2].tool_calls[0].name: is missing",
+    ):
         assert place in caught.value.message
 
 
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (b"[", "is no JSON"),
-        (b"\xff", "is no JSON"),
-        (b'[{"text": NaN}]', "is no JSON"),
-        (b"[" * 100_000, "is no JSON"),
-        (b'[{"text": "a", "text": "b"}]', "answer 1 has the key 'text' twice"),
-        (b" " * (fixture.MAX_FIXTURE_BYTES + 1), "is larger than"),
-        (b"[" + b"5," * fixture.MAX_ANSWERS + b"5]", "has more than 10,000 answers"),
+        (b"[", "is not valid JSON"),
+        (b"\xff", "is not valid UTF-8"),
+        (b'[{"text": NaN}]', "has NaN, which is not valid JSON"),
+        (b"[" * 100_000, "is nested more than 256 levels deep"),
+        (b'[{"text": "a", "text": "b"}]', "has the key 'text' twice in one object"),
+        (b" " * (MAX_FIXTURE_BYTES + 1), "is larger than"),
+        (b"[" + b"5," * MAX_ANSWERS + b"5]", "has more than 10,000 answers"),
     ],
 )
 def test_a_file_that_is_no_fixture_is_refused(tmp_path: Path, raw: bytes, problem: str) -> None:
     path = tmp_path / "fixture.json"
     path.write_bytes(raw)
     with pytest.raises(UsageError, match=problem):
-        fixture.load(path)
+        load_fixture(path)
 
 
 def test_a_fixture_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
-        fixture.load(tmp_path / "none.json")
+        load_fixture(tmp_path / "none.json")
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
-        fixture.load(tmp_path)
+        load_fixture(tmp_path)
 
 
 def test_answers_are_played_in_order_and_past_the_end_is_an_error() -> None:
@@ -152,7 +155,7 @@ def test_only_the_last_message_of_the_user_counts() -> None:
 
 def test_a_delay_is_waited_and_one_beyond_the_time_limit_is_a_time_out() -> None:
     slept: list[float] = []
-    made, _ = fixture.parse([{"text": "x", "delay_s": 2.5}, {"text": "y", "delay_s": 9}])
+    made, _ = parse_fixture([{"text": "x", "delay_s": 2.5}, {"text": "y", "delay_s": 9}])
     provider = Mock("m", "m", made, timeout_s=3, sleep=slept.append)
     assert provider.chat(request()).final_text == "x"
     with pytest.raises(ProviderTimeout):
@@ -193,7 +196,7 @@ def test_an_answer_beyond_the_bound_is_an_error_also_when_placeholders_make_it_s
 
 
 def test_hostile_calls_can_be_played() -> None:
-    made, problems = fixture.parse(
+    made, problems = parse_fixture(
         [
             {
                 "tool_calls": [

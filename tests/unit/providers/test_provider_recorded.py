@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import (
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import (
+    EnvironmentFault,
+    ProviderError,
+    ProviderRejected,
+    ProviderTimeout,
+    UsageError,
+)
+from coilclaw.kernel.messages import (
     ChatRequest,
     ChatResponse,
     Json,
@@ -21,30 +29,27 @@ from coilclaw.domain.messages import (
     ToolSpec,
     Usage,
 )
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import (
-    EnvironmentFault,
-    ProviderError,
-    ProviderRejected,
-    ProviderTimeout,
-    UsageError,
+from coilclaw.kernel.secret import Secret
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.event_stream import ask
+from coilclaw.models.mock import Mock, parse_fixture
+from coilclaw.models.openai import OpenAI
+from coilclaw.models.recorded_answers import (
+    KINDS,
+    AnswerRecording,
+    Playing,
+    decode,
+    described,
+    encode,
 )
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.providers import fixture
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.exchange import KINDS, decode, described, encode
-from coilclaw.providers.mock import Mock
-from coilclaw.providers.openai import OpenAI
-from coilclaw.providers.recorded import Playing, Recording
-from coilclaw.providers.streaming import ask
-from coilclaw.security.redaction import Redactor
+from coilclaw.policy.redaction import SecretRedactor
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "recorded" / "exchanges.jsonl"
 KEY = "sk-canary-0123456789abcdef"
 
 
 def mock(*answers: Json) -> Mock:
-    made, problems = fixture.parse(list(answers))
+    made, problems = parse_fixture(list(answers))
     assert problems == []
     return Mock("m", "m", made)
 
@@ -76,8 +81,8 @@ ANSWERS: tuple[Json, ...] = (
 )
 
 
-def recording(path: Path) -> Recording:
-    return Recording("taped", mock(*ANSWERS), path)
+def recording(path: Path) -> AnswerRecording:
+    return AnswerRecording("taped", mock(*ANSWERS), path)
 
 
 def test_a_conversation_is_played_as_it_was_recorded(tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def test_an_exchange_is_played_once_and_the_same_question_gets_its_answers_in_or
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "exchanges.jsonl"
-    tape = Recording("taped", mock({"text": "one"}, {"text": "two"}, {"text": "else"}), path)
+    tape = AnswerRecording("taped", mock({"text": "one"}, {"text": "two"}, {"text": "else"}), path)
     for question in ("hi", "hi", "other"):
         tape.chat(request(question))
     playing = Playing("taped", path)
@@ -159,9 +164,9 @@ def test_an_exchange_is_played_once_and_the_same_question_gets_its_answers_in_or
 
 def test_no_secret_is_recorded_wherever_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "exchanges.jsonl"
-    redact = Redactor((Secret(KEY), Secret("98765432101"))).redact
+    redact = SecretRedactor((Secret(KEY), Secret("98765432101"))).redact
     call: Json = {"name": "time", "arguments": {KEY: [KEY, 98765432101]}}
-    tape = Recording("taped", mock({"text": f"so {KEY}", "tool_calls": [call]}), path, redact)
+    tape = AnswerRecording("taped", mock({"text": f"so {KEY}", "tool_calls": [call]}), path, redact)
     asked = request(
         f"use {KEY}",
         *round_of(ToolCall("c", "time", {"key": KEY}), f"out {KEY}"),
@@ -179,8 +184,8 @@ def test_drafts_pass_through_a_recording(tmp_path: Path) -> None:
     path, drafts = tmp_path / "exchanges.jsonl", list[str]()
     text = "a text that comes in several pieces"
     with ModelServer([{"text": text}]) as server:
-        wire = OpenAI(Endpoint("m", server.url), "x")
-        found = ask(Recording("taped", wire, path), request("hi"), drafts.append)
+        wire = OpenAI(ModelEndpoint("m", server.url), "x")
+        found = ask(AnswerRecording("taped", wire, path), request("hi"), drafts.append)
         wire.close()
     assert (found.final_text, "".join(drafts)) == (text, text)
     assert len(drafts) > 2
@@ -191,12 +196,12 @@ def test_a_line_that_a_crash_left_is_left_out_and_taken_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "exchanges.jsonl"
-    Recording("taped", mock({"text": "one"}), path).chat(request("hi"))
+    AnswerRecording("taped", mock({"text": "one"}), path).chat(request("hi"))
     whole = path.read_bytes()
     path.write_bytes(whole + whole[: len(whole) // 2] * 3)
     assert Playing("taped", path).chat(request("hi")).final_text == "one"
     assert "is unfinished" in caplog.text
-    Recording("taped", mock({"text": "two"}), path).chat(request("ho"))
+    AnswerRecording("taped", mock({"text": "two"}), path).chat(request("ho"))
     assert path.read_bytes().startswith(whole)
     assert Playing("taped", path).chat(request("ho")).final_text == "two"
 

@@ -8,15 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.domain.messages import (
-    ChatRequest,
-    ChatResponse,
-    Message,
-    ToolCall,
-    ToolSpec,
-    Usage,
-)
-from coilclaw.errors import (
+from coilclaw.cli.model_server.server import ModelServer
+from coilclaw.kernel.errors import (
     ProviderAuth,
     ProviderError,
     ProviderMalformed,
@@ -27,17 +20,15 @@ from coilclaw.errors import (
     ProviderTimeout,
     ProviderTruncated,
 )
-from coilclaw.modelserver.server import ModelServer
-from coilclaw.providers.anthropic import Anthropic
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.fallback import RELIABLE, Falling
-from coilclaw.providers.gemini import Gemini
-from coilclaw.providers.mock import Mock
-from coilclaw.providers.openai import OpenAI
-from coilclaw.providers.retry import Retrying, RetryPolicy
-from coilclaw.providers.router import Router
-from coilclaw.providers.streaming import ask
-from coilclaw.providers.wire import Wire
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Message, ToolCall, ToolSpec, Usage
+from coilclaw.models.anthropic import Anthropic
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.event_stream import ask
+from coilclaw.models.gemini import Gemini
+from coilclaw.models.mock import Mock
+from coilclaw.models.openai import OpenAI
+from coilclaw.models.provider_chain import RELIABLE, Falling, Retrying, RetryPolicy, Router
+from coilclaw.models.wire import ModelWire
 from tests.support.children import PATIENCE_S
 from tests.support.rawserver import response, serving
 
@@ -53,7 +44,7 @@ CALLS = [
     {"name": "ls", "arguments": {}, "id": "two"},
 ]
 
-Make = Callable[[Endpoint], Wire]
+Make = Callable[[ModelEndpoint], ModelWire]
 MAKES: dict[str, Make] = {
     "openai": lambda place: OpenAI(place, "gpt-x"),
     "gemini": lambda place: Gemini(place, "gemini-x"),
@@ -64,7 +55,7 @@ MAKES: dict[str, Make] = {
 def streamed(kind: str, answer: object, **options: float) -> tuple[ChatResponse, list[str]]:
     drafts: list[str] = []
     with ModelServer([answer]) as server:
-        wire = MAKES[kind](Endpoint("m", server.url, **options))  # type: ignore[arg-type]  # numbers
+        wire = MAKES[kind](ModelEndpoint("m", server.url, **options))  # type: ignore[arg-type]  # numbers
         try:
             return wire.stream(REQUEST, drafts.append), drafts
         finally:
@@ -75,7 +66,7 @@ def raw(kind: str, *events: object, end: bytes = b"") -> tuple[ChatResponse, lis
     body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + end
     drafts: list[str] = []
     with serving(response(body, "200 OK", "content-type: text/event-stream")) as server:
-        return MAKES[kind](Endpoint("m", server.url)).stream(REQUEST, drafts.append), drafts
+        return MAKES[kind](ModelEndpoint("m", server.url)).stream(REQUEST, drafts.append), drafts
 
 
 @pytest.mark.parametrize("kind", MAKES)
@@ -83,7 +74,7 @@ def test_a_stream_says_what_the_whole_answer_says(kind: str) -> None:
     usage = {"input": 3, "output": 4}
     answer = {"text": LONG, "reasoning": "hidden", "tool_calls": CALLS, "usage": usage}
     with ModelServer([answer]) as server:
-        wire = MAKES[kind](Endpoint("m", server.url))
+        wire = MAKES[kind](ModelEndpoint("m", server.url))
         drafts: list[str] = []
         found = wire.stream(REQUEST, drafts.append)
         assert found == replace(wire.chat(REQUEST), raw_provider_payload=None)
@@ -105,10 +96,10 @@ def test_a_stream_says_what_the_whole_answer_says(kind: str) -> None:
 @pytest.mark.parametrize("kind", MAKES)
 def test_streams_share_a_connection(kind: str) -> None:
     with ModelServer([{"text": "hello"}]) as server:
-        wire = MAKES[kind](Endpoint("m", server.url))
+        wire = MAKES[kind](ModelEndpoint("m", server.url))
         for _ in range(3):
             wire.stream(REQUEST, lambda _: None)
-            assert len(wire.client._idle) == 1
+            assert len(wire.client.connections) == 1
         wire.close()
 
 
@@ -178,7 +169,7 @@ def test_a_stream_of_nothings_is_bounded(kind: str) -> None:
             for number in range(30)
         )
     with serving(response(events * 30, "200 OK", "content-type: text/event-stream")) as server:
-        wire = MAKES[kind](Endpoint("m", server.url, max_response_bytes=1024))
+        wire = MAKES[kind](ModelEndpoint("m", server.url, max_response_bytes=1024))
         with pytest.raises(ProviderMalformed, match="larger than"):
             wire.stream(REQUEST, lambda _: None)
 
@@ -187,7 +178,7 @@ def test_a_server_that_does_not_stream_is_understood() -> None:
     body = json.dumps({"choices": [{"message": {"content": "Hello"}}]}).encode()
     drafts: list[str] = []
     with serving(response(body, "200 OK", "content-type: application/json")) as server:
-        found = OpenAI(Endpoint("m", server.url), "x").stream(REQUEST, drafts.append)
+        found = OpenAI(ModelEndpoint("m", server.url), "x").stream(REQUEST, drafts.append)
     assert (found.final_text, drafts) == ("Hello", ["Hello"])
 
 
@@ -296,7 +287,7 @@ def test_line_ends_and_comments_are_as_the_standard_says() -> None:
     body = f": ping\r\ndata: {text}\r\n\r\nevent: x\rdata:{text}\r\rid: 1\ndata: [DONE]\n\n"
     drafts: list[str] = []
     with serving(response(body.encode(), "200 OK", "content-type: text/event-stream")) as server:
-        OpenAI(Endpoint("m", server.url), "x").stream(REQUEST, drafts.append)
+        OpenAI(ModelEndpoint("m", server.url), "x").stream(REQUEST, drafts.append)
     assert drafts == ["a", "a"]
 
 
@@ -305,13 +296,13 @@ def test_a_draft_that_fails_is_not_an_error_of_the_provider() -> None:
         raise BrokenPipeError
 
     with ModelServer([{"text": "hello"}]) as server, pytest.raises(BrokenPipeError):
-        OpenAI(Endpoint("m", server.url), "x").stream(REQUEST, broken)
+        OpenAI(ModelEndpoint("m", server.url), "x").stream(REQUEST, broken)
 
 
 def test_asking_streams_where_that_is_possible() -> None:
     drafts: list[str] = []
     with ModelServer([{"text": LONG}]) as server:
-        wire = OpenAI(Endpoint("m", server.url), "x")
+        wire = OpenAI(ModelEndpoint("m", server.url), "x")
         assert ask(wire, REQUEST, None).final_text == LONG
         assert server.requests[0].body is not None
         ask(wire, REQUEST, drafts.append)
@@ -325,7 +316,7 @@ def test_asking_streams_where_that_is_possible() -> None:
 def test_wrappers_pass_streams_through() -> None:
     drafts: list[str] = []
     with ModelServer([{"text": LONG}]) as server:
-        wire = OpenAI(Endpoint("m", server.url), "x")
+        wire = OpenAI(ModelEndpoint("m", server.url), "x")
         retrying = Retrying(wire, RetryPolicy(), lambda _: None)
         provider = Router("r", {}, Falling(((retrying, "x"),), lambda _: None))
         assert provider.capabilities.streaming
@@ -338,7 +329,7 @@ def test_wrappers_pass_streams_through() -> None:
 def test_a_fallback_in_the_middle_of_a_stream_begins_a_new_line() -> None:
     drafts: list[str] = []
     with ModelServer([{"text": LONG, "cut": {"after_events": 3}}]) as server:
-        wire = OpenAI(Endpoint("m", server.url), "x")
+        wire = OpenAI(ModelEndpoint("m", server.url), "x")
         both = Falling(((wire, "x"), (Mock(), "mock")), lambda _: None, RELIABLE)
         found = both.stream(REQUEST, drafts.append)
     assert found.final_text.startswith("This is the mock provider")

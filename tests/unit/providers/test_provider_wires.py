@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coilclaw.domain.messages import (
+from coilclaw.kernel.errors import ProviderMalformed, ProviderRejected, ProviderTruncated
+from coilclaw.kernel.messages import (
     ChatRequest,
     ChatResponse,
     Message,
@@ -16,12 +17,11 @@ from coilclaw.domain.messages import (
     ToolSpec,
     Usage,
 )
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import ProviderMalformed, ProviderRejected, ProviderTruncated
-from coilclaw.providers.anthropic import Anthropic
-from coilclaw.providers.endpoint import Endpoint
-from coilclaw.providers.gemini import Gemini
-from coilclaw.providers.openai import OpenAI
+from coilclaw.kernel.secret import Secret
+from coilclaw.models.anthropic import Anthropic
+from coilclaw.models.endpoint import ModelEndpoint
+from coilclaw.models.gemini import Gemini
+from coilclaw.models.openai import OpenAI
 from tests.support.rawserver import response, serving
 
 REQUEST = ChatRequest(
@@ -38,9 +38,9 @@ REQUEST = ChatRequest(
 
 Make = Callable[[str], Provider]
 MAKES: dict[str, Make] = {
-    "gemini": lambda url: Gemini(Endpoint("g", url, Secret("key-1")), "gemini-x"),
-    "openai": lambda url: OpenAI(Endpoint("o", url, Secret("key-1")), "gpt-x"),
-    "anthropic": lambda url: Anthropic(Endpoint("a", url, Secret("key-1")), "claude-x", 99),
+    "gemini": lambda url: Gemini(ModelEndpoint("g", url, Secret("key-1")), "gemini-x"),
+    "openai": lambda url: OpenAI(ModelEndpoint("o", url, Secret("key-1")), "gpt-x"),
+    "anthropic": lambda url: Anthropic(ModelEndpoint("a", url, Secret("key-1")), "claude-x", 99),
 }
 GOOD = {
     "gemini": {

@@ -4,13 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from coilclaw.domain.messages import (
-    ChatRequest,
-    ChatResponse,
-    Message,
-    ProviderCapabilities,
-)
-from coilclaw.errors import (
+from coilclaw.kernel.errors import (
     ProviderAuth,
     ProviderError,
     ProviderMalformed,
@@ -21,8 +15,8 @@ from coilclaw.errors import (
     ProviderTimeout,
     ProviderTruncated,
 )
-from coilclaw.providers.fallback import Falling
-from coilclaw.providers.retry import Retrying, RetryPolicy
+from coilclaw.kernel.messages import ChatRequest, ChatResponse, Message, ProviderCapabilities
+from coilclaw.models.provider_chain import Falling, Retrying, RetryPolicy
 
 REQUEST = ChatRequest("", (Message("user", "hi"),), "asked-for")
 

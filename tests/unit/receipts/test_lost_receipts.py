@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import JournalDamaged
-from coilclaw.receipts.book import ReceiptBook, intents_path
-from coilclaw.receipts.verification import verify
-from coilclaw.storage.paths import anchor_path
+from coilclaw.agent.receipts.book import ReceiptBook, intents_path
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.kernel.atomic_file import anchor_path
+from coilclaw.kernel.errors import JournalDamaged
 from tests.unit.receipts.test_receipts import fill, gone, intent, receipt
 from tests.unit.storage.worlds import fork, reap
 

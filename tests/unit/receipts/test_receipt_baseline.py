@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from coilclaw.receipts.book import Intent, Receipt, ReceiptBook, Status
-from coilclaw.receipts.verification import verify
+from coilclaw.agent.receipts.book import Intent, Receipt, ReceiptBook, Status
+from coilclaw.agent.receipts.verification import verify
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "receipts"
 

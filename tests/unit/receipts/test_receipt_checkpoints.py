@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.receipts.book import ReceiptBook, intents_path
-from coilclaw.receipts.log_checkpoint import find_departures, take_checkpoint
-from coilclaw.receipts.verification import verify
-from coilclaw.storage import signing
-from coilclaw.storage.checkpoint import Checkpoint, parse, render
+from coilclaw.agent.receipts.book import ReceiptBook, intents_path
+from coilclaw.agent.receipts.verification import find_departures, take_checkpoint, verify
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.checkpoint import Checkpoint, parse_checkpoints, render_checkpoint
+from coilclaw.kernel.errors import UsageError
 from tests.unit.receipts.test_receipts import CONTRIB, fill, gone, intent, receipt
 
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -26,7 +25,7 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.key = signing.create(root / "signing.key")
+        self.key = checkpoint.create_key(root / "signing.key")
         self.pem = root / "public.pem"
         self.pem.write_bytes(self.key.public.pem())
         self.file = root / "checkpoints"
@@ -41,11 +40,11 @@ class Place:
         with self.book() as book:
             taken = take_checkpoint(book, NOW)
         with self.file.open("a", encoding="utf-8") as file:
-            file.write(render(taken, self.key if sign else None))
+            file.write(render_checkpoint(taken, self.key if sign else None))
         return taken
 
     def departures(self) -> tuple[str, ...]:
-        notes = parse(self.file.read_text(encoding="utf-8"))
+        notes = parse_checkpoints(self.file.read_text(encoding="utf-8"))
         return find_departures(self.book(), (one.checkpoint for one in notes))
 
     def without_us(self, *options: object) -> subprocess.CompletedProcess[str]:
@@ -150,7 +149,7 @@ def test_without_us_a_key_must_have_signed(place: Place, tmp_path: Path) -> None
     place.keep()
     assert place.without_us("--key", place.pem).returncode == 0
     other = tmp_path / "other.pem"
-    other.write_bytes(signing.create(tmp_path / "other").public.pem())
+    other.write_bytes(checkpoint.create_key(tmp_path / "other").public.pem())
     assert "was not signed by the key" in place.without_us("--key", other).stderr
     place.file.write_text(place.file.read_text().replace(NOW, NOW.replace("2026", "2027")))
     assert place.without_us("--key", place.pem).returncode == 1

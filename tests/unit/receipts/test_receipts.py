@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.canonical import digest, encode
-from coilclaw.errors import UsageError
-from coilclaw.receipts.book import Intent, Receipt, ReceiptBook, Status, intents_path
-from coilclaw.receipts.export import export
-from coilclaw.receipts.verification import OpenIntent, verify
-from coilclaw.storage.paths import anchor_path
+from coilclaw.agent.receipts.book import (
+    Intent,
+    Receipt,
+    ReceiptBook,
+    Status,
+    export_receipts,
+    intents_path,
+)
+from coilclaw.agent.receipts.verification import OpenIntent, verify
+from coilclaw.kernel.atomic_file import anchor_path
+from coilclaw.kernel.canonical_json import digest_bytes, encode_record
+from coilclaw.kernel.errors import UsageError
 
 CONTRIB = Path(__file__).parents[3] / "contrib" / "verify_receipts.py"
 
@@ -220,10 +226,10 @@ def test_export_gives_the_bytes_as_they_stand(book: ReceiptBook) -> None:
     fill(book, 3)
     edit(book.path, lambda lines: [lines[0], lines[1].replace(b":", b": ", 1), lines[2]])
     out = io.BytesIO()
-    assert export(book, out) == 3
+    assert export_receipts(book, out) == 3
     assert out.getvalue() == book.path.read_bytes()
     intents = io.BytesIO()
-    assert export(book, intents, intents=True) == 3
+    assert export_receipts(book, intents, intents=True) == 3
     assert intents.getvalue() == intents_path(book.path).read_bytes()
 
 
@@ -273,9 +279,9 @@ def test_receipts_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
     last = json.loads(book.path.read_bytes().splitlines()[-1])
     forged = {**last, "id": "receipt-forged", "status": "denied", "intent_hash": ""}
     forged["previous_hash"] = forged.pop("receipt_hash")
-    own = digest(encode(forged))
+    own = digest_bytes(encode_record(forged))
     with book.path.open("ab") as file:
-        file.write(encode({**forged, "receipt_hash": own}) + b"\n")
+        file.write(encode_record({**forged, "receipt_hash": own}) + b"\n")
     found = verify(book, gone)
     assert (found.ok, found.problems, found.unanchored) == (False, (), 1)
 
@@ -286,8 +292,8 @@ def test_a_field_that_is_no_text_is_broken_without_us(book: ReceiptBook, field: 
     first, last = map(json.loads, book.path.read_bytes().splitlines())
     forged = {**last, field: ["x"]}
     del forged["receipt_hash"]
-    own = {**forged, "receipt_hash": digest(encode(forged))}
-    book.path.write_bytes(encode(first) + b"\n" + encode(own) + b"\n")
+    own = {**forged, "receipt_hash": digest_bytes(encode_record(forged))}
+    book.path.write_bytes(encode_record(first) + b"\n" + encode_record(own) + b"\n")
     told = contrib(book)
     assert (told.returncode, "broken: invalid chain at receipt 2" in told.stderr) == (1, True)
 
@@ -311,7 +317,9 @@ def test_intents_added_without_the_key_are_noticed(book: ReceiptBook) -> None:
     forged = {**json.loads(path.read_bytes().splitlines()[-1]), "id": "intent-forged"}
     forged["previous_hash"] = forged.pop("intent_hash")
     with path.open("ab") as file:
-        file.write(encode({**forged, "intent_hash": digest(encode(forged))}) + b"\n")
+        file.write(
+            encode_record({**forged, "intent_hash": digest_bytes(encode_record(forged))}) + b"\n"
+        )
     found = verify(book, gone)
     assert (found.ok, found.unanchored, found.unsettled) == (False, 1, 1)
 

@@ -11,16 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.toolcalls import Answer, Reply
-from coilclaw.errors import UsageError
-from coilclaw.runtime.approvals import HASH_FIELD, MAX_TEXT_CHARS, NAME, Approval, Desk, Question
-from coilclaw.runtime.identity import this_process
-from coilclaw.storage.verify import verify
-from coilclaw.workspace.process import Cancellation
+from coilclaw.agent.approvals import (
+    APPROVAL_HASH_FIELD,
+    APPROVALS_FILE,
+    MAX_TEXT_CHARS,
+    Approval,
+    ApprovalQuestion,
+    ApprovalStore,
+)
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.owner import this_process
 from tests.support.children import PATIENCE_S
 
-SOP = Question("sop", "sop-1", "a run", "digest-1", detail=("line",))
-TOOL = Question("tool", "conv-1", "a call", "digest-2", tool="shell", arguments="{}")
+SOP = ApprovalQuestion("sop", "sop-1", "a run", "digest-1", detail=("line",))
+TOOL = ApprovalQuestion("tool", "conv-1", "a call", "digest-2", tool="shell", arguments="{}")
 
 
 @dataclass
@@ -40,8 +47,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, clock: Clock) -> Desk:
-    return Desk(tmp_path / "home", clock)
+def desk(tmp_path: Path, clock: Clock) -> ApprovalStore:
+    return ApprovalStore(tmp_path / "home", clock)
 
 
 def in_child(work: Callable[[], object]) -> None:
@@ -60,13 +67,13 @@ def rule(work: Callable[[], object]) -> str:
     return caught.value.rule
 
 
-def test_an_empty_desk_makes_nothing(desk: Desk, tmp_path: Path) -> None:
+def test_an_empty_desk_makes_nothing(desk: ApprovalStore, tmp_path: Path) -> None:
     assert desk.list() == ()
     assert rule(lambda: desk.find("approval-00000000")) == "approval.unknown"
     assert not (tmp_path / "home").exists()
 
 
-def test_what_is_asked_lies_there_as_it_was_asked(desk: Desk) -> None:
+def test_what_is_asked_lies_there_as_it_was_asked(desk: ApprovalStore) -> None:
     name = desk.ask(SOP)
     assert desk.list() == (
         Approval(
@@ -79,7 +86,7 @@ def test_what_is_asked_lies_there_as_it_was_asked(desk: Desk) -> None:
     )
 
 
-def test_a_yes_is_taken_once_and_only_for_what_was_asked(desk: Desk) -> None:
+def test_a_yes_is_taken_once_and_only_for_what_was_asked(desk: ApprovalStore) -> None:
     name = desk.ask(SOP)
     assert not desk.use(name, SOP.digest)
     answered = desk.answer(name, approved=True, by="me")
@@ -90,14 +97,14 @@ def test_a_yes_is_taken_once_and_only_for_what_was_asked(desk: Desk) -> None:
     assert desk.find(name).state == "used"
 
 
-def test_a_no_is_no_yes(desk: Desk) -> None:
+def test_a_no_is_no_yes(desk: ApprovalStore) -> None:
     name = desk.ask(SOP)
     assert desk.answer(name, approved=False, by="me").state == "rejected"
     assert not desk.use(name, SOP.digest)
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_first_answer_counts(desk: Desk, first: bool) -> None:
+def test_the_first_answer_counts(desk: ApprovalStore, first: bool) -> None:
     name = desk.ask(SOP)
     desk.answer(name, approved=first, by="one")
     assert rule(lambda: desk.answer(name, approved=not first, by="two")) == "approval.closed"
@@ -105,14 +112,14 @@ def test_the_first_answer_counts(desk: Desk, first: bool) -> None:
 
 
 def test_of_many_answers_at_once_one_counts_and_the_others_hear_of_it(
-    desk: Desk, tmp_path: Path
+    desk: ApprovalStore, tmp_path: Path
 ) -> None:
     name = desk.ask(SOP)
     start = threading.Barrier(8)
     heard: list[tuple[bool, str]] = []
 
     def answer(number: int) -> None:
-        mine = Desk(tmp_path / "home", Clock())
+        mine = ApprovalStore(tmp_path / "home", Clock())
         start.wait()
         try:
             heard.append((True, mine.answer(name, approved=number % 2 == 0, by=str(number)).id))
@@ -128,28 +135,28 @@ def test_of_many_answers_at_once_one_counts_and_the_others_hear_of_it(
 
 
 def test_of_many_who_take_an_approval_over_the_first_has_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: ApprovalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = desk.ask(SOP)
     assert desk.take_over(name), "it is ours already"
     asked = desk.find(name).process
-    monkeypatch.setattr("coilclaw.runtime.approvals.this_process", lambda: "2:1")
+    monkeypatch.setattr("coilclaw.agent.approvals.this_process", lambda: "2:1")
     assert not desk.take_over(name), "whoever waits for it is alive"
-    monkeypatch.setattr("coilclaw.runtime.approvals.alive", lambda one: one != asked)
+    monkeypatch.setattr("coilclaw.agent.approvals.is_alive", lambda one: one != asked)
     assert desk.take_over(name)
     # Another had looked before that was written.
     desk._append(name, "taken_over", by="3:1", instead_of=asked)
     assert desk.find(name).process == "2:1"
 
 
-def test_of_many_users_at_once_one_has_it(desk: Desk, tmp_path: Path) -> None:
+def test_of_many_users_at_once_one_has_it(desk: ApprovalStore, tmp_path: Path) -> None:
     name = desk.ask(SOP)
     desk.answer(name, approved=True, by="me")
     start = threading.Barrier(8)
     used: list[bool] = []
 
     def use() -> None:
-        mine = Desk(tmp_path / "home", Clock())
+        mine = ApprovalStore(tmp_path / "home", Clock())
         start.wait()
         used.append(mine.use(name, SOP.digest))
 
@@ -161,7 +168,7 @@ def test_of_many_users_at_once_one_has_it(desk: Desk, tmp_path: Path) -> None:
     assert sorted(used) == [False] * 7 + [True]
 
 
-def test_after_its_time_it_is_neither_answered_nor_used(desk: Desk, clock: Clock) -> None:
+def test_after_its_time_it_is_neither_answered_nor_used(desk: ApprovalStore, clock: Clock) -> None:
     pending, approved, used = desk.ask(SOP), desk.ask(SOP), desk.ask(SOP)
     for name in (approved, used):
         desk.answer(name, approved=True, by="me")
@@ -173,13 +180,13 @@ def test_after_its_time_it_is_neither_answered_nor_used(desk: Desk, clock: Clock
     assert desk.list() == ()
 
 
-def test_just_in_time_is_in_time(desk: Desk, clock: Clock) -> None:
+def test_just_in_time_is_in_time(desk: ApprovalStore, clock: Clock) -> None:
     name = desk.ask(SOP, expires_s=10)
     clock.later(10)
     assert desk.answer(name, approved=True, by="me").state == "approved"
 
 
-def test_what_is_withdrawn_is_not_answered(desk: Desk) -> None:
+def test_what_is_withdrawn_is_not_answered(desk: ApprovalStore) -> None:
     name = desk.ask(SOP)
     desk.withdraw(name)
     assert rule(lambda: desk.answer(name, approved=True, by="me")) == "approval.closed"
@@ -189,7 +196,7 @@ def test_what_is_withdrawn_is_not_answered(desk: Desk) -> None:
     assert desk.find(answered).state == "approved"
 
 
-def test_a_call_waits_as_long_as_its_process_and_a_run_waits_longer(desk: Desk) -> None:
+def test_a_call_waits_as_long_as_its_process_and_a_run_waits_longer(desk: ApprovalStore) -> None:
     in_child(lambda: (desk.ask(TOOL), desk.ask(SOP)))
     assert [one.question.kind for one in desk.list()] == ["sop"]
     call, run = desk.list(pending_only=False)
@@ -199,7 +206,7 @@ def test_a_call_waits_as_long_as_its_process_and_a_run_waits_longer(desk: Desk) 
     assert desk.answer(mine, approved=True, by="me").state == "approved"
 
 
-def test_it_is_named_by_enough_of_its_id_and_by_nothing_else(desk: Desk) -> None:
+def test_it_is_named_by_enough_of_its_id_and_by_nothing_else(desk: ApprovalStore) -> None:
     name = desk.ask(SOP)
     digits = name.removeprefix("approval-")
     for text in (name, name[:-3], digits, digits[:4]):
@@ -208,9 +215,9 @@ def test_it_is_named_by_enough_of_its_id_and_by_nothing_else(desk: Desk) -> None
         assert rule(lambda text=text: desk.find(text)) == "approval.unknown"  # type: ignore[misc]
 
 
-def test_waiting_hears_a_yes_from_elsewhere(desk: Desk, tmp_path: Path) -> None:
+def test_waiting_hears_a_yes_from_elsewhere(desk: ApprovalStore, tmp_path: Path) -> None:
     name = desk.ask(TOOL)
-    other = Desk(tmp_path / "home", Clock())
+    other = ApprovalStore(tmp_path / "home", Clock())
     timer = threading.Timer(0.05, lambda: other.answer(name, approved=True, by="me"))
     timer.start()
     assert desk.wait(name, TOOL.digest, cancel=Cancellation(), timeout_s=PATIENCE_S)
@@ -221,7 +228,7 @@ def test_waiting_hears_a_yes_from_elsewhere(desk: Desk, tmp_path: Path) -> None:
     ("happens", "state"),
     [("rejected", "rejected"), ("cancelled", "withdrawn"), ("late", "withdrawn")],
 )
-def test_waiting_for_anything_else_is_a_no(desk: Desk, happens: str, state: str) -> None:
+def test_waiting_for_anything_else_is_a_no(desk: ApprovalStore, happens: str, state: str) -> None:
     name = desk.ask(TOOL)
     cancel = Cancellation()
     if happens == "rejected":
@@ -233,7 +240,9 @@ def test_waiting_for_anything_else_is_a_no(desk: Desk, happens: str, state: str)
     assert desk.find(name).state == state
 
 
-def test_waiting_ends_when_the_time_of_the_question_is_over(desk: Desk, clock: Clock) -> None:
+def test_waiting_ends_when_the_time_of_the_question_is_over(
+    desk: ApprovalStore, clock: Clock
+) -> None:
     name = desk.ask(TOOL, expires_s=10)
     timer = threading.Timer(0.05, lambda: clock.later(11))
     timer.start()
@@ -255,7 +264,7 @@ def test_waiting_ends_when_the_time_of_the_question_is_over(desk: Desk, clock: C
     ],
 )
 def test_an_answer_names_who_or_what_gave_it(
-    desk: Desk, clock: Clock, happens: str, by: str, reason: str
+    desk: ApprovalStore, clock: Clock, happens: str, by: str, reason: str
 ) -> None:
     name, cancel = desk.ask(SOP), Cancellation()
     match happens:
@@ -278,17 +287,17 @@ def test_an_answer_names_who_or_what_gave_it(
         timeout_s=0 if happens == "patience" else None,
         stopping=lambda: "the gateway is being stopped" if happens in {"halt", "estop"} else None,
     )
-    reply = Reply.YES if happens == "yes" else Reply.NO
-    assert answer == Answer(reply, by, reason)
+    reply = ApprovalReply.YES if happens == "yes" else ApprovalReply.NO
+    assert answer == ApprovalAnswer(reply, by, reason)
 
 
-def test_waiting_for_another_thing_than_was_asked_is_a_no(desk: Desk) -> None:
+def test_waiting_for_another_thing_than_was_asked_is_a_no(desk: ApprovalStore) -> None:
     name = desk.ask(TOOL)
     desk.answer(name, approved=True, by="me")
     assert not desk.wait(name, "another", cancel=Cancellation(), timeout_s=PATIENCE_S)
 
 
-def test_what_no_journal_holds_is_made_to_fit(desk: Desk) -> None:
+def test_what_no_journal_holds_is_made_to_fit(desk: ApprovalStore) -> None:
     odd = replace(
         TOOL,
         title="name \udcff",
@@ -303,8 +312,8 @@ def test_what_no_journal_holds_is_made_to_fit(desk: Desk) -> None:
     assert kept.digest == odd.digest
 
 
-def test_a_question_takes_words_and_nothing_else_does(desk: Desk) -> None:
-    asked = desk.ask(Question("question", "conv-1", "which one?", "d"))
+def test_a_question_takes_words_and_nothing_else_does(desk: ApprovalStore) -> None:
+    asked = desk.ask(ApprovalQuestion("question", "conv-1", "which one?", "d"))
     with pytest.raises(UsageError) as caught:
         desk.answer(asked, approved=True, by="me")
     assert (caught.value.rule, "--text" in str(caught.value.hint)) == ("approval.words", True)
@@ -315,12 +324,16 @@ def test_a_question_takes_words_and_nothing_else_does(desk: Desk) -> None:
     assert words == "approval.words"
 
 
-def test_the_journal_is_whole_and_holds_it_all(desk: Desk, tmp_path: Path) -> None:
+def test_the_journal_is_whole_and_holds_it_all(desk: ApprovalStore, tmp_path: Path) -> None:
     name = desk.ask(SOP)
     desk.answer(name, approved=True, by="me")
     desk.use(name, SOP.digest)
     home = tmp_path / "home"
-    report = verify(home / NAME, hash_field=HASH_FIELD, key_path=home / "keys" / "journal.key")
+    report = verify_journal(
+        home / APPROVALS_FILE,
+        hash_field=APPROVAL_HASH_FIELD,
+        key_path=home / "keys" / "journal.key",
+    )
     assert report.ok
-    assert len((home / NAME).read_text().splitlines()) == 3
+    assert len((home / APPROVALS_FILE).read_text().splitlines()) == 3
     assert home.stat().st_mode & 0o077 == 0

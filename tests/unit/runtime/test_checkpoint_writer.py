@@ -17,13 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.receipts.book import ReceiptBook
-from coilclaw.receipts.verification import verify
-from coilclaw.runtime import checkpoint_writer as writing
-from coilclaw.runtime.checkpoint_place import CheckpointPlace
-from coilclaw.runtime.checkpoint_writer import CheckpointState, CheckpointWriter, read_state
-from coilclaw.storage import signing
-from coilclaw.storage.checkpoint import Checkpoint, SignedCheckpoint, parse
+from coilclaw.agent import checkpoints as writing
+from coilclaw.agent.checkpoints import (
+    CheckpointPlace,
+    CheckpointState,
+    CheckpointWriter,
+    read_checkpoint_state,
+)
+from coilclaw.agent.receipts.book import ReceiptBook
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.checkpoint import Checkpoint, SignedCheckpoint, parse_checkpoints
 from tests.unit.receipts.test_receipts import fill, gone
 from tests.unit.storage.worlds import fork, reap
 
@@ -41,7 +45,7 @@ class Home:
         self.file = root / "checkpoints"
         self.place = place or CheckpointPlace("file", str(self.file))
         self.every = every
-        self.key: signing.SigningKey | None = None
+        self.key: checkpoint.SigningKey | None = None
 
     def writer(self, **environ: str) -> CheckpointWriter:
         return CheckpointWriter(
@@ -68,7 +72,7 @@ class Home:
 
     def kept(self) -> list[SignedCheckpoint]:
         text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        return list(parse(text))
+        return list(parse_checkpoints(text))
 
     def sizes(self) -> list[int]:
         return [one.checkpoint.size for one in self.kept()]
@@ -78,7 +82,7 @@ def test_one_is_written_every_so_many_receipts(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.fill(7)
     assert home.sizes() == [3, 6]
-    assert (home.file.stat().st_mode & 0o777, read_state(home.root).size) == (0o600, 6)
+    assert (home.file.stat().st_mode & 0o777, read_checkpoint_state(home.root).size) == (0o600, 6)
 
 
 def test_processes_that_write_few_receipts_count_together(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_many_processes_write_as_many_as_are_due(tmp_path: Path) -> None:
 def test_they_are_signed_where_there_is_a_key(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.fill(3)
-    home.key = signing.create(tmp_path / "key")
+    home.key = checkpoint.create_key(tmp_path / "key")
     home.fill(3)
     assert [one.judge(home.key.public) for one in home.kept()] == ["unsigned", "valid"]
 
@@ -120,7 +124,7 @@ def test_a_ref_of_our_own_repository_has_a_commit_each(tmp_path: Path) -> None:
     home.fill(6)
     repository = home.root / "checkpoints.git"
     assert len(git(repository, "rev-list", REF).split()) == 2
-    (last,) = parse(git(repository, "show", f"{REF}:checkpoint"))
+    (last,) = parse_checkpoints(git(repository, "show", f"{REF}:checkpoint"))
     assert last.checkpoint.size == 6
     assert git(repository, "log", "-1", "--format=%s", REF) == f"{last.checkpoint.origin} 6\n"
     git(repository, "fsck", "--strict")
@@ -177,8 +181,8 @@ def test_an_address_gets_each_with_the_token(tmp_path: Path) -> None:
         home = Home(tmp_path, CheckpointPlace("url", url, token_env="COLLECTOR"))
         home.fill(3, COLLECTOR="s3cret")
     ((sent, text),) = taken
-    assert (sent, parse(text)[0].checkpoint.size) == ("Bearer s3cret", 3)
-    assert read_state(home.root).problem == ""
+    assert (sent, parse_checkpoints(text)[0].checkpoint.size) == ("Bearer s3cret", 3)
+    assert read_checkpoint_state(home.root).problem == ""
 
 
 def failing(tmp_path: Path) -> Iterator[tuple[CheckpointPlace, str]]:
@@ -199,7 +203,7 @@ def test_a_failure_is_loud_and_loses_no_receipt(
         with caplog.at_level(logging.WARNING):
             home.fill(7)
         assert [record.__dict__["event"] for record in caplog.records] == ["checkpoint_failed"]
-        state = read_state(home.root)
+        state = read_checkpoint_state(home.root)
         assert (state.size, said in state.problem) == (0, True), state
         assert verify(home.book(), gone).receipts == 7
 
@@ -210,19 +214,21 @@ def test_an_address_that_refuses_is_a_failure_without_the_token(
     with collector(status=403) as (url, _), caplog.at_level(logging.WARNING):
         home = Home(tmp_path, CheckpointPlace("url", url, token_env="COLLECTOR"))
         home.fill(3, COLLECTOR="s3cret")
-    assert "failed with HTTP 403" in read_state(home.root).problem
-    assert "s3cret" not in caplog.text + read_state(home.root).problem
+    assert "failed with HTTP 403" in read_checkpoint_state(home.root).problem
+    assert "s3cret" not in caplog.text + read_checkpoint_state(home.root).problem
 
 
 def test_after_a_failure_the_next_process_makes_up_for_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.file.mkdir()
     home.fill(4)
-    assert "Is a directory" in read_state(home.root).problem
+    assert "Is a directory" in read_checkpoint_state(home.root).problem
     home.file.rmdir()
     home.fill(1)
     assert home.sizes() == [5]
-    assert read_state(home.root) == CheckpointState(home.kept()[0].checkpoint.origin, 5, STAMP, "")
+    assert read_checkpoint_state(home.root) == CheckpointState(
+        home.kept()[0].checkpoint.origin, 5, STAMP, ""
+    )
 
 
 def test_what_a_power_cut_left_does_not_swallow_the_next(tmp_path: Path) -> None:
@@ -241,15 +247,15 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     home.file.symlink_to(target)
     home.fill(3)
     assert target.read_text() == ""
-    assert read_state(home.root).problem
+    assert read_checkpoint_state(home.root).problem
 
 
 def test_a_state_that_cannot_be_read_is_a_problem_and_is_replaced(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    (home.root / writing.STATE).write_text('{"size": "many"}')
-    assert "cannot be read" in read_state(home.root).problem
+    (home.root / writing.CHECKPOINT_STATE_FILE).write_text('{"size": "many"}')
+    assert "cannot be read" in read_checkpoint_state(home.root).problem
     home.fill(3)
-    assert read_state(home.root).size == 3
+    assert read_checkpoint_state(home.root).size == 3
 
 
 def test_a_kill_at_any_instant_loses_no_receipt_and_no_checkpoint(tmp_path: Path) -> None:
@@ -295,4 +301,4 @@ def test_a_run_is_stated_too_and_a_failure_is_said(tmp_path: Path) -> None:
     home.file.unlink()
     home.file.mkdir()
     home.writer().after_seal(sealed)
-    assert "Is a directory" in read_state(home.root).problem
+    assert "Is a directory" in read_checkpoint_state(home.root).problem

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.runtime.estop import Estop
-from coilclaw.workspace.process import Cancellation
+from coilclaw.agent.estop import Estop
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.children import PATIENCE_S
 
 
@@ -81,7 +81,7 @@ def _wait(cancel: Cancellation) -> None:
 def test_a_full_disk_does_not_keep_it_from_being_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coilclaw.runtime import estop as module
+    from coilclaw.agent import estop as module
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")

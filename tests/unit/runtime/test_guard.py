@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.canonical import digest
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply, ToolResult
-from coilclaw.receipts.book import intents_path
-from coilclaw.receipts.verification import verify
-from coilclaw.runtime.estop import Estop
-from coilclaw.runtime.guard import result_hash
+from coilclaw.agent.estop import Estop
+from coilclaw.agent.guard import result_hash
+from coilclaw.agent.receipts.book import intents_path
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.kernel.canonical_json import digest_bytes
+from coilclaw.kernel.messages import (
+    ApprovalAnswer,
+    ApprovalReply,
+    ApprovalRequest,
+    Json,
+    ToolCall,
+    ToolResult,
+)
 from tests.support.agents import AgentHome, Person
 from tests.support.children import PATIENCE_S
 
@@ -46,7 +52,7 @@ def test_an_allowed_call_has_an_intent_and_a_receipt(home: AgentHome) -> None:
         assert verify(runtime.guard.book, lambda _: False).ok
     (receipt,) = home.records()
     assert receipt["id"] == result.receipt_id
-    assert receipt["args_hash"] == digest(b'{"path":"a.txt"}')
+    assert receipt["args_hash"] == digest_bytes(b'{"path":"a.txt"}')
     assert receipt["result_hash"] == result_hash(result)
     assert (receipt["status"], receipt["risk"]) == ("allowed", "low")
     assert receipt["approval"] == "policy path.workspace"
@@ -125,7 +131,7 @@ def test_approval_is_asked_with_the_diff_and_no_denies(home: AgentHome) -> None:
 
 
 def test_yes_approves_once_and_always_only_the_very_same(home: AgentHome) -> None:
-    person = Person([Reply.YES, Reply.ALWAYS])
+    person = Person([ApprovalReply.YES, ApprovalReply.ALWAYS])
     same = call("shell", argv=["touch", "made"])
     with home.runtime(person) as runtime:
         for expected in (1, 2, 2, 2):
@@ -152,8 +158,8 @@ def test_a_denial_names_who_or_what_gave_it(
     home: AgentHome, by: str, reason: str, rule: str
 ) -> None:
     class Answering(Person):
-        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
-            return Answer(Reply.NO, by, "" if " " in by else reason)
+        def approve(self, request: ApprovalRequest) -> ApprovalAnswer:  # noqa: ARG002 - its shape
+            return ApprovalAnswer(ApprovalReply.NO, by, "" if " " in by else reason)
 
     with home.runtime(Answering()) as runtime:
         result = runtime.call(call("file_write", path="a.txt", content="x"))
@@ -164,7 +170,7 @@ def test_a_denial_names_who_or_what_gave_it(
 
 
 def test_an_approval_names_the_client_that_gave_it(home: AgentHome) -> None:
-    with home.runtime(Person([Reply.YES], name="client ci")) as runtime:
+    with home.runtime(Person([ApprovalReply.YES], name="client ci")) as runtime:
         assert runtime.call(call("file_write", path="a.txt", content="x")).success
     (receipt,) = home.records()
     assert receipt["approval"] == "client ci yes path.workspace.write"
@@ -172,7 +178,7 @@ def test_an_approval_names_the_client_that_gave_it(home: AgentHome) -> None:
 
 def test_an_approval_does_not_outlive_the_process(home: AgentHome) -> None:
     same = call("shell", argv=["touch", "made"])
-    with home.runtime(Person([Reply.ALWAYS])) as runtime:
+    with home.runtime(Person([ApprovalReply.ALWAYS])) as runtime:
         assert runtime.call(same).success
     person = Person()
     with home.runtime(person) as runtime:
@@ -185,9 +191,9 @@ def test_what_changed_between_approval_and_writing_is_not_overwritten(home: Agen
     target.write_text("one\n")
 
     class Slow(Person):
-        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
+        def approve(self, request: ApprovalRequest) -> ApprovalAnswer:  # noqa: ARG002 - its shape
             target.write_text("somebody else's\n")
-            return Answer(Reply.YES, "person ann")
+            return ApprovalAnswer(ApprovalReply.YES, "person ann")
 
     with home.runtime(Slow()) as runtime:
         result = runtime.call(call("file_write", path="a.txt", content="two\n"))
@@ -207,9 +213,9 @@ def test_estop_denies_everything_and_clearing_allows_again(home: AgentHome) -> N
 
 def test_an_estop_set_while_a_person_thinks_still_counts(home: AgentHome) -> None:
     class Thinking(Person):
-        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
+        def approve(self, request: ApprovalRequest) -> ApprovalAnswer:  # noqa: ARG002 - its shape
             Estop.of(home.home).trigger("test")
-            return Answer(Reply.YES, "person ann")
+            return ApprovalAnswer(ApprovalReply.YES, "person ann")
 
     with home.runtime(Thinking()) as runtime:
         result = runtime.call(call("file_write", path="a.txt", content="x"))
@@ -284,9 +290,9 @@ def test_a_gate_that_breaks_denies(home: AgentHome, monkeypatch: pytest.MonkeyPa
 def test_no_effect_without_an_intent_on_the_disk(
     home: AgentHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coilclaw.errors import EnvironmentFault
+    from coilclaw.kernel.errors import EnvironmentFault
 
-    with home.runtime(Person([Reply.YES])) as runtime:
+    with home.runtime(Person([ApprovalReply.YES])) as runtime:
         book = runtime.guard.book
         assert book is not None
 
@@ -300,7 +306,7 @@ def test_no_effect_without_an_intent_on_the_disk(
 
 
 def test_the_receipt_says_which_sandbox_held(home: AgentHome) -> None:
-    with home.runtime(Person([Reply.YES])) as runtime:
+    with home.runtime(Person([ApprovalReply.YES])) as runtime:
         assert runtime.call(call("shell", argv=["touch", "x"])).success
         assert runtime.call(call("time")).success
     shell, clock = home.records()

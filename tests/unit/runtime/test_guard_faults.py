@@ -12,10 +12,11 @@ from typing import ClassVar
 
 import pytest
 
-from coilclaw.app.agentwiring import Runtime
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply, ToolResult
-from coilclaw.errors import (
+from coilclaw.agent.guard import MAX_REASON_CHARS
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.agent.tools.contract import Arguments, ReadyCall, Tool, ToolContext
+from coilclaw.app.agent_runtime import Runtime
+from coilclaw.kernel.errors import (
     CoilClawError,
     DeniedError,
     EnvironmentFault,
@@ -23,9 +24,14 @@ from coilclaw.errors import (
     Stopped,
     UsageError,
 )
-from coilclaw.receipts.verification import verify
-from coilclaw.runtime.guard import MAX_REASON_CHARS
-from coilclaw.tools.contract import Arguments, Prepared, Tool, ToolContext
+from coilclaw.kernel.messages import (
+    ApprovalAnswer,
+    ApprovalReply,
+    ApprovalRequest,
+    Json,
+    ToolCall,
+    ToolResult,
+)
 from tests.support.agents import AgentHome, Person, calls, says
 
 PLACES = ("effects", "judge", "prepare", "approve", "before_change", "perform")
@@ -79,7 +85,7 @@ class Raising:
 
 @dataclass(frozen=True)
 class _RaisingCall:
-    inner: Prepared
+    inner: ReadyCall
     tool: Raising
 
     timeout_s: ClassVar[float] = 0.0
@@ -112,7 +118,7 @@ def raising(home: AgentHome, place: str, problem: BaseException) -> Iterator[Run
     def raise_problem(*_: object) -> object:
         raise problem
 
-    with home.runtime(Person([Reply.YES] * 9)) as runtime:
+    with home.runtime(Person([ApprovalReply.YES] * 9)) as runtime:
         guard = runtime.guard
         tool = Raising(guard.tools["file_write"], place, problem)
         guard.tools = {**guard.tools, "file_write": tool}  # type: ignore[dict-item]  # by duck
@@ -236,7 +242,7 @@ def test_refusing_leaves_a_receipt_whatever_fails(home: AgentHome, place: str) -
 def test_odd_metadata_do_not_stop_a_receipt(
     home: AgentHome, metadata: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with home.runtime(Person([Reply.YES])) as runtime:
+    with home.runtime(Person([ApprovalReply.YES])) as runtime:
         tool = runtime.guard.tools["time"]
 
         class Odd:
@@ -289,7 +295,7 @@ def test_a_refused_path_leaves_a_receipt_and_the_turn_goes_on(tmp_path: Path) ->
 
 def test_a_path_in_the_workspace_is_its_allowed_neighbour(home: AgentHome) -> None:
     changes = "*** Begin Patch\n*** Add File: x\n+y\n*** End Patch\n"
-    with home.runtime(Person([Reply.YES])) as runtime:
+    with home.runtime(Person([ApprovalReply.YES])) as runtime:
         result = runtime.call(ToolCall("call-1", "apply_changes", {"changes": changes}))
     assert result.success
     assert (home.workspace / "x").read_text() == "y\n"
@@ -307,7 +313,7 @@ def full_disk(size: int) -> Iterator[None]:
 
 
 def test_on_a_full_disk_nothing_runs_and_the_error_says_so(home: AgentHome) -> None:
-    with home.runtime(Person([Reply.YES] * 3)) as runtime:
+    with home.runtime(Person([ApprovalReply.YES] * 3)) as runtime:
         assert runtime.call(ToolCall("call-1", "time", {})).success
         intents = home.home / "tool_receipts.intents.log"
         with full_disk(intents.stat().st_size + 10), pytest.raises(EnvironmentFault) as caught:
@@ -362,7 +368,7 @@ def test_arguments_that_have_no_text_are_denied_with_a_receipt(home: AgentHome) 
 
 def test_an_approver_that_answers_nonsense_is_a_no(home: AgentHome) -> None:
     class Odd(Person):
-        def approve(self, request: ApprovalRequest) -> Answer:  # noqa: ARG002 - its shape
+        def approve(self, request: ApprovalRequest) -> ApprovalAnswer:  # noqa: ARG002 - its shape
             return None  # type: ignore[return-value]
 
     with home.runtime(Odd()) as runtime:

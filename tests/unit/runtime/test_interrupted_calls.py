@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json, ToolCall
-from coilclaw.receipts.book import ReceiptBook, intents_path
-from coilclaw.receipts.records import Intent
-from coilclaw.receipts.verification import Verification, verify
-from coilclaw.runtime.identity import alive
-from coilclaw.runtime.interrupted_calls import boot, look_up
+from coilclaw.agent.open_turns import look_up_call, read_boot_id
+from coilclaw.agent.receipts.book import Intent, ReceiptBook, intents_path
+from coilclaw.agent.receipts.verification import ReceiptVerification, verify
+from coilclaw.kernel.messages import Json, ToolCall
+from coilclaw.workspace.process.owner import is_alive
 from tests.support.agents import AgentHome
 from tests.support.children import PATIENCE_S
 
@@ -76,15 +75,15 @@ def book_of(home: AgentHome) -> ReceiptBook:
     return ReceiptBook(home.receipts, key_path=home.home / "keys" / "journal.key")
 
 
-def restart(home: AgentHome) -> Verification:
+def restart(home: AgentHome) -> ReceiptVerification:
     """Start once more, which settles, and verify."""
     with home.runtime() as runtime:
         assert runtime.guard.book is not None
-        return verify(runtime.guard.book, alive)
+        return verify(runtime.guard.book, is_alive)
 
 
 def settlements(home: AgentHome) -> list[tuple[object, object]]:
-    return [(one["tool"], one["happened"]) for one in book_of(home).settlements()]
+    return [(one["tool"], one["happened"]) for one in book_of(home).entries() if "settles" in one]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_a_kill_inside_file_write_is_settled(
     log = intents_path(home.receipts)
     call(home, "time")()
     assert killed(work, 1, log, what, path)
-    before = verify(book_of(home), alive)
+    before = verify(book_of(home), is_alive)
     assert (before.ok, before.unsettled, before.settled) == (True, 1, False)
     found = restart(home)
     assert (found.ok, found.unsettled, found.settled) == (True, 0, True)
@@ -124,7 +123,7 @@ def test_a_kill_while_a_command_runs_is_left_to_a_person(home: AgentHome) -> Non
     while not (home.workspace / "f").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert verify(book_of(home), alive).unsettled == 0, "it runs"
+    assert verify(book_of(home), is_alive).unsettled == 0, "it runs"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     found = restart(home)
@@ -204,7 +203,7 @@ def intent(lookup: str) -> dict[str, object]:
     [
         ("nothing", "no"),
         ("request", "unknown"),
-        (f"start {boot()}", "no"),
+        (f"start {read_boot_id()}", "no"),
         ("start 00000000-0000-0000-0000-000000000000", None),
         ("start ", None),
         ("change x-1/20260101-000000-abc", "no"),
@@ -215,7 +214,7 @@ def intent(lookup: str) -> dict[str, object]:
     ],
 )
 def test_what_can_be_looked_up(home: AgentHome, lookup: str, happened: str | None) -> None:
-    found = look_up(intent(lookup), book_of(home), home.home)
+    found = look_up_call(intent(lookup), book_of(home), home.home)
     assert (None if found is None else found.happened) == happened
 
 
@@ -223,7 +222,7 @@ def test_a_command_that_was_about_to_start_is_not_looked_up(home: AgentHome) -> 
     book = book_of(home)
     book.create()
     book.mark_start("intent-1")
-    assert look_up(intent(f"start {boot()}"), book, home.home) is None
+    assert look_up_call(intent(f"start {read_boot_id()}"), book, home.home) is None
 
 
 def test_calls_leave_no_marks_behind_and_say_where_to_look(home: AgentHome) -> None:

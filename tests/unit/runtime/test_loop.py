@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Message, ToolCall
-from coilclaw.domain.toolcalls import Reply
-from coilclaw.domain.turns import ToolAnswer, TurnRecord
-from coilclaw.errors import ProviderError, UndoRefused, UsageError
-from coilclaw.receipts.book import ReceiptBook, intents_path
-from coilclaw.receipts.verification import verify
-from coilclaw.runtime import history
-from coilclaw.runtime.estop import Estop
+from coilclaw.agent import history
+from coilclaw.agent.estop import Estop
+from coilclaw.agent.receipts.book import ReceiptBook, intents_path
+from coilclaw.agent.receipts.verification import verify
+from coilclaw.kernel.errors import ProviderError, UndoRefused, UsageError
+from coilclaw.kernel.messages import ApprovalReply, Message, ToolAnswer, ToolCall, TurnRecord
 from tests.support.agents import AgentHome, Person, calls, says
 from tests.support.scale import scaled
 
@@ -59,7 +57,7 @@ def test_tool_results_go_back_to_the_model_and_into_memory(tmp_path: Path) -> No
     assert [answer.receipt_id for answer in kept[2].tool_results] == [
         one["id"] for one in home.records()
     ]
-    told = [message.content for message in history.messages(kept) if message.role == "tool"]
+    told = [message.content for message in history.build_messages(kept) if message.role == "tool"]
     assert "here.txt" in told[0]
     assert told[1].startswith("error: denied by path.forbidden")
 
@@ -87,7 +85,7 @@ def test_a_conversation_is_resumed_with_unique_call_ids(tmp_path: Path) -> None:
     ids = [call.id for one in kept for call in one.tool_calls]
     assert len(ids) == len(set(ids)) == 4
     assert [answer.call_id for one in kept for answer in one.tool_results] == ids
-    assert [message.role for message in history.messages(kept)] == [
+    assert [message.role for message in history.build_messages(kept)] == [
         "user", "assistant", "tool", "tool", "assistant",
         "user", "assistant", "tool", "tool", "assistant",
     ]  # fmt: skip
@@ -170,7 +168,7 @@ def test_undo_refuses_when_somebody_changed_the_same_file_since(tmp_path: Path) 
     home = AgentHome.make(
         tmp_path, answers=[calls(("file_write", {"path": "a", "content": "x"})), says("done")]
     )
-    with home.runtime(Person([Reply.YES])) as runtime:
+    with home.runtime(Person([ApprovalReply.YES])) as runtime:
         runtime.turn("go", conversation_id="c")
         (home.workspace / "a").write_text("mine")
         with pytest.raises(UndoRefused) as caught:
@@ -183,7 +181,7 @@ def test_undo_of_another_conversation_finds_nothing(tmp_path: Path) -> None:
     home = AgentHome.make(
         tmp_path, answers=[calls(("file_write", {"path": "a", "content": "x"})), says("done")]
     )
-    with home.runtime(Person([Reply.YES])) as runtime:
+    with home.runtime(Person([ApprovalReply.YES])) as runtime:
         runtime.turn("go", conversation_id="c")
         with pytest.raises(UndoRefused) as caught:
             runtime.undo("other")
@@ -193,7 +191,7 @@ def test_undo_of_another_conversation_finds_nothing(tmp_path: Path) -> None:
 def test_a_call_whose_answer_was_lost_is_answered(tmp_path: Path) -> None:
     lost = record("assistant", tool_calls=(ToolCall("x", "time", {}), ToolCall("y", "time", {})))
     answered = record("tool", tool_results=(ToolAnswer("x", "time", True, "now"),))
-    found = history.messages([record("user", "a"), lost, answered, record("user", "b", "u")])
+    found = history.build_messages([record("user", "a"), lost, answered, record("user", "b", "u")])
     assert found[1:] == (
         Message("assistant", "", lost.tool_calls),
         Message("tool", "now", tool_call_id="x"),
@@ -203,9 +201,9 @@ def test_a_call_whose_answer_was_lost_is_answered(tmp_path: Path) -> None:
 
 
 def test_history_is_cut_at_a_turn(tmp_path: Path) -> None:
-    big = "x" * (history.MAX_BYTES // 2)
+    big = "x" * (history.MAX_HISTORY_BYTES // 2)
     turns = [record(role, big, str(n)) for n in range(4) for role in ("user", "assistant")]
-    found = history.messages(turns)
+    found = history.build_messages(turns)
     assert [message.role for message in found] == ["user", "assistant"]
 
 
@@ -221,7 +219,7 @@ def test_secrets_echoed_by_the_model_are_not_kept(tmp_path: Path) -> None:
         ],
     )
     drafts: list[str] = []
-    with home.runtime(Person([Reply.YES]), {"MY_KEY": secret}) as runtime:
+    with home.runtime(Person([ApprovalReply.YES]), {"MY_KEY": secret}) as runtime:
         outcome = runtime.turn(f"hi, {secret} is my key", draft=drafts.append)
     assert secret not in outcome.text
     assert secret not in "".join(drafts)
@@ -270,7 +268,7 @@ def test_a_killed_turn_leaves_a_conversation_that_goes_on(tmp_path: Path) -> Non
     home.answer(says("still here"))
     with home.runtime() as runtime:
         assert runtime.turn("are you there?", conversation_id="c").text == "still here"
-        kept = history.messages(runtime.memory.conversation("c"))
+        kept = history.build_messages(runtime.memory.conversation("c"))
     open_calls: set[str] = set()
     for message in kept:
         if message.role == "tool":

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
-from coilclaw.domain.turns import TurnRecord
-from coilclaw.errors import UsageError
-from coilclaw.runtime import history
-from coilclaw.runtime.approvals import Desk, Question
-from coilclaw.runtime.open_turns import NOT_BEGUN, is_abandoned
+from coilclaw.agent import history
+from coilclaw.agent.approvals import ApprovalQuestion, ApprovalStore
+from coilclaw.agent.open_turns import NOT_BEGUN, is_abandoned
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest, TurnRecord
 from tests.support.agents import AgentHome, Person, calls, says
 
 WRITE = ("file_write", {"path": "note.txt", "content": "hello\n"})
@@ -29,13 +28,13 @@ class Dying(Person):
         super().__init__()
         self._home, self._keeps, self._after = home, keeps, after
 
-    def approve(self, request: ApprovalRequest) -> Answer:
+    def approve(self, request: ApprovalRequest) -> ApprovalAnswer:
         if self._after:
             self._after -= 1
-            return Answer(Reply.YES, ANN)
+            return ApprovalAnswer(ApprovalReply.YES, ANN)
         if self._keeps:
             desk_of(self._home).ask(
-                Question(
+                ApprovalQuestion(
                     "tool",
                     request.conversation_id,
                     "write",
@@ -50,8 +49,8 @@ class Dying(Person):
         raise AssertionError
 
 
-def desk_of(home: AgentHome, later_s: float = 0) -> Desk:
-    return Desk(home.home, lambda: datetime.now(UTC) + timedelta(seconds=later_s))
+def desk_of(home: AgentHome, later_s: float = 0) -> ApprovalStore:
+    return ApprovalStore(home.home, lambda: datetime.now(UTC) + timedelta(seconds=later_s))
 
 
 def die(home: AgentHome, person: Person) -> None:
@@ -77,7 +76,7 @@ def go_on(home: AgentHome, person: Person | None = None) -> list[tuple[str, str]
     home.answer(says("done with it"), says("hello again"))
     with home.runtime(person) as runtime:
         assert runtime.turn("and now?", conversation_id="c").text == "hello again"
-        return [(one.role, one.content) for one in history.messages(_records(home))]
+        return [(one.role, one.content) for one in history.build_messages(_records(home))]
 
 
 def _records(home: AgentHome) -> tuple[TurnRecord, ...]:
@@ -172,7 +171,7 @@ def test_calls_before_are_not_repeated_and_calls_after_follow(home: AgentHome) -
     (home.workspace / "a").unlink()
     (waiting,) = desk_of(home).list()
     desk_of(home).answer(waiting.id, approved=True, by=ANN)
-    said = go_on(home, Person([Reply.YES]))
+    said = go_on(home, Person([ApprovalReply.YES]))
     assert sorted(path.name for path in home.workspace.iterdir()) == ["b", "c"]
     assert [text.split(" (")[0] for role, text in said if role == "tool"] == [
         "created a",
@@ -187,7 +186,7 @@ def test_a_call_that_nobody_kept_is_told_not_to_have_begun(home: AgentHome) -> N
     home.answer(says("hello again"))
     with home.runtime() as runtime:
         assert runtime.turn("and now?", conversation_id="c").text == "hello again"
-    said = history.messages(_records(home))
+    said = history.build_messages(_records(home))
     assert [one.role for one in said] == ["user", "assistant", "tool", "user", "assistant"]
     assert said[2].content == f"error: {NOT_BEGUN}"
     assert approvals(home) == []
@@ -201,13 +200,13 @@ def test_an_approval_serves_once(home: AgentHome) -> None:
     home.answer(says("hello again"))
     with home.runtime() as runtime:
         runtime.turn("and now?", conversation_id="c")
-    assert history.messages(_records(home))[2].content == f"error: {NOT_BEGUN}"
+    assert history.build_messages(_records(home))[2].content == f"error: {NOT_BEGUN}"
     assert not (home.workspace / "note.txt").exists()
 
 
 @pytest.mark.parametrize(
     ("dies_in", "told"),
-    [("_unchanged", "had no effect"), ("success", "had its effect"), ("run", history.LOST)],
+    [("no effect", "had no effect"), ("effect", "had its effect"), ("run", history.LOST)],
 )
 def test_a_call_that_began_is_told_by_its_evidence(
     home: AgentHome, monkeypatch: pytest.MonkeyPatch, dies_in: str, told: str
@@ -216,19 +215,21 @@ def test_a_call_that_began_is_told_by_its_evidence(
         os.kill(os.getpid(), signal.SIGKILL)
 
     call = ("shell", {"argv": ["ls"]}) if dies_in == "run" else WRITE
-    if dies_in == "_unchanged":
+    if dies_in == "no effect":
         (home.workspace / "note.txt").write_text("hello\n")
     home.answer(calls(call))
     home.configure('[security]\nautonomy = "full"\n')
-    where = "workspace.process" if dies_in == "run" else "tools.delivering"
+    where = (
+        "workspace.process.command.run" if dies_in == "run" else "agent.tools.file_write.success"
+    )
     with monkeypatch.context() as patch:
-        patch.setattr(f"coilclaw.{where}.{dies_in}", end)
+        patch.setattr(f"coilclaw.{where}", end)
         die(home, Person())
     home.answer(says("hello again"))
     with home.runtime() as runtime:
         _ = runtime.guard
         runtime.turn("and now?", conversation_id="c")
-    assert told in history.messages(_records(home))[2].content
+    assert told in history.build_messages(_records(home))[2].content
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -236,7 +237,7 @@ def test_a_turn_that_another_process_runs_is_left_alone(
     home: AgentHome, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
     die(home, Dying(home, keeps=keeps))
-    monkeypatch.setattr("coilclaw.runtime.loop.alive", lambda _: True)
+    monkeypatch.setattr("coilclaw.agent.loop.is_alive", lambda _: True)
     with home.runtime() as runtime:
         if keeps:
             with pytest.raises(UsageError) as caught:

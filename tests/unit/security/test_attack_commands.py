@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.security import commandrules
+from coilclaw.kernel.errors import UsageError
+from coilclaw.policy.commands import policy_rules
 from tests.support.judging import judged, settings, verdict
 
 MINIMAL = """
@@ -483,7 +483,7 @@ def test_a_permission_is_for_the_command_and_not_for_the_shell() -> None:
 )
 def test_a_rule_file_broken_half_way_allows_nothing(broken: str) -> None:
     with pytest.raises(UsageError):
-        commandrules.load(broken)
+        policy_rules.load_rules(broken)
 
 
 def test_the_neighbour_of_the_broken_files_loads() -> None:

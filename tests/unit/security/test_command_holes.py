@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.security import commandrules
+from coilclaw.kernel.errors import UsageError
+from coilclaw.policy.commands import policy_rules
 from tests.support.judging import FORBIDDEN, WORKSPACE, judged, settings, verdict
 
 SECRETS = replace(settings(), forbidden_paths=(*FORBIDDEN, f"{WORKSPACE}/secrets"))
@@ -147,13 +147,13 @@ def test_what_is_downloaded_is_not_run_later() -> None:
 @pytest.mark.parametrize("entry", ["*", "env", "bash", "bash -x", "sudo", "uv run", "xargs", "rm"])
 def test_an_entry_without_effect_is_refused(entry: str) -> None:
     with pytest.raises(UsageError, match="no effect") as refused:
-        commandrules.check_entry(entry, forbidden=("rm",))
+        policy_rules.check_entry(entry, forbidden=("rm",))
     assert refused.value.rule == "policy.entry"
 
 
 @pytest.mark.parametrize("entry", ["tox -e=<text>", "uv sync", "g++", "rm"])
 def test_an_entry_with_effect_is_taken(entry: str) -> None:
-    commandrules.check_entry(entry, forbidden=("dd",))
+    policy_rules.check_entry(entry, forbidden=("dd",))
 
 
 def test_downgraded_commands_may_write() -> None:

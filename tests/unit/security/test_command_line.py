@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.security.commandline import CommandLine, Given, Operand, read_line
-from coilclaw.security.optiontable import Option, option_table
-from coilclaw.security.shellscript import Word
+from coilclaw.kernel.errors import UsageError
+from coilclaw.policy.commands.options import (
+    CommandLine,
+    Given,
+    Operand,
+    Option,
+    option_table,
+    read_line,
+)
+from coilclaw.policy.shell.script import Word
 
 TABLE = option_table(
     "-a --all -n=<number> --lines=<number> --color[=<text>] --sort=name|size --recursive "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.security.sedscripts import script_problem
+from coilclaw.policy.commands.stream_editors import find_impurity
 from tests.support.judging import verdict
 
 PURE = [
@@ -86,16 +86,16 @@ IMPURE = [
 
 @pytest.mark.parametrize("script", PURE)
 def test_a_sed_script_that_only_selects_and_changes_text_is_pure(script: str) -> None:
-    assert script_problem(script) is None
+    assert find_impurity(script) is None
 
 
 @pytest.mark.parametrize("script", IMPURE)
 def test_a_sed_script_that_does_more_or_is_not_understood_is_not(script: str) -> None:
-    assert script_problem(script) is not None
+    assert find_impurity(script) is not None
 
 
 def test_a_sed_script_is_bounded() -> None:
-    assert script_problem("p;" * 6000) == "its script is too long"
+    assert str(find_impurity("p;" * 6000)) == "its script is too long"
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.effects import Place
-from coilclaw.domain.verdict import Risk
-from coilclaw.security.commands import CommandFinding
-from coilclaw.security.judgement import Segment, Terms
+from coilclaw.kernel.effects import Place, Risk
+from coilclaw.policy.commands.judge import CommandFinding
+from coilclaw.policy.judgement import CommandSegment, Terms
 from tests.support.judging import OWN, WORKSPACE, judged, locate, settings, verdict
 
 HARMLESS = [
@@ -320,7 +319,7 @@ def test_the_forbidden_is_forbidden_by_its_rule(command: str, rule: str) -> None
 def test_a_whole_finding() -> None:
     assert judged("ls src | sort > out.txt") == CommandFinding(
         segments=(
-            Segment(
+            CommandSegment(
                 text="ls src",
                 argv=("ls", "src"),
                 kind="harmless",
@@ -328,7 +327,7 @@ def test_a_whole_finding() -> None:
                 rule="harmless.ls",
                 reason="ls only reads, with these words",
             ),
-            Segment(
+            CommandSegment(
                 text="sort > out.txt",
                 argv=("sort",),
                 kind="allowed",

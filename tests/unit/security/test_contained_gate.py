@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.domain.effects import Effect, Place, Reads, Runs, Writes
-from coilclaw.errors import UsageError
-from coilclaw.security import commandrules
-from coilclaw.security.autonomy import Autonomy
-from coilclaw.security.gate import judge
-from coilclaw.security.judgement import Judgement
-from coilclaw.security.secret_files import NAMES, SecretFiles
-from coilclaw.security.settings import SecuritySettings
+from coilclaw.kernel.effects import Effect, Place, Reads, Runs, Writes
+from coilclaw.kernel.errors import UsageError
+from coilclaw.policy.commands import policy_rules
+from coilclaw.policy.gate import judge_effects
+from coilclaw.policy.judgement import Autonomy, Judgement
+from coilclaw.policy.settings import NAMES, SecretFiles, SecuritySettings
 from tests.support.judging import locate, settings, verdict
 
 FULL, READONLY, SUPERVISED = Autonomy.FULL, Autonomy.READONLY, Autonomy.SUPERVISED
@@ -29,7 +27,9 @@ def judged(
     effect: str | Effect, level: Autonomy = SUPERVISED, *, contained: bool = True, **changes: object
 ) -> Judgement:
     using = replace(settings(contained=contained, autonomy=level), **changes)  # type: ignore[arg-type]  # the names are those of the settings
-    return judge((Runs(command=effect) if isinstance(effect, str) else effect,), using, there)
+    return judge_effects(
+        (Runs(command=effect) if isinstance(effect, str) else effect,), using, there
+    )
 
 
 def decided(
@@ -60,7 +60,7 @@ def test_the_interpreter_of_a_virtual_environment_is_a_link(
         link = path.rpartition("/")[2] in {"python", "python3", "rm", "build"}
         return replace(place, real=real, kind="file") if link else place
 
-    found = judge((Runs(command=line),), settings(contained=True), linked).verdict
+    found = judge_effects((Runs(command=line),), settings(contained=True), linked).verdict
     assert (str(found.decision), found.rule) == expected
 
 
@@ -151,7 +151,7 @@ def test_the_model_may_ask_for_the_network() -> None:
 
 def test_a_rule_that_grants_the_network_grants_it_to_its_command_only() -> None:
     text = (
-        commandrules.default_text()
+        policy_rules.read_shipped_policy()
         + """
 [[allow]]
 id = "allow.npm.ci"
@@ -161,7 +161,7 @@ match = ["npm ci"]
 no_match = ["npm ci --prefix=/tmp"]
 """
     )
-    rules = commandrules.load(text)
+    rules = policy_rules.load_rules(text)
     alone = judged("npm ci", FULL, rules=rules)
     assert (str(alone.verdict.decision), alone.terms.network) == ("allow", True)
     mixed = judged("npm ci && ./build.sh", FULL, rules=rules)
@@ -229,16 +229,18 @@ def test_commands_that_name_a_file_with_secrets() -> None:
 
 def test_the_rule_about_secrets_can_be_changed() -> None:
     def using(reading: str) -> SecuritySettings:
-        text = commandrules.default_text().replace('read = "ask"', f'read = "{reading}"')
-        rules = commandrules.load(text)
+        text = policy_rules.read_shipped_policy().replace('read = "ask"', f'read = "{reading}"')
+        rules = policy_rules.load_rules(text)
         return replace(settings(), rules=rules, secrets=rules.rules.secrets)
 
     assert verdict("cat .env", using("allow")) == ("low", "harmless.cat")
     assert verdict("cat .env", using("ask")) == ("medium", "path.secret")
     assert verdict("cat .env", using("deny")) == ("forbidden", "path.secret")
-    with pytest.raises(UsageError, match="must be one of allow, ask, deny"):
+    with pytest.raises(UsageError, match="allowed: allow, ask, deny"):
         using("perhaps")
 
 
 def test_the_shipped_file_says_what_holds_without_it() -> None:
-    assert commandrules.load(commandrules.default_text()).rules.secrets == SecretFiles("ask", NAMES)
+    assert policy_rules.load_rules(policy_rules.read_shipped_policy()).rules.secrets == SecretFiles(
+        "ask", NAMES
+    )

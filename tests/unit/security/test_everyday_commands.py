@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.effects import Place
+from coilclaw.kernel.effects import Place
 from tests.support.everyday import everyday_commands
 from tests.support.judging import WORKSPACE, judged, locate, settings, verdict
 from tests.unit.security import test_attack_commands, test_command_holes, test_commands_judged
@@ -179,9 +179,9 @@ def test_contained_commands_are_asked_about(command: str) -> None:
 
 
 def test_the_rule_can_be_removed() -> None:
-    from coilclaw.security import commandrules
+    from coilclaw.policy.commands import policy_rules
 
-    text = commandrules.default_text()
+    text = policy_rules.read_shipped_policy()
     start = text.index('[[allow]]\nid = "allow.contained"')
     without = text[:start] + text[text.index("# ----", start) :]
     using = settings(contained=True, policy=without)

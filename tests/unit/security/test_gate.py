@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.effects import Consults, Effect, Fetches, Place, Reads, Runs, Writes
-from coilclaw.domain.verdict import Decision, Risk, Verdict
-from coilclaw.security.autonomy import Autonomy, decide
-from coilclaw.security.gate import judge
-from coilclaw.security.settings import SecuritySettings
+from coilclaw.kernel.effects import (
+    Consults,
+    Decision,
+    Effect,
+    Fetches,
+    Place,
+    Reads,
+    Risk,
+    Runs,
+    Verdict,
+    Writes,
+)
+from coilclaw.policy.gate import judge_effects
+from coilclaw.policy.judgement import Autonomy, decide
+from coilclaw.policy.settings import SecuritySettings
 
 LINKS = {
     "/ws/out": "/etc/passwd",
@@ -45,7 +55,7 @@ def settings(
 
 
 def told(effect: Effect, found: SecuritySettings | None = None) -> tuple[str, str, str]:
-    verdict = judge((effect,), found or settings(), locate).verdict
+    verdict = judge_effects((effect,), found or settings(), locate).verdict
     return str(verdict.decision), str(verdict.risk), verdict.rule
 
 
@@ -119,7 +129,7 @@ def test_what_each_level_makes_of_each_risk(
 
 
 def test_a_level_that_denies_says_so_and_why() -> None:
-    verdict = judge((Writes("a.txt"),), settings(Autonomy.READONLY), locate).verdict
+    verdict = judge_effects((Writes("a.txt"),), settings(Autonomy.READONLY), locate).verdict
     assert verdict == Verdict(
         Decision.DENY,
         Risk.MEDIUM,
@@ -127,7 +137,7 @@ def test_a_level_that_denies_says_so_and_why() -> None:
         "writes 'a.txt' in the workspace [path.workspace.write]; medium risk is blocked at "
         "autonomy 'readonly'",
     )
-    assert judge((Reads("a.txt"),), settings(Autonomy.READONLY), locate).verdict.rule == (
+    assert judge_effects((Reads("a.txt"),), settings(Autonomy.READONLY), locate).verdict.rule == (
         "path.workspace"
     )
 
@@ -140,16 +150,16 @@ def test_forbidden_stays_forbidden_in_full() -> None:
 
 def test_the_strictest_of_several_effects_decides() -> None:
     effects = (Reads("a"), Writes("b"), Reads("/etc/shadow"), Writes("c"))
-    assert judge(effects, settings(), locate).verdict.rule == "path.forbidden"
-    assert judge(effects[:2], settings(), locate).verdict.rule == "path.workspace.write"
+    assert judge_effects(effects, settings(), locate).verdict.rule == "path.forbidden"
+    assert judge_effects(effects[:2], settings(), locate).verdict.rule == "path.workspace.write"
 
 
 def test_silence_denies() -> None:
-    assert judge((), settings(Autonomy.FULL), locate).verdict == Verdict(
+    assert judge_effects((), settings(Autonomy.FULL), locate).verdict == Verdict(
         Decision.DENY, Risk.HIGH, "effects.none", "the call declares nothing that it touches"
     )
 
 
 def test_without_rules_no_command_runs() -> None:
-    verdict = judge((Runs(argv=("ls",)),), settings(Autonomy.FULL), locate).verdict
+    verdict = judge_effects((Runs(argv=("ls",)),), settings(Autonomy.FULL), locate).verdict
     assert verdict.denied

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import UsageError
-from coilclaw.security.globs import Glob, literal
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.policy.protected_files import Glob, glob_of_path
 
 CASES = [
     ("*.lock", ["a.lock", "sub/b.lock", "x.lock/inside"], ["a.locks", "lock", "a.lock.md"]),
@@ -40,6 +40,6 @@ def test_a_glob_that_is_no_pattern_is_a_usage_error(glob: str) -> None:
 
 
 def test_a_literal_glob_means_itself() -> None:
-    glob = Glob.parse(literal("odd [1]*/state?"))
+    glob = Glob.parse(glob_of_path("odd [1]*/state?"))
     assert glob.covers(TreePath.parse("odd [1]*/state?/x"))
     assert not glob.covers(TreePath.parse("odd 1x/states/x"))

@@ -4,18 +4,18 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.domain.verdict import Risk
-from coilclaw.errors import DeniedError
-from coilclaw.security.hosts import (
-    HostFinding,
+from coilclaw.kernel.effects import Risk
+from coilclaw.kernel.errors import DeniedError
+from coilclaw.policy.hosts import (
     WebAddress,
-    address_allowed,
+    find_entry_problem,
+    is_address_allowed,
     is_public,
     judge_url,
-    parse,
-    problem_with,
+    parse_url,
 )
-from coilclaw.security.settings import SecuritySettings
+from coilclaw.policy.judgement import PolicyFinding
+from coilclaw.policy.settings import SecuritySettings
 
 
 def allowing(*entries: str) -> SecuritySettings:
@@ -96,7 +96,7 @@ def test_what_is_not_listed_is_forbidden(entry: str, url: str) -> None:
 
 
 def test_with_an_empty_list_everything_is_forbidden() -> None:
-    assert judge_url("https://example.com/", allowing()) == HostFinding(
+    assert judge_url("https://example.com/", allowing()) == PolicyFinding(
         Risk.HIGH,
         "http.domain",
         "example.com is not listed in security.allowed_domains, which is empty",
@@ -169,7 +169,7 @@ def test_what_is_listed_is_of_low_risk(entry: str, url: str) -> None:
 )
 def test_an_address_that_is_not_public_is_refused(address: str) -> None:
     assert not is_public(address)
-    assert not address_allowed(address, "example.com", allowing("example.com", "*"))
+    assert not is_address_allowed(address, "example.com", allowing("example.com", "*"))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_an_address_that_is_not_public_is_refused(address: str) -> None:
 )
 def test_a_public_address_is_allowed(address: str) -> None:
     assert is_public(address)
-    assert address_allowed(address, "example.com", allowing("example.com"))
+    assert is_address_allowed(address, "example.com", allowing("example.com"))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_public_address_is_allowed(address: str) -> None:
 def test_a_private_address_has_to_be_listed_itself(
     entries: tuple[str, ...], host: str, address: str, port: int, allowed: bool
 ) -> None:
-    assert address_allowed(address, host, allowing(*entries), port=port) is allowed
+    assert is_address_allowed(address, host, allowing(*entries), port=port) is allowed
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ def test_a_private_address_has_to_be_listed_itself(
     ],
 )
 def test_a_url_is_taken_apart(url: str, parsed: WebAddress) -> None:
-    assert parse(url) == parsed
-    assert parse(str(parsed)) == parsed
+    assert parse_url(url) == parsed
+    assert parse_url(str(parsed)) == parsed
 
 
 def test_the_host_header_names_an_unusual_port_only() -> None:
-    assert parse("http://[::1]:8080/").authority == "[::1]:8080"
-    assert parse("https://example.com:443/").authority == "example.com"
+    assert parse_url("http://[::1]:8080/").authority == "[::1]:8080"
+    assert parse_url("https://example.com:443/").authority == "example.com"
 
 
 @pytest.mark.parametrize(
@@ -230,16 +230,16 @@ def test_the_host_header_names_an_unusual_port_only() -> None:
     ["", "exa mple.com", "10.0.0.1/8", "a.b:x", "[::1", "*.", "*x.com", "https://a.b", "0x7f.1"],
 )
 def test_an_entry_that_means_nothing_is_named_and_allows_nothing(entry: str) -> None:
-    assert problem_with(entry) is not None
+    assert find_entry_problem(entry) is not None
     assert judge_url("https://example.com/", allowing(entry)).forbidden
 
 
 @pytest.mark.parametrize("entry", ["*", "*:*", "a.b", "a.b:1", "*.a.b", "10.0.0.0/8", "[::1]:80"])
 def test_an_entry_that_means_something_has_no_problem(entry: str) -> None:
-    assert problem_with(entry) is None
+    assert find_entry_problem(entry) is None
 
 
 def test_an_error_does_not_repeat_a_password() -> None:
     with pytest.raises(DeniedError) as raised:
-        parse("https://me:hunter2@example.com/")
+        parse_url("https://me:hunter2@example.com/")
     assert "hunter2" not in str(raised.value)

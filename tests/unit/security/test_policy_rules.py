@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.security import commandrules
-from coilclaw.security.commandrules import ExampleResult
-from coilclaw.security.destructive import BUILT_IN
+from coilclaw.kernel.errors import UsageError
+from coilclaw.policy.commands import policy_rules
+from coilclaw.policy.commands.destructive import BUILT_IN
+from coilclaw.policy.commands.rule import ExampleResult
 from tests.support.judging import default_settings, settings, verdict
 
 RULE = """
@@ -30,20 +30,20 @@ def rule(cls: str = "allow", name: str = "tool", extra: str = "") -> str:
 
 def problems(text: str) -> str:
     with pytest.raises(UsageError) as caught:
-        commandrules.load(text)
+        policy_rules.load_rules(text)
     return caught.value.message
 
 
 def test_every_example_of_the_shipped_file_holds() -> None:
     rules = default_settings().rules
     assert rules is not None
-    results = commandrules.check(rules)
+    results = policy_rules.check_examples(rules)
     assert [result for result in results if not result.holds] == []
     assert len(results) > 600
 
 
 def test_every_shipped_rule_has_examples_of_both_sorts() -> None:
-    rules = commandrules.load(commandrules.default_text()).rules
+    rules = policy_rules.load_rules(policy_rules.read_shipped_policy()).rules
     assert all(examples.match and examples.no_match for examples in rules.examples)
     named = {r.id for table in (rules.harmless, rules.allow) for rs in table.values() for r in rs}
     assert {examples.rule for examples in rules.examples} == named | {
@@ -53,25 +53,25 @@ def test_every_shipped_rule_has_examples_of_both_sorts() -> None:
 
 
 def test_every_built_in_rule_is_shown_in_the_shipped_file() -> None:
-    rules = commandrules.load(commandrules.default_text()).rules
+    rules = policy_rules.load_rules(policy_rules.read_shipped_policy()).rules
     assert {rule.id for rule in rules.deny} == BUILT_IN
 
 
 def test_no_shipped_rule_opens_the_network() -> None:
-    rules = commandrules.load(commandrules.default_text()).rules
+    rules = policy_rules.load_rules(policy_rules.read_shipped_policy()).rules
     tables = (rules.harmless, rules.allow)
     assert [r.id for table in tables for rs in table.values() for r in rs if r.network] == []
 
 
 def test_rules_are_equal_when_their_text_is() -> None:
-    one = commandrules.load(policy(rule()))
-    assert one == commandrules.load(policy(rule()))
-    assert one != commandrules.load(policy(rule(name="other")))
+    one = policy_rules.load_rules(policy(rule()))
+    assert one == policy_rules.load_rules(policy(rule()))
+    assert one != policy_rules.load_rules(policy(rule(name="other")))
     assert len(one.digest) == 64
 
 
 def test_check_shows_every_example_with_what_came() -> None:
-    assert commandrules.check(commandrules.load(policy(rule()))) == (
+    assert policy_rules.check_examples(policy_rules.load_rules(policy(rule()))) == (
         ExampleResult("allow.tool", "tool a", expected=True, came="allow.tool", holds=True),
         ExampleResult("allow.tool", "tool -x", expected=False, came="command.other", holds=True),
     )
@@ -94,18 +94,18 @@ def test_all_problems_are_told_in_one_pass() -> None:
     )
     message = problems(text)
     for expected in (
-        "the key 'more' is not known",
-        "allow.tool: the key 'colour' is not known",
-        "allow.tool: there are two rules with this id",
-        "allow.b: special 'magic' is not one of",
-        "allow.c: '-a=<what>' has a value of an unknown kind",
-        "allow.d: style 'odd' is not one of gnu, single",
-        "allow.e: 'needs' must be a string",
-        "allow.f: 'tree' must be true or false",
-        "harmless.g: a harmless command has no network",
-        "allow.h: there are no options named '@none'",
-        "destructive.everything: no built-in rule has this id",
-        "destructive.dd: it is built in; its commands cannot be changed",
+        "more: is not a known key",
+        "allow[0].colour: is not a known key",
+        "allow[1].id: there are two rules with the id 'allow.tool'",
+        "allow[2].special: is 'magic'",
+        "allow[3]: '-a=<what>' has a value of an unknown kind",
+        "allow[4].style: is 'odd' (allowed: gnu, single)",
+        "allow[5].needs: must be a string, not a whole number",
+        "allow[6].tree: must be true or false, not a string",
+        "harmless[0].network: a harmless command has no network",
+        "allow[7].options: there are no options named '@none'",
+        "deny[0].id: no built-in rule is called 'destructive.everything'",
+        "deny[1].commands: destructive.dd is built in; its commands cannot be changed",
     ):
         assert expected in message
 
@@ -113,19 +113,19 @@ def test_all_problems_are_told_in_one_pass() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("version = 1\n[[allow]\n", "(at line 2, column 8)"),
+        ("version = 1\n[[allow]\n", "line 2: is not valid TOML"),
         ("version = 1\n", "there is no rule in it"),
-        (policy(rule()).replace("version = 1", ""), "'version' must be 1"),
-        (policy(rule()).replace('match = ["tool a"]', "match = []"), "'match' has no example"),
-        (policy(rule()).replace('no_match = ["tool -x"]', ""), "'no_match' has no example"),
-        (policy(rule()).replace('id = "allow.tool"', ""), "a rule has no 'id'"),
+        (policy(rule()).replace("version = 1", ""), "version: must be 1"),
+        (policy(rule()).replace('match = ["tool a"]', "match = []"), "match: has no example"),
+        (policy(rule()).replace('no_match = ["tool -x"]', ""), "no_match: has no example"),
+        (policy(rule()).replace('id = "allow.tool"', ""), "id: is missing"),
         (policy(rule()).replace("path*", "paths"), "operand 'paths' is not one of"),
         (policy(rule()).replace("path*", "path* text*"), "only one of the operands"),
         (
             policy(rule()).replace('commands = ["tool"]', 'commands = ["/bin/tool"]'),
             "name programs",
         ),
-        ("version = 1\nallow = 1\n", "'allow' must be written as [[allow]]"),
+        ("version = 1\nallow = 1\n", "allow: must be a list, not a whole number"),
         (
             policy(rule()).replace("tool -x", "tool b"),
             "allow.tool: the example 'tool b' must not match, and came to allow.tool",
@@ -194,4 +194,4 @@ def test_an_entry_of_allowed_commands(entry: str, command: str, expected: str) -
 @pytest.mark.parametrize("entry", ["", " ", "-q", "-q tox", "/bin/tox", "./tox", "tox -e=<what>"])
 def test_an_entry_that_names_no_program_is_refused(entry: str) -> None:
     with pytest.raises(UsageError):
-        commandrules.check_entry(entry)
+        policy_rules.check_entry(entry)

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.domain.treepath import TreePath
-from coilclaw.domain.verdict import Decision
-from coilclaw.errors import UsageError
-from coilclaw.security.protected import (
+from coilclaw.kernel.effects import Decision
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.policy.protected_files import (
     CODE_COMMIT_POLICY,
     DEFAULT_POLICY,
     KEY_FILES,
     POLICY_NAMES,
     ProtectedPolicy,
-    policy_named,
+    find_protected_policy,
 )
 
 CODE_COMMIT_DENIED = [
@@ -87,7 +87,7 @@ def test_the_default_policy_protects_our_state_and_little_else() -> None:
 
 
 def test_the_callers_globs_are_added_and_nothing_is_taken_away() -> None:
-    policy = policy_named("code-commit", ["*.lock", "docs/**"])
+    policy = find_protected_policy("code-commit", ["*.lock", "docs/**"])
     assert judge(policy, "sub/poetry.lock") == ("deny", "protected.caller")
     assert judge(policy, "docs/a/b.md") == ("deny", "protected.caller")
     assert judge(policy, "build.sh") == ("deny", "protected.critical")
@@ -96,8 +96,8 @@ def test_the_callers_globs_are_added_and_nothing_is_taken_away() -> None:
 
 def test_an_unknown_policy_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="no policy named"):
-        policy_named("nope")
-    assert [policy_named(name).name for name in POLICY_NAMES] == ["default", "code-commit"]
+        find_protected_policy("nope")
+    assert [find_protected_policy(name).name for name in POLICY_NAMES] == ["default", "code-commit"]
 
 
 def test_every_provider_has_a_key_file() -> None:

@@ -7,13 +7,13 @@ import traceback
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.domain.secret import Secret
-from coilclaw.security.redaction import Redactor
+from coilclaw.kernel.messages import Json
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.redaction import SecretRedactor
 
 KEY = "AIzaSyB-w4k_3mQ7pLx9VtRn2Ho8cEuJd6Zf0g1"
 MARK = "[redacted …g1]"
-REDACTOR = Redactor([Secret(KEY)])
+REDACTOR = SecretRedactor([Secret(KEY)])
 ESCAPED = "".join(f"\\u{ord(char):04x}" for char in KEY)
 BASIC = base64.b64encode(f"user:{KEY}".encode()).decode()
 
@@ -116,9 +116,17 @@ def test_eight_characters_in_hexadecimal_are_found_wherever_they_stand(
         assert digits not in clean
 
 
+@pytest.mark.parametrize("key", ["000000000000023-", '22222222#3"2#3"2'])
+def test_different_bytes_that_share_their_digits_are_found(key: str) -> None:
+    redactor = SecretRedactor([Secret(key)])
+    for text in (key[1:].encode().hex(), key[-8:].encode().hex()):
+        assert redactor.redact(f"|{text}|") == "|[redacted]|"
+    assert redactor.redact(f"|{key[0] * 8}|") == f"|{key[0] * 8}|"
+
+
 def test_digits_that_only_one_alphabet_of_base64_has_are_found() -> None:
     secret = "~?>~a?>?~b~?>c~?>~d?>~"
-    redactor = Redactor([Secret(secret)])
+    redactor = SecretRedactor([Secret(secret)])
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for before in (b"", b"x", b"xy"):
             encoded = encode(before + secret.encode()).decode()
@@ -129,7 +137,7 @@ def test_a_long_secret_is_taken_out_to_its_ends() -> None:
     rng = random.Random(3)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     secret = "".join(rng.choices(letters, k=400))
-    redactor = Redactor([Secret(secret)])
+    redactor = SecretRedactor([Secret(secret)])
     mark = f"[redacted …{secret[-2:]}]"
     escaped = "".join(f"\\u{ord(char):04x}" for char in secret)
     lines = "\n".join(secret[at : at + 4] for at in range(0, 400, 4))
@@ -151,12 +159,12 @@ def test_a_secret_is_followed_back_from_where_it_was_first_seen() -> None:
 
 
 def test_runs_that_overlap_are_taken_out_together() -> None:
-    redactor = Redactor([Secret("ABCDEFGHIJ-EFGHIJKLM-01234567")])
+    redactor = SecretRedactor([Secret("ABCDEFGHIJ-EFGHIJKLM-01234567")])
     assert redactor.redact("ABCDEFGHIJKLM!") == "[redacted …67]!"
 
 
 def test_a_mark_does_not_make_a_secret_of_what_stands_beside_it() -> None:
-    redactor = Redactor([Secret("xy]abcdefghxy")])
+    redactor = SecretRedactor([Secret("xy]abcdefghxy")])
     clean = redactor.redact("xy]abcdefghxyabcdefg!")
     assert "xy]abcde" not in clean
     assert redactor.redact(clean) is clean
@@ -205,7 +213,7 @@ def test_secrets_are_found_in_a_large_text_wherever_they_stand() -> None:
     ],
 )
 def test_secrets_of_all_kinds(secret: str, text: str, expected: str) -> None:
-    assert Redactor([Secret(secret)]).redact(text) == expected
+    assert SecretRedactor([Secret(secret)]).redact(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,23 +228,23 @@ def test_secrets_of_all_kinds(secret: str, text: str, expected: str) -> None:
     ],
 )
 def test_a_prefix_that_everybody_knows_is_no_secret(text: str, expected: str) -> None:
-    redactor = Redactor([Secret("sk-ant-api03-Zq8Wc5Xv2Bn7Mk4Jh1GfyT")])
+    redactor = SecretRedactor([Secret("sk-ant-api03-Zq8Wc5Xv2Bn7Mk4Jh1GfyT")])
     assert redactor.redact(text) == expected
 
 
 @pytest.mark.parametrize("secret", ["", " ", "\n"])
 def test_an_empty_secret_is_ignored(secret: str) -> None:
     text = "a b\nc"
-    assert Redactor([Secret(secret)]).redact(text) is text
+    assert SecretRedactor([Secret(secret)]).redact(text) is text
 
 
 def test_without_secrets_nothing_changes() -> None:
-    assert Redactor([]).redact(KEY) is KEY
+    assert SecretRedactor([]).redact(KEY) is KEY
 
 
 def test_several_secrets_are_told_apart_by_their_ends() -> None:
     other = "sk-proj-Zq8Wc5Xv2Bn7Mk4Jh1Gf"
-    redactor = Redactor([Secret(KEY), Secret(other), Secret(KEY)])
+    redactor = SecretRedactor([Secret(KEY), Secret(other), Secret(KEY)])
     assert redactor.redact(f"{other} and {KEY}") == f"[redacted …Gf] and {MARK}"
 
 
@@ -261,7 +269,7 @@ def test_keys_that_become_the_same_are_kept_apart() -> None:
 
 
 def test_a_number_that_is_a_secret_is_no_number_any_more() -> None:
-    redactor = Redactor([Secret("1234509876")])
+    redactor = SecretRedactor([Secret("1234509876")])
     assert redactor.redact_json([1234509876, 12345]) == ["[redacted …76]", 12345]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.security import shellarithmetic, shellescapes
-from coilclaw.security.shellconstructs import ShellReader
-from coilclaw.security.shellfault import Unreadable
-from coilclaw.security.shellnodes import Mark, Token
-from coilclaw.security.shellwords import WordReader
+from coilclaw.policy.shell import expressions
+from coilclaw.policy.shell.constructs import ShellReader
+from coilclaw.policy.shell.script import Token, Unreadable
+from coilclaw.policy.shell.words import WordReader
 
 
 def read_word(text: str) -> Token:
@@ -148,17 +147,6 @@ def test_a_word_ends_where_its_region_ends() -> None:
     assert reader.word() == Token(0, 2, "ab")
 
 
-def test_expansions_are_marked_where_they_stand() -> None:
-    reader = ShellReader('a$x"b${y:-$z}"$((1))')
-    reader.word()
-    assert reader.marks == [
-        Mark("parameter", 1, 3),
-        Mark("parameter", 10, 12),
-        Mark("parameter", 5, 13),
-        Mark("arithmetic", 14, 20),
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -179,13 +167,14 @@ def test_expansions_are_marked_where_they_stand() -> None:
     ],
 )
 def test_escapes_are_those_of_the_shell(text: str, value: str | None) -> None:
-    assert shellescapes.read(text, 0, len(text)) == (value, len(text))
+    assert expressions.read_ansi_string(text, 0, len(text)) == (value, len(text))
 
 
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("$'a", "shell.syntax"),
+        ("$'a\\", "shell.syntax"),
         ("$'a\\'", "shell.syntax"),
         ("$'\\x'", "shell.construct"),
         ("$'\\x{41}'", "shell.construct"),
@@ -200,7 +189,7 @@ def test_escapes_are_those_of_the_shell(text: str, value: str | None) -> None:
 )
 def test_escapes_that_nobody_can_trust_are_refused(text: str, rule: str) -> None:
     with pytest.raises(Unreadable) as caught:
-        shellescapes.read(text, 0, len(text))
+        expressions.read_ansi_string(text, 0, len(text))
     assert caught.value.fault.rule == rule
 
 
@@ -233,10 +222,15 @@ def test_escapes_that_nobody_can_trust_are_refused(text: str, rule: str) -> None
         "\\x",
         "{",
         "@",
+        ":1+2",
+        "1 2",
+        "1 +",
+        "1 ? 2",
+        "(1",
     ],
 )
 def test_arithmetic_that_does_more_than_compute_is_refused(text: str) -> None:
-    assert shellarithmetic.read(f"{text}))", 0, len(text) + 2) is None
+    assert expressions.read_arithmetic(f"{text}))", 0, len(text) + 2) is None
 
 
 @pytest.mark.parametrize(
@@ -256,7 +250,7 @@ def test_arithmetic_that_does_more_than_compute_is_refused(text: str) -> None:
 )
 def test_arithmetic_tells_the_names_that_it_evaluates(text: str, names: set[str]) -> None:
     expected = (frozenset(names), len(text))
-    assert shellarithmetic.read(f"{text}))", 0, len(text) + 2) == expected
+    assert expressions.read_arithmetic(f"{text}))", 0, len(text) + 2) == expected
 
 
 @pytest.mark.parametrize(
@@ -275,9 +269,9 @@ def test_arithmetic_tells_the_names_that_it_evaluates(text: str, names: set[str]
     ],
 )
 def test_an_operand_is_a_number_or_names_one(text: str, names: set[str]) -> None:
-    assert shellarithmetic.operand(text) == frozenset(names)
+    assert expressions.read_operand(text) == frozenset(names)
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a[0]", "'x'", "$(x)", "`x`", "$1", "$((x=1))", "1+1"])
 def test_any_other_operand_is_refused(text: str) -> None:
-    assert shellarithmetic.operand(text) is None
+    assert expressions.read_operand(text) is None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coilclaw.security.commandclass import CommandClass
-from coilclaw.security.peeled import Input
-from coilclaw.security.shells import peel_interpreter, peel_shell
-from coilclaw.security.shellscript import Word
-from coilclaw.security.wrappers import peel_wrapper
+from coilclaw.policy.commands.command_class import CommandClass, CommandInput
+from coilclaw.policy.commands.interpreters import peel_interpreter, peel_shell
+from coilclaw.policy.commands.wrappers import peel_wrapper
+from coilclaw.policy.shell.script import Word
 from tests.support.judging import judged, verdict
 
 OTHER = CommandClass.OTHER
@@ -89,7 +88,7 @@ def test_what_wraps_nothing_is_not_peeled(command: str) -> None:
     ],
 )
 def test_the_text_for_a_shell_is_found(command: tuple[str, ...], text: str) -> None:
-    peeled = peel_shell(command[0], tuple(Word(w, w) for w in command), Input())
+    peeled = peel_shell(command[0], tuple(Word(w, w) for w in command), CommandInput())
     assert peeled is not None
     assert [script.text for script in peeled.scripts] == [text]
 
@@ -106,7 +105,7 @@ def test_the_text_for_a_shell_is_found(command: tuple[str, ...], text: str) -> N
     ],
 )
 def test_program_text_is_found(command: tuple[str, ...], code: str) -> None:
-    peeled = peel_interpreter(command[0], tuple(Word(w, w) for w in command), Input())
+    peeled = peel_interpreter(command[0], tuple(Word(w, w) for w in command), CommandInput())
     assert peeled is not None
     assert code in [each.text for each in peeled.codes]
     assert peeled.floor.level is OTHER
@@ -114,7 +113,7 @@ def test_program_text_is_found(command: tuple[str, ...], code: str) -> None:
 
 def test_the_program_text_of_awk_is_judged_by_its_rule() -> None:
     words_ = tuple(Word(w, w) for w in ("awk", "-F:", "-v", "a=1", "x", "f"))
-    peeled = peel_interpreter("awk", words_, Input())
+    peeled = peel_interpreter("awk", words_, CommandInput())
     assert peeled is not None
     assert "x" in [each.text for each in peeled.codes]
     assert (peeled.itself, peeled.floor.level) == (True, CommandClass.HARMLESS)

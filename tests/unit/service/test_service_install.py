@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import DeniedError, EnvironmentFault
-from coilclaw.service.systemd import ServiceStatus, Systemd
-from coilclaw.service.unit import NAME, Unit
+from coilclaw.app.service.systemd import NAME, ServiceStatus, Systemd, Unit
+from coilclaw.kernel.errors import DeniedError, EnvironmentFault
 
 UNIT = Unit(("/bin/true", "serve"), Path("/srv/home"), Path("/srv/work"))
 

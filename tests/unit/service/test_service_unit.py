@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.service.program import program
-from coilclaw.service.unit import NAME, Unit, is_ours, quoted
+from coilclaw.app.service.systemd import NAME, Unit, is_ours, program, quoted
+from coilclaw.kernel.errors import UsageError
 
 UNIT = Unit(("/bin/true", "serve"), Path("/srv/home"), Path("/srv/work"))
 

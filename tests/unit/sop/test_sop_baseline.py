@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from coilclaw.domain.canonical import digest
-from coilclaw.sop.outcome import Outcome
-from coilclaw.sop.runfile import HASH_FIELD, Attempt, Run, RunFile
-from coilclaw.storage.verify import verify
+from coilclaw.agent.sop.document import StageOutcome
+from coilclaw.agent.sop.run_journal import HASH_FIELD, RunFile, SopRun, StageAttempt
+from coilclaw.kernel.canonical_json import digest_bytes
+from coilclaw.kernel.journal_verification import verify_journal
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "sop"
 NAME = "sop-0123456789abcdef"
@@ -37,23 +37,23 @@ id = "ask"
 kind = "approval"
 prompt = "Go on?"
 """
-EXPECTED = Run(
+EXPECTED = SopRun(
     id=NAME,
     sop="daily",
     text=TEXT,
-    sop_hash=digest(TEXT.encode()),
+    sop_hash=digest_bytes(TEXT.encode()),
     workspace="/home/me/work",
     receipts="/home/me/.coilclaw/tool_receipts.log",
     begun="2025-01-02T03:04:05.000000Z",
     process="4711:99",
     outcomes={
-        "list": Outcome("list", "done", 1, "a.txt\nünï \u2028 \x07", receipt="receipt-1"),
-        "say": Outcome("say", "done", 2, output_known=False),
-        "skip": Outcome("skip", "skipped", 0),
+        "list": StageOutcome("list", "done", 1, "a.txt\nünï \u2028 \x07", receipt="receipt-1"),
+        "say": StageOutcome("say", "done", 2, output_known=False),
+        "skip": StageOutcome("skip", "skipped", 0),
     },
     failures={"say": 1},
     tried={"list": 1, "say": 2, "ask": 1},
-    attempts={"ask": Attempt("ask", 1, "4711:99")},
+    attempts={"ask": StageAttempt("ask", 1, "4711:99")},
     waits={"ask": "approval-0123456789abcdef"},
 )
 
@@ -63,7 +63,9 @@ def run_file(folder: Path) -> RunFile:
 
 
 def test_the_baseline_verifies_where_it_stands() -> None:
-    report = verify(BASELINE / f"{NAME}.jsonl", hash_field=HASH_FIELD, key_path=BASELINE / "key")
+    report = verify_journal(
+        BASELINE / f"{NAME}.jsonl", hash_field=HASH_FIELD, key_path=BASELINE / "key"
+    )
     assert report.ok
     names = {path.name for path in BASELINE.iterdir()}
     assert names == {"key", f"{NAME}.jsonl", f"{NAME}.jsonl.anchor"}
@@ -81,7 +83,7 @@ def test_the_baseline_can_be_continued(tmp_path: Path) -> None:
     (tmp_path / "key").chmod(0o600)
     file = run_file(tmp_path)
     file.reload()
-    file.finished(Outcome("ask", "done", 1, approval=EXPECTED.approval))
+    file.finished(StageOutcome("ask", "done", 1, approval=EXPECTED.approval))
     file.end("done", "")
     file.close()
     after = run_file(tmp_path).read()
@@ -91,11 +93,13 @@ def test_the_baseline_can_be_continued(tmp_path: Path) -> None:
         process=after.process,
         outcomes={
             **EXPECTED.outcomes,
-            "ask": Outcome("ask", "done", 1, approval=EXPECTED.approval),
+            "ask": StageOutcome("ask", "done", 1, approval=EXPECTED.approval),
         },
         attempts={},
         waits={},
         ending="done",
         ended="2025-01-02T03:04:05.000000Z",
     )
-    assert verify(tmp_path / f"{NAME}.jsonl", hash_field=HASH_FIELD, key_path=tmp_path / "key").ok
+    assert verify_journal(
+        tmp_path / f"{NAME}.jsonl", hash_field=HASH_FIELD, key_path=tmp_path / "key"
+    ).ok

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.errors import UsageError
-from coilclaw.sop.conditions import MAX_DEPTH, Came, Not, Says, Several, holds, parse, stages
-from coilclaw.sop.outcome import Outcome
+from coilclaw.agent.sop.conditions import MAX_DEPTH, Came, Not, Says, Several, holds, parse, stages
+from coilclaw.agent.sop.document import StageOutcome
+from coilclaw.kernel.errors import UsageError
 
 OUTCOMES = {
-    "good": Outcome("good", "done", output=" all ok\n"),
-    "bad": Outcome("bad", "failed", output="two errors"),
-    "no": Outcome("no", "denied"),
-    "left": Outcome("left", "skipped"),
-    "lost": Outcome("lost", "done", output_known=False),
+    "good": StageOutcome("good", "done", output=" all ok\n"),
+    "bad": StageOutcome("bad", "failed", output="two errors"),
+    "no": StageOutcome("no", "denied"),
+    "left": StageOutcome("left", "skipped"),
+    "lost": StageOutcome("lost", "done", output_known=False),
 }
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.sopwiring import Attended, open_runs, rejected
-from coilclaw.domain.toolcalls import Answer, ApprovalRequest, Reply
-from coilclaw.errors import DeniedError, LockTimeout, UsageError
-from coilclaw.runtime.approvals import Question
-from coilclaw.runtime.estop import Estop
-from coilclaw.runtime.identity import this_person
-from coilclaw.storage.verify import verify
+from coilclaw.agent.approvals import ApprovalQuestion
+from coilclaw.agent.estop import Estop
+from coilclaw.app.sop_runner import Attended, end_rejected_run, open_runs
+from coilclaw.kernel.errors import DeniedError, LockTimeout, UsageError
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest
+from coilclaw.workspace.process.owner import this_person
 from tests.support.agents import Person, calls, says
 from tests.support.sops import FULL, SopHome, statuses
 
@@ -88,9 +88,9 @@ def test_a_no_ends_the_run_without_a_resume(home: SopHome) -> None:
     home.write("probe", approval("ask") + write("b"))
     run = home.run("probe")
     answered = home.desk.answer(run.approval, approved=False, by="me")
-    assert rejected(home.agent.home, answered)
+    assert end_rejected_run(home.agent.home, answered)
     assert home.last().status == "rejected"
-    assert not rejected(home.agent.home, answered)
+    assert not end_rejected_run(home.agent.home, answered)
 
 
 def test_a_yes_is_for_one_run_only(home: SopHome) -> None:
@@ -113,10 +113,10 @@ def test_an_approval_shows_what_it_is_given_for(tmp_path: Path) -> None:
 
 def test_at_a_terminal_the_person_is_asked_at_once(home: SopHome) -> None:
     home.write("probe", approval("one") + approval("two") + write("b"))
-    asked: list[Question] = []
+    asked: list[ApprovalQuestion] = []
     answers: list[bool | None] = [True, None, False]
 
-    def confirm(question: Question) -> bool | None:
+    def confirm(question: ApprovalQuestion) -> bool | None:
         asked.append(question)
         return answers.pop(0)
 
@@ -172,7 +172,7 @@ def test_a_question_about_what_is_no_longer_so_is_withdrawn(tmp_path: Path) -> N
     assert [one.id for one in home.desk.list()] == [again.approval]
     assert home.desk.find(run.approval).state == "withdrawn"
     # Answered at the terminal instead, it is not left on the desk.
-    person = Person([Reply.YES])
+    person = Person([ApprovalReply.YES])
     assert home.resume(run.id, Attended(person.approve, lambda _: None)).status == "done"
     assert home.desk.list() == ()
 
@@ -181,9 +181,9 @@ def test_the_emergency_stop_during_a_call_leaves_a_run_that_goes_on(tmp_path: Pa
     home = SopHome.make(tmp_path, SUPERVISED)
     home.write("probe", write("a", 'on_failure = "continue"') + write("b"))
     estop = Estop.of(home.agent.home)
-    person = Person([Reply.YES] * 3)
+    person = Person([ApprovalReply.YES] * 3)
 
-    def approve(request: ApprovalRequest) -> Answer:
+    def approve(request: ApprovalRequest) -> ApprovalAnswer:
         if not person.asked:
             estop.trigger("test")
         return person.approve(request)
@@ -200,7 +200,7 @@ def test_the_emergency_stop_during_a_call_leaves_a_run_that_goes_on(tmp_path: Pa
 def test_at_a_terminal_a_call_is_asked_there(tmp_path: Path) -> None:
     home = SopHome.make(tmp_path, SUPERVISED)
     home.write("probe", write("a") + write("b"))
-    person = Person([Reply.YES, Reply.NO])
+    person = Person([ApprovalReply.YES, ApprovalReply.NO])
     run = home.run("probe", Attended(person.approve, lambda _: None))
     assert (run.status, statuses(run)) == ("denied", {"a": "done", "b": "denied"})
     assert [request.tool for request in person.asked] == ["file_write", "file_write"]
@@ -412,7 +412,7 @@ def test_the_journal_of_a_run_is_whole(home: SopHome) -> None:
     home.write("probe", write("a") + write("b", 'when = "not a.success"'))
     run = home.run("probe")
     path = home.agent.home / "sops" / "runs" / f"{run.id}.jsonl"
-    report = verify(
+    report = verify_journal(
         path, hash_field="event_hash", key_path=home.agent.home / "keys" / "journal.key"
     )
     assert report.ok

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
 from tests.support.agents import says
 from tests.support.sops import SopHome, statuses
 from tests.unit.sop.test_sop_validate import problems, stage
@@ -319,7 +319,7 @@ def test_what_is_wrong_with_the_new_keys_is_told_with_its_line(home: SopHome) ->
         (
             3,
             "inputs.a.type",
-            "'int' is none of string, integer, number, boolean, list; did you mean 'integer'?",
+            "is 'int'; did you mean 'integer'? (allowed: string, integer, number, boolean, list)",
         ),
         (6, "inputs.b.default", "is 'x', which is no integer"),
         (9, "inputs.c.required", "is false, and there is no default to stand for the integer"),
@@ -329,14 +329,14 @@ def test_what_is_wrong_with_the_new_keys_is_told_with_its_line(home: SopHome) ->
             "is no name of an input: a letter, then letters, digits, '_', '-'",
         ),
         (16, "steps[0].args.path_from", "there is no input 'd'"),
-        (17, "steps[0].retry", "is no number from 1 to 10"),
+        (17, "steps[0].retry", "is out of bounds: it must be at least 1 and at most 10"),
         (
             18,
             "steps[0].for_each",
             "is neither a list of texts and numbers nor the name of a stage",
         ),
         (23, "steps[1].args.path_from", "there is an 'item' only in a stage with for_each"),
-        (24, "steps[1].parallel", "is neither true nor false"),
+        (24, "steps[1].parallel", "must be true or false, not a string"),
         (25, "steps[1].retry_delay_s", "nothing is retried here; add 'retry'"),
         (31, "steps[2].retry", "on_failure says retry(2) as well"),
         (38, "steps[3].args.path_from", "'t' does not come before this stage"),

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.messages import ToolCall
-from coilclaw.domain.turns import TurnRecord
-from coilclaw.errors import DeniedError, UsageError
-from coilclaw.sop import evidence
-from coilclaw.sop.runfile import HASH_FIELD, Decision, Run, RunFile
-from coilclaw.storage.verify import verify
-from coilclaw.workspace.writer import Writer
+from coilclaw.agent.sop import stage_attempt
+from coilclaw.agent.sop.run_journal import HASH_FIELD, Decision, RunFile, SopRun
+from coilclaw.kernel.errors import DeniedError, UsageError
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.messages import ToolCall, TurnRecord
+from coilclaw.workspace.tree.writer import Writer
 from tests.support.agents import calls, says
 from tests.support.scale import scaled
 from tests.support.sops import SopHome, statuses
@@ -90,7 +89,7 @@ def go_on(home: SopHome) -> None:
             home.resume(home.last().id, how="skip")
 
 
-def check(home: SopHome, kills: int) -> Run:
+def check(home: SopHome, kills: int) -> SopRun:
     """Everything that was finished happened once; what is unknown happened at most once."""
     run = home.last()
     log = home.workspace / "log"
@@ -168,7 +167,7 @@ def test_killed_at_random_again_and_again_it_comes_to_its_end(tmp_path: Path) ->
         assert runs < 500, "it is never killed in time"
 
 
-def interrupted(home: SopHome, event: str) -> Run:
+def interrupted(home: SopHome, event: str) -> SopRun:
     """Run a SOP and be killed at the first event of that name."""
 
     class AtEvent(logging.Handler):
@@ -251,7 +250,7 @@ def test_a_stage_of_unknown_effect_waits_for_a_decision(tmp_path: Path) -> None:
     name = home.last().id
     with pytest.raises(DeniedError) as caught:
         home.resume(name)
-    assert caught.value.rule == evidence.UNKNOWN_RULE
+    assert caught.value.rule == stage_attempt.UNKNOWN_RULE
     assert "'w' (attempt 1)" in caught.value.message
     assert all(f"--{how}" in (caught.value.hint or "") for how in ("redo", "accept", "skip"))
     # Nothing was repeated, and nothing is lost.
@@ -286,7 +285,7 @@ def test_an_interrupted_stage_is_redone_accepted_or_skipped(
     )
     journal = home.agent.home / "sops" / "runs" / f"{run.id}.jsonl"
     key = home.agent.home / "keys" / "journal.key"
-    assert verify(journal, hash_field=HASH_FIELD, key_path=key).ok
+    assert verify_journal(journal, hash_field=HASH_FIELD, key_path=key).ok
 
 
 @pytest.mark.parametrize(("how", "status"), [("accept", "done"), ("skip", "skipped")])
@@ -394,7 +393,7 @@ def test_an_agent_that_may_have_changed_something_is_not_asked_again(
     if asks:
         with pytest.raises(DeniedError) as caught:
             home.resume(run.id)
-        assert caught.value.rule == evidence.UNKNOWN_RULE
+        assert caught.value.rule == stage_attempt.UNKNOWN_RULE
         assert home.resume(run.id, how="accept").status == "done"
     else:
         assert home.resume(run.id).status == "done"
@@ -402,11 +401,11 @@ def test_an_agent_that_may_have_changed_something_is_not_asked_again(
 
 def test_a_turn_that_was_stopped_at_its_bound_is_no_answer() -> None:
     said = TurnRecord("c", "t", "", "assistant", "I stopped (limits.max_tool_rounds). Go on?")
-    assert evidence.final_text((said,)) is None
+    assert stage_attempt.final_text((said,)) is None
     calling = TurnRecord("c", "t", "", "assistant", "", (ToolCall("1", "time", {}),))
-    assert evidence.final_text((calling,)) is None
-    assert evidence.final_text(()) is None
-    assert evidence.final_text((TurnRecord("c", "t", "", "assistant", "yes"),)) == "yes"
+    assert stage_attempt.final_text((calling,)) is None
+    assert stage_attempt.final_text(()) is None
+    assert stage_attempt.final_text((TurnRecord("c", "t", "", "assistant", "yes"),)) == "yes"
 
 
 def test_an_approval_that_was_used_by_a_run_that_died_still_counts(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from coilclaw.domain.messages import Json
-from coilclaw.sop import references
-from coilclaw.sop.document import Sop, Stage
-from coilclaw.sop.outcome import Outcome
+from coilclaw.agent.sop import references
+from coilclaw.agent.sop.document import Sop, SopStage, StageOutcome
+from coilclaw.kernel.messages import Json
 
 SCHEMA: dict[str, Json] = {"properties": {"copy_from": {}, "copy": {}, "content": {}}}
 
@@ -18,8 +17,8 @@ def test_an_argument_that_the_tool_itself_calls_so_is_the_tools() -> None:
         "n_from": 3,
     }
     assert references.filled(args, SCHEMA) == {"content": "list"}
-    stage = Stage("s", "tool", (), args=args)
-    outcomes = {"list": Outcome("list", "done", output="text")}
+    stage = SopStage("s", "tool", (), args=args)
+    outcomes = {"list": StageOutcome("list", "done", output="text")}
     assert references.arguments(stage, SCHEMA, outcomes) == {
         "copy_from": "place",
         "content": "text",
@@ -29,17 +28,17 @@ def test_an_argument_that_the_tool_itself_calls_so_is_the_tools() -> None:
 
 
 def test_output_put_into_a_prompt_is_not_read_again() -> None:
-    stage = Stage("ask", "approval", (), prompt="{{a.output}} and {{ b.output }}")
+    stage = SopStage("ask", "approval", (), prompt="{{a.output}} and {{ b.output }}")
     outcomes = {
-        "a": Outcome("a", "done", output="{{b.output}}"),
-        "b": Outcome("b", "done", output="\\1"),
+        "a": StageOutcome("a", "done", output="{{b.output}}"),
+        "b": StageOutcome("b", "done", output="\\1"),
     }
     assert references.shown(stage, outcomes) == "{{b.output}} and \\1"
 
 
 def test_an_agent_without_references_gets_what_ran_last() -> None:
-    def stage(name: str, kind: str) -> Stage:
-        return Stage(name, "agent" if kind == "agent" else "approval", (), prompt="Go.")
+    def stage(name: str, kind: str) -> SopStage:
+        return SopStage(name, "agent" if kind == "agent" else "approval", (), prompt="Go.")
 
     stages = (
         stage("first", "agent"),
@@ -50,10 +49,10 @@ def test_an_agent_without_references_gets_what_ran_last() -> None:
     )
     sop = Sop("s", "", stages, "", "")
     outcomes = {
-        "first": Outcome("first", "done", output="one"),
-        "second": Outcome("second", "done", output="two"),
-        "left": Outcome("left", "skipped"),
-        "ask": Outcome("ask", "done"),
+        "first": StageOutcome("first", "done", output="one"),
+        "second": StageOutcome("second", "done", output="two"),
+        "left": StageOutcome("left", "skipped"),
+        "ask": StageOutcome("ask", "done"),
     }
     message = references.message(stages[-1], sop, outcomes)
     assert "<<<output of stage second" in message
@@ -62,10 +61,10 @@ def test_an_agent_without_references_gets_what_ran_last() -> None:
 
 
 def test_long_output_is_cut_and_said_so() -> None:
-    stage = Stage("say", "agent", (), prompt="{{a.output}}")
+    stage = SopStage("say", "agent", (), prompt="{{a.output}}")
     output = "x" * (references.MAX_SHOWN_CHARS + 7)
     message = references.message(
-        stage, Sop("s", "", (stage,), "", ""), {"a": Outcome("a", "done", output=output)}
+        stage, Sop("s", "", (stage,), "", ""), {"a": StageOutcome("a", "done", output=output)}
     )
     assert "… 7 more characters are not shown" in message
     assert len(message) < references.MAX_SHOWN_CHARS + 1000

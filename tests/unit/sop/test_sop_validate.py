@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.sop.document import OnFailure
-from coilclaw.sop.parse import MAX_BYTES, MAX_STAGES
+from coilclaw.agent.sop.document import MAX_BYTES, MAX_STAGES, OnFailure
+from coilclaw.kernel.errors import UsageError
 from tests.support.sops import SopHome
 
+TOP_KEYS = "name, description, on_failure, inputs, steps"
 LIST = '[[steps]]\nid = "list"\nkind = "tool"\ntool = "file_list"\nargs = { path = "." }\n'
 
 
@@ -49,9 +49,17 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
         + stage(id='"w3"', kind='"approval"', prompt='"{{w3.output}} {{x}}"', on_failure='"abort"')
     )
     assert problems(home, text) == [
-        (2, "on_failur", "there is no such key; did you mean 'on_failure'?"),
+        (
+            2,
+            "on_failur",
+            f"is not a known key; did you mean 'on_failure'? (allowed: {TOP_KEYS})",
+        ),
         (9, "steps[1].id", "'list' is the id of stage 1"),
-        (10, "steps[1].kind", "'tol' is none of tool, agent, approval; did you mean 'tool'?"),
+        (
+            10,
+            "steps[1].kind",
+            "is 'tol'; did you mean 'tool'? (allowed: tool, agent, approval)",
+        ),
         (11, "steps[2].prompt", "is missing"),
         (12, "steps[2].id", "'bad id' is no id: a letter, then letters, digits, '_' and '-'"),
         (17, "steps[3].tool", "there is no tool 'file_wirte'; did you mean 'file_write'?"),
@@ -70,14 +78,18 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
     [
         ("", "steps", "there is no stage"),
         ("steps = 3\n", "steps", "there is no stage"),
-        ("steps = [1]\n", "steps[0]", "is no table"),
+        ("steps = [1]\n", "steps[0]", "must be a table"),
         ("[[steps]]\n" * (MAX_STAGES + 1), "steps", "is the most"),
         (stage(kind='"agent"', prompt='"x"'), "steps[0].id", "is missing"),
-        (stage(id="3", kind='"agent"', prompt='"x"'), "steps[0].id", "is no text"),
+        (stage(id="3", kind='"agent"', prompt='"x"'), "steps[0].id", "must be a string"),
         (stage(id='"a"', kind='"agent"', prompt='""'), "steps[0].prompt", "is empty"),
         (stage(id='"a"', kind='"agent"', prompt='"x"', tool='"time"'), "steps[0].tool", "belong"),
         (stage(id='"a"', kind='"tool"'), "steps[0].tool", "is missing"),
-        (stage(id='"a"', kind='"tool"', tool='"time"', args="3"), "steps[0].args", "no table"),
+        (
+            stage(id='"a"', kind='"tool"', tool='"time"', args="3"),
+            "steps[0].args",
+            "must be a table",
+        ),
         (
             stage(id='"a"', kind='"tool"', tool='"time"', args="{ at = 2020-01-01 }"),
             "steps[0].args",
@@ -129,7 +141,7 @@ def test_a_tool_that_the_channel_does_not_allow_is_a_problem(tmp_path: Path) -> 
     ("data", "part"),
     [
         (b"\xff", "UTF-8"),
-        (b"name = \n", "is no TOML"),
+        (b"name = \n", "is not valid TOML"),
         (b"a" + b".a" * 2000 + b" = 1\n", "dots"),
         (b"#" * (MAX_BYTES + 1), "larger than"),
         (b"x = " + b"[" * 5000 + b"]" * 5000, ""),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from coilclaw.storage.chain import FIRST_HASH, Form, Link
+from coilclaw.kernel.journal_line import FIRST_HASH, JournalForm, JournalLink
 from tests.unit.storage.worlds import HASH_FIELD, ID_FIELD, record
 
 COUNT = 9
 Lines = list[bytes]
 
-FORM = Form(HASH_FIELD, ID_FIELD)
+FORM = JournalForm(HASH_FIELD, ID_FIELD)
 
 
-def _link(line: bytes) -> Link:
+def _link(line: bytes) -> JournalLink:
     link = FORM.check(line)
-    assert isinstance(link, Link)
+    assert isinstance(link, JournalLink)
     return link
 
 

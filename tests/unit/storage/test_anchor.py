@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from coilclaw.domain.canonical import encode
-from coilclaw.storage.anchor import ANCHOR_BYTES, FORMAT, Signer, Statement, parse
-from coilclaw.storage.chain import Head
+from coilclaw.kernel.canonical_json import encode_record
+from coilclaw.kernel.journal_anchor import ANCHOR_BYTES, FORMAT, Signer, Statement, parse_anchor
+from coilclaw.kernel.journal_line import JournalHead
 
-HEAD = Head(17, 5321, "ab" * 32)
+HEAD = JournalHead(17, 5321, "ab" * 32)
 KEY = bytes(range(32))
 
 
@@ -21,7 +21,7 @@ def test_no_changed_byte_is_believed() -> None:
     for place in range(ANCHOR_BYTES):
         for value in range(256):
             if value != raw[place]:
-                statement = parse(raw[:place] + bytes([value]) + raw[place + 1 :])
+                statement = parse_anchor(raw[:place] + bytes([value]) + raw[place + 1 :])
                 believed = (
                     statement is not None
                     and statement.key_id == signer.key_id
@@ -53,7 +53,7 @@ def test_no_other_statement_is_believed(change: dict[str, object]) -> None:
     signer = Signer(KEY)
     record = json.loads(signer.render(HEAD)) | change
     raw = json.dumps(record, sort_keys=True, separators=(",", ":")).encode().ljust(511) + b"\n"
-    statement = parse(raw)
+    statement = parse_anchor(raw)
     assert statement is None or not signer.made(statement)
 
 
@@ -62,18 +62,18 @@ def test_no_other_statement_is_believed(change: dict[str, object]) -> None:
     [b"", b"\n", b"{}".ljust(511) + b"\n", b"[" * 512, b"\xff" * 512, b"null".ljust(511) + b"\n"],
 )
 def test_what_is_no_anchor_is_not_read(raw: bytes) -> None:
-    assert parse(raw) is None
+    assert parse_anchor(raw) is None
 
 
 def test_one_byte_more_or_less_is_no_anchor() -> None:
     raw = Signer(KEY).render(HEAD)
-    assert parse(raw[:-1]) is None
-    assert parse(raw + b"\n") is None
-    assert parse(raw) is not None
+    assert parse_anchor(raw[:-1]) is None
+    assert parse_anchor(raw + b"\n") is None
+    assert parse_anchor(raw) is not None
 
 
 def test_another_key_does_not_sign_alike() -> None:
-    statement = parse(Signer(KEY).render(HEAD))
+    statement = parse_anchor(Signer(KEY).render(HEAD))
     assert statement is not None
     assert not Signer(b"another").made(statement)
     assert Signer(KEY).made(statement)
@@ -90,15 +90,15 @@ def test_an_anchor_is_canonical_json_signed_with_hmac_sha256(key: bytes) -> None
         "key_id": signer.key_id,
         "last_hash": "ab" * 32,
     }
-    mac = hmac.digest(key, encode(body), "sha256").hex()
-    assert raw == encode({**body, "mac": mac}).ljust(511) + b"\n"
-    assert parse(raw) == Statement(HEAD, signer.key_id, mac)
+    mac = hmac.digest(key, encode_record(body), "sha256").hex()
+    assert raw == encode_record({**body, "mac": mac}).ljust(511) + b"\n"
+    assert parse_anchor(raw) == Statement(HEAD, signer.key_id, mac)
 
 
 def test_the_largest_journal_still_fits() -> None:
-    head = Head(2**53 - 1, 2**53 - 1, "f" * 64)
+    head = JournalHead(2**53 - 1, 2**53 - 1, "f" * 64)
     raw = Signer(KEY).render(head)
     assert len(raw) == ANCHOR_BYTES
-    statement = parse(raw)
+    statement = parse_anchor(raw)
     assert statement is not None
     assert statement.head == head

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.storage.atomic import (
+from coilclaw.kernel.atomic_file import (
     MAX_PRIVATE_BYTES,
     create_private,
     read_private,
     sync_directory,
     write_atomic,
 )
+from coilclaw.kernel.errors import EnvironmentFault
 from tests.unit.storage.worlds import fork, reap
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.storage import signing
-from coilclaw.storage.checkpoint import (
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.checkpoint import (
     Checkpoint,
     SignedCheckpoint,
     key_hash,
-    parse,
-    render,
+    parse_checkpoints,
+    render_checkpoint,
     verifier_key,
 )
+from coilclaw.kernel.errors import UsageError
 
 ONE = Checkpoint("coilclaw/receipts/ab", 3, "0f" * 32, ("time 2026-01-01T00:00:00.000000Z",))
 TWO = Checkpoint("coilclaw/runs/run_1", 70, "1e" * 32)
@@ -33,12 +33,12 @@ FOREIGN_SIGNATURE = (
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> signing.SigningKey:
-    return signing.create(tmp_path / "key")
+def key(tmp_path: Path) -> checkpoint.SigningKey:
+    return checkpoint.create_key(tmp_path / "key")
 
 
 def test_the_text_is_that_of_the_format() -> None:
-    assert render(ONE, None) == (
+    assert render_checkpoint(ONE, None) == (
         "coilclaw/receipts/ab\n"
         "3\n"
         "Dw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8=\n"
@@ -51,7 +51,7 @@ def test_keys_and_signatures_are_those_of_another_program() -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     name, short, encoded = FOREIGN_KEY.split("+", 2)
-    public = signing.PublicKey(Ed25519PublicKey.from_public_bytes(b64decode(encoded)[1:]))
+    public = checkpoint.PublicKey(Ed25519PublicKey.from_public_bytes(b64decode(encoded)[1:]))
     made = b64decode(FOREIGN_SIGNATURE)
     assert key_hash(name, public).hex() == short
     assert verifier_key(name, public) == FOREIGN_KEY
@@ -59,22 +59,28 @@ def test_keys_and_signatures_are_those_of_another_program() -> None:
     assert public.made(made[4:], FOREIGN_TEXT.encode())
 
 
-def test_what_is_signed_is_recognised(key: signing.SigningKey, tmp_path: Path) -> None:
-    (one,) = parse(render(ONE, key))
+def test_what_is_signed_is_recognised(key: checkpoint.SigningKey, tmp_path: Path) -> None:
+    (one,) = parse_checkpoints(render_checkpoint(ONE, key))
     assert one.checkpoint == ONE
     assert one.judge(key.public) == "valid"
     assert one.judge(None) == "unknown key"
-    assert one.judge(signing.create(tmp_path / "other").public) == "unknown key"
+    assert one.judge(checkpoint.create_key(tmp_path / "other").public) == "unknown key"
     edited = SignedCheckpoint(Checkpoint(ONE.origin, 4, ONE.root, ONE.extensions), one.signatures)
     assert edited.judge(key.public) == "invalid"
 
 
-def test_one_file_holds_several(key: signing.SigningKey) -> None:
-    text = render(ONE, None) + render(TWO, key) + render(ONE, key) + "\n" + render(TWO, None)
-    found = parse(text)
+def test_one_file_holds_several(key: checkpoint.SigningKey) -> None:
+    text = (
+        render_checkpoint(ONE, None)
+        + render_checkpoint(TWO, key)
+        + render_checkpoint(ONE, key)
+        + "\n"
+        + render_checkpoint(TWO, None)
+    )
+    found = parse_checkpoints(text)
     assert [one.checkpoint for one in found] == [ONE, TWO, ONE, TWO]
     assert [one.judge(key.public) for one in found] == ["unsigned", "valid", "valid", "unsigned"]
-    assert parse("") == ()
+    assert parse_checkpoints("") == ()
 
 
 @pytest.mark.parametrize(
@@ -96,5 +102,5 @@ def test_one_file_holds_several(key: signing.SigningKey) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(text)
+        parse_checkpoints(text)
     assert caught.value.rule == "checkpoint.form"

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, LockTimeout
-from coilclaw.storage import descriptor
-from coilclaw.storage import lock as storage_lock
-from coilclaw.storage.descriptor import this_process
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel import file_lock as storage_lock
+from coilclaw.kernel.errors import EnvironmentFault, LockTimeout
+from coilclaw.kernel.file_lock import FileLock, this_process
 from tests.support.children import PATIENCE_S
 from tests.unit.storage.worlds import fork, reap
 
@@ -101,7 +99,7 @@ def test_a_file_that_its_holder_deleted_is_not_what_a_waiter_holds(
 ) -> None:
     # Opened before it was deleted, locked afterwards: whoever comes next finds another file.
     path = tmp_path / "lock"
-    lock_file = descriptor.lock
+    lock_file = storage_lock.lock_file
     deleted: list[Path] = []
 
     def delete_first(*arguments: Any, **more: Any) -> None:
@@ -110,7 +108,7 @@ def test_a_file_that_its_holder_deleted_is_not_what_a_waiter_holds(
             path.unlink()
         lock_file(*arguments, **more)
 
-    monkeypatch.setattr(storage_lock, "lock", delete_first)
+    monkeypatch.setattr(storage_lock, "lock_file", delete_first)
     with FileLock(path):
         assert deleted == [path]
         assert _refused(path)

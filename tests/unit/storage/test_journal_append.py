@@ -14,10 +14,10 @@ from hashlib import sha256
 
 import pytest
 
-from coilclaw.domain.canonical import encode
-from coilclaw.errors import EnvironmentFault, LockTimeout, UsageError
-from coilclaw.storage.journal import Journal
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel.canonical_json import encode_record
+from coilclaw.kernel.errors import EnvironmentFault, LockTimeout, UsageError
+from coilclaw.kernel.file_lock import FileLock
+from coilclaw.kernel.journal import Journal
 from tests.support.children import PATIENCE_S
 from tests.unit.storage.worlds import HASH_FIELD, World, fork, reap, record, sound
 
@@ -203,8 +203,8 @@ def test_each_line_is_canonical_and_chained(world: World) -> None:
     previous = "0" * 64
     for number, (line, told) in enumerate(zip(world.lines(), hashes, strict=True), 1):
         body = {**record(number), "previous_hash": previous}
-        own = sha256(encode(body)).hexdigest()
-        assert (line, told) == (encode({**body, HASH_FIELD: own}) + b"\n", own)
+        own = sha256(encode_record(body)).hexdigest()
+        assert (line, told) == (encode_record({**body, HASH_FIELD: own}) + b"\n", own)
         previous = own
     anchor = json.loads(world.anchor.read_bytes())
     assert (anchor["count"], anchor["bytes"], anchor["last_hash"]) == (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from coilclaw.storage.verify import verify
+from coilclaw.kernel.journal_verification import verify_journal
 from tests.unit.storage.worlds import World, sound
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "journal"
@@ -21,7 +21,7 @@ RECORDS: list[dict[str, object]] = [
 
 def test_the_baseline_verifies_where_it_stands() -> None:
     before = {path.name: path.stat().st_mtime_ns for path in BASELINE.iterdir()}
-    report = verify(
+    report = verify_journal(
         BASELINE / "receipts.jsonl",
         hash_field="receipt_hash",
         id_field="id",

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coilclaw.errors import JournalDamaged
-from coilclaw.storage.anchor import Signer
-from coilclaw.storage.chain import Head
+from coilclaw.kernel.errors import JournalDamaged
+from coilclaw.kernel.journal_anchor import Signer
+from coilclaw.kernel.journal_line import JournalHead
 from tests.unit.storage.worlds import World, record, sound
 
 HINT = (
@@ -131,7 +131,7 @@ def test_an_old_anchor_put_back_is_seen_by_who_wrote_it(world: World) -> None:
 def test_another_anchor_for_as_many_records_is_seen(world: World) -> None:
     journal = world.journal()
     journal.append(record(1))
-    head = Head(1, world.path.stat().st_size, "0" * 64)
+    head = JournalHead(1, world.path.stat().st_size, "0" * 64)
     world.anchor.write_bytes(Signer(world.key.read_bytes()).render(head))
     with pytest.raises(JournalDamaged, match="its anchor says 1 records, and said 1 before"):
         journal.append(record(2))
@@ -141,7 +141,7 @@ def test_an_anchor_that_covers_other_bytes_is_seen(world: World) -> None:
     journal = world.journal()
     journal.append(record(1))
     world.fill(2, start=2)
-    head = Head(3, world.path.stat().st_size, "0" * 64)
+    head = JournalHead(3, world.path.stat().st_size, "0" * 64)
     world.anchor.write_bytes(Signer(world.key.read_bytes()).render(head))
     with pytest.raises(JournalDamaged, match="record 3 is not the one that was anchored"):
         journal.append(record(4))

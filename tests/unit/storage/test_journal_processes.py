@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from coilclaw.storage.journal import Journal
+from coilclaw.kernel.journal import Journal
 from tests.support.scale import scaled
 from tests.unit.storage.worlds import HASH_FIELD, World, fork, reap, record, sound
 

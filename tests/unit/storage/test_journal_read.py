@@ -8,8 +8,8 @@ from collections import deque
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, JournalDamaged
-from coilclaw.storage.lock import FileLock
+from coilclaw.kernel.errors import EnvironmentFault, JournalDamaged
+from coilclaw.kernel.file_lock import FileLock
 from tests.unit.storage.worlds import World, fork, reap, record
 
 

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.storage.journal import Recovered
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.kernel.journal_tail import Recovered
 from tests.unit.storage.worlds import World, record, sound
 
 
@@ -111,9 +111,9 @@ def test_torn_bytes_are_found_by_an_object_that_is_open_already(
         journal.append(record(3))
     torn = world.directory / "receipts.jsonl.torn-1"
     assert journal.recovered == (Recovered(torn, 11, 3),)
-    assert [entry.getMessage() for entry in caplog.records] == [
-        f"{world.path} ended in 11 bytes that are no record after record 2; they are kept in {torn}"
-    ]
+    what = "ended in 11 bytes that are not a record after record 2"
+    said = f"{world.path} {what}; they are kept in {torn}"
+    assert [entry.getMessage() for entry in caplog.records] == [said]
     assert world.verify() == sound(3)
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, UsageError, VerificationFailed
-from coilclaw.storage.anchor import Signer
-from coilclaw.storage.chain import FIRST_HASH, Head
-from coilclaw.storage.lock import FileLock
-from coilclaw.storage.paths import anchor_path
-from coilclaw.storage.verify import Break, JournalReport, verify
+from coilclaw.kernel.atomic_file import anchor_path
+from coilclaw.kernel.errors import EnvironmentFault, UsageError, VerificationFailed
+from coilclaw.kernel.file_lock import FileLock
+from coilclaw.kernel.journal_anchor import Signer
+from coilclaw.kernel.journal_line import FIRST_HASH, JournalHead
+from coilclaw.kernel.journal_verification import JournalBreak, JournalReport, verify_journal
 from tests.unit.storage.tampers import (
     COUNT,
     EDITED,
@@ -58,7 +58,7 @@ def test_a_whole_report_names_the_first_break(world: World) -> None:
         unanchored=0,
         torn_bytes=0,
         anchor="valid",
-        break_=Break(3, "r-3", "edited", sentence),
+        break_=JournalBreak(3, "r-3", "edited", sentence),
     )
 
 
@@ -126,7 +126,7 @@ def test_every_cut_is_found(world: World) -> None:
 def test_an_anchor_that_is_none_is_edited(world: World, value: bytes) -> None:
     world.fill(2).anchor.write_bytes(value)
     sentence = "receipts.jsonl.anchor is not what was written with the key"
-    broken = Break(0, None, "anchor edited", sentence)
+    broken = JournalBreak(0, None, "anchor edited", sentence)
     assert world.verify() == JournalReport(False, 2, 0, 0, "edited", broken)
 
 
@@ -140,7 +140,7 @@ def test_an_anchor_with_another_count_is_edited(world: World) -> None:
 
 def test_a_missing_anchor_is_named(world: World) -> None:
     world.fill(2).anchor.unlink()
-    broken = Break(
+    broken = JournalBreak(
         0, None, "anchor missing", f"there is no receipts.jsonl.anchor beside {world.path}"
     )
     assert world.verify() == JournalReport(False, 2, 0, 0, "missing", broken)
@@ -155,7 +155,7 @@ def test_a_wrong_or_missing_key_is_named(world: World, key: bytes | None) -> Non
     if key is not None:
         world.key.write_bytes(key)
     sentence = f"receipts.jsonl.anchor was not made with the key in {world.key}"
-    broken = Break(0, None, "wrong key", sentence)
+    broken = JournalBreak(0, None, "wrong key", sentence)
     assert world.verify() == JournalReport(False, 2, 0, 0, "wrong key", broken)
     assert world.key.exists() is (key is not None)
 
@@ -167,7 +167,7 @@ def test_an_anchor_forged_with_another_key_is_a_wrong_key(world: World) -> None:
     forger = World(world.directory / "forger")
     forger.directory.mkdir()
     forger.fill(1)
-    head = Head(2, size, own_hash(world.lines(), 2))
+    head = JournalHead(2, size, own_hash(world.lines(), 2))
     world.anchor.write_bytes(Signer(forger.key.read_bytes()).render(head))
     report = world.verify()
     assert report.break_ is not None
@@ -198,7 +198,7 @@ def test_a_broken_line_is_named_even_where_the_anchor_cannot_be_believed(
 
 
 def test_a_journal_that_does_not_exist_is_not_good(world: World) -> None:
-    with pytest.raises(VerificationFailed, match="there is no journal") as caught:
+    with pytest.raises(VerificationFailed, match=r"the journal .* is missing") as caught:
         world.verify()
     assert (caught.value.rule, world.names()) == ("journal.missing", set())
     world.fill(1).path.unlink()
@@ -229,7 +229,7 @@ def test_a_journal_whose_maker_was_killed_is_empty(world: World) -> None:
     good = anchor.read_bytes()
     signature = good.rindex(b'"', 0, good.rindex(b'"'))
     anchor.write_bytes(good[:signature] + b'"' + b"0" * (len(good) - signature - 1))
-    with pytest.raises(VerificationFailed, match="there is no journal"):
+    with pytest.raises(VerificationFailed, match=r"the journal .* is missing"):
         world.verify()
     anchor.write_bytes(good)
     assert world.fill(2).verify().records == 2
@@ -244,11 +244,11 @@ def test_what_is_no_file_is_a_fault(world: World, make: Callable[[Path], None]) 
 
 def test_the_wrong_field_name_does_not_verify(world: World) -> None:
     world.fill(2)
-    report = verify(world.path, hash_field="event_hash", key_path=world.key)
+    report = verify_journal(world.path, hash_field="event_hash", key_path=world.key)
     assert report.break_ is not None
     assert report.break_.sentence == "line 1 was edited: it has no event_hash"
     with pytest.raises(UsageError):
-        verify(world.path, hash_field="previous_hash", key_path=world.key)
+        verify_journal(world.path, hash_field="previous_hash", key_path=world.key)
 
 
 def test_a_good_journal_is_good(world: World) -> None:

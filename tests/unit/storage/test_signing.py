@@ -16,16 +16,16 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.storage import signing
+from coilclaw.kernel import checkpoint
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
 
 
 def test_a_key_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
-    signing.create(path)
+    checkpoint.create_key(path)
     before = path.read_bytes()
     with pytest.raises(UsageError) as caught:
-        signing.create(path)
+        checkpoint.create_key(path)
     assert caught.value.rule == "key.exists"
     assert path.read_bytes() == before
 
@@ -33,15 +33,15 @@ def test_a_key_that_is_there_is_never_replaced(tmp_path: Path) -> None:
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "signing.key").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError) as caught:
-        signing.create(tmp_path / "signing.key")
+        checkpoint.create_key(tmp_path / "signing.key")
     assert caught.value.rule == "key.exists"
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_missing_key_is_said_to_be_missing(tmp_path: Path) -> None:
-    assert signing.find(tmp_path / "signing.key") is None
+    assert checkpoint.find_key(tmp_path / "signing.key") is None
     with pytest.raises(UsageError) as caught:
-        signing.load(tmp_path / "signing.key")
+        checkpoint.load_key(tmp_path / "signing.key")
     assert caught.value.rule == "key.missing"
     assert list(tmp_path.iterdir()) == []
 
@@ -49,10 +49,10 @@ def test_a_missing_key_is_said_to_be_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o610])
 def test_a_key_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "signing.key"
-    signing.create(path)
+    checkpoint.create_key(path)
     path.chmod(mode)
     with pytest.raises(EnvironmentFault) as caught:
-        signing.load(path)
+        checkpoint.load_key(path)
     assert caught.value.rule == "key.mode"
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_private_key_of_ours_is_refused(tmp_path: Path, what: str) ->
     path.write_bytes(content)
     path.chmod(0o600)
     with pytest.raises(UsageError) as caught:
-        signing.load(path)
+        checkpoint.load_key(path)
     assert caught.value.rule == "key.form"
     assert "hunter2" not in str(caught.value)
 
@@ -81,32 +81,34 @@ def test_what_is_no_private_key_of_ours_is_refused(tmp_path: Path, what: str) ->
 @pytest.mark.parametrize("pem", [b"", b"text", b"-----BEGIN PUBLIC KEY-----\nAAAA\n"])
 def test_what_is_no_public_key_is_refused(pem: bytes) -> None:
     with pytest.raises(UsageError) as caught:
-        signing.parse_public(pem)
+        checkpoint.parse_public_key(pem)
     assert caught.value.rule == "key.form"
 
 
 def test_a_public_key_of_another_kind_is_refused() -> None:
     public = rsa.generate_private_key(65537, 2048).public_key()
     with pytest.raises(UsageError):
-        signing.parse_public(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        checkpoint.parse_public_key(
+            public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        )
 
 
 def test_a_key_is_private_and_the_same_when_read_again(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
-    key = signing.create(path)
+    key = checkpoint.create_key(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = signing.load(path)
+    again = checkpoint.load_key(path)
     assert (again.key_id, again.sign(b"x")) == (key.key_id, key.sign(b"x"))
-    assert signing.public_pem(path) == key.public.pem()
-    parsed = signing.parse_public(key.public.pem())
+    assert checkpoint.load_key(path).public.pem() == key.public.pem()
+    parsed = checkpoint.parse_public_key(key.public.pem())
     assert parsed.key_id == key.key_id
     loaded = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
     expected = sha256(loaded.public_key().public_bytes_raw()).hexdigest()
-    assert signing.SigningKey(loaded).key_id == expected
+    assert checkpoint.SigningKey(loaded).key_id == expected
 
 
 def test_only_what_was_signed_by_this_key_is_recognised(tmp_path: Path) -> None:
-    key, other = signing.create(tmp_path / "one"), signing.create(tmp_path / "other")
+    key, other = checkpoint.create_key(tmp_path / "one"), checkpoint.create_key(tmp_path / "other")
     made = key.sign(b"text")
     assert key.public.made(made, b"text")
     assert not key.public.made(made, b"Text")
@@ -116,5 +118,5 @@ def test_only_what_was_signed_by_this_key_is_recognised(tmp_path: Path) -> None:
 
 
 def test_a_key_shows_nothing_of_itself(tmp_path: Path) -> None:
-    key = signing.create(tmp_path / "signing.key")
+    key = checkpoint.create_key(tmp_path / "signing.key")
     assert repr(key) == f"SigningKey({key.key_id[:16]})"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, LockTimeout
-from coilclaw.storage.sqlite import Database, Layout
+from coilclaw.kernel.database import Database, Layout
+from coilclaw.kernel.errors import EnvironmentFault, LockTimeout
 from tests.support.scale import scaled
 from tests.unit.storage.worlds import fork, reap
 

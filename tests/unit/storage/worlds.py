@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from coilclaw.storage.journal import Journal
-from coilclaw.storage.verify import JournalReport, verify
+from coilclaw.kernel.journal import Journal
+from coilclaw.kernel.journal_verification import JournalReport, verify_journal
 from tests.support.children import PATIENCE_S
 
 HASH_FIELD = "receipt_hash"
@@ -45,7 +45,9 @@ class World:
         return self
 
     def verify(self) -> JournalReport:
-        return verify(self.path, hash_field=HASH_FIELD, id_field=ID_FIELD, key_path=self.key)
+        return verify_journal(
+            self.path, hash_field=HASH_FIELD, id_field=ID_FIELD, key_path=self.key
+        )
 
     def lines(self) -> list[bytes]:
         return self.path.read_bytes().splitlines(keepends=True)

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.secret import Secret
-from coilclaw.domain.verdict import Risk
-from coilclaw.errors import UsageError
-from coilclaw.telemetry.events import EVENTS, is_audit
-from coilclaw.telemetry.logs import FORMATS, LineHandler, configure
-from coilclaw.telemetry.plain import MAX_ITEMS, MAX_TEXT
+from coilclaw.app.telemetry.formats import MAX_ITEMS, MAX_TEXT
+from coilclaw.app.telemetry.logs import FORMATS, LineHandler, configure, is_audit
+from coilclaw.kernel.effects import Risk
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.secret import Secret
+from tests.support.log_events import EVENTS
 
-LOG = logging.getLogger("coilclaw.runtime.loop")
+LOG = logging.getLogger("coilclaw.agent.loop")
 
 
 def _same(text: str) -> str:
@@ -88,7 +88,7 @@ def test_json_has_the_specified_keys_and_the_fields() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
     assert first == {
         "level": "info",
-        "logger": "coilclaw.runtime.loop",
+        "logger": "coilclaw.agent.loop",
         "event": "tool_requested",
         "message": "tool requested: file_read",
         "path": "a\u202e",
@@ -275,7 +275,7 @@ def test_a_closed_stream_stops_nobody() -> None:
 
 _BROKEN_PIPE = """
 import logging, os, sys
-from coilclaw.telemetry.logs import configure
+from coilclaw.app.telemetry.logs import configure
 with configure({}, sys.stderr, redact=str):
     for _ in range(3):
         logging.getLogger("coilclaw.x").warning("y" * 100000)

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coilclaw.domain.secret import Secret
-from coilclaw.security.redaction import Redactor
-from coilclaw.telemetry.logs import configure
-from coilclaw.telemetry.plain import MAX_TEXT
+from coilclaw.app.telemetry.formats import MAX_TEXT
+from coilclaw.app.telemetry.logs import configure
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.redaction import SecretRedactor
 from tests.support.scale import scaled
 
 CANARY = "sk-Canary7Qz4vK9wXp2Rt"
-LOG = logging.getLogger("coilclaw.tools.shell")
+LOG = logging.getLogger("coilclaw.agent.tools.shell")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def _simple(text: str) -> str:
     return text.replace(CANARY, "***")
 
 
-_REDACTORS = {"simple": _simple, "real": Redactor([Secret(CANARY)]).redact}
+_REDACTORS = {"simple": _simple, "real": SecretRedactor([Secret(CANARY)]).redact}
 _AROUND = st.text(st.characters(codec="utf-8"), max_size=12)
 _HOLDING = st.builds(lambda before, after: f"{before}{CANARY}{after}", _AROUND, _AROUND)
 _LEAVES = st.one_of(
@@ -135,7 +135,7 @@ def test_a_secret_in_one_value_leaves_the_rest_as_it_is() -> None:
     del line["time"]
     assert line == {
         "level": "info",
-        "logger": "coilclaw.tools.shell",
+        "logger": "coilclaw.agent.tools.shell",
         "event": "tool_failed",
         "message": "key ***",
         "path": "/x/***",

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents.containment import environ_of, make_home, sandbox_of
-from coilclaw.agents.process import ProcessRunner
-from coilclaw.agents.runner import Assignment
-from coilclaw.domain.budget import Budget
-from coilclaw.domain.verdict import Risk
-from coilclaw.mcp.launching import launch
-from coilclaw.mcp.settings import McpServer
-from coilclaw.security.judgement import Terms
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.shell import Shell
-from coilclaw.workspace.sandbox import Kind
+from coilclaw.agent.mcp.server_process import launch
+from coilclaw.agent.mcp.settings import McpServer
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.shell import Shell
+from coilclaw.kernel.effects import Risk
+from coilclaw.kernel.messages import Budget
+from coilclaw.policy.judgement import Terms
+from coilclaw.runners.confinement import environ_of, make_home, sandbox_of
+from coilclaw.runners.process import ProcessRunner
+from coilclaw.runners.runner import Assignment
+from coilclaw.workspace.process.confinement import Kind
 from tests.support import pluginworld
 from tests.support.children import PATIENCE_S
 from tests.support.performing import Performance
@@ -146,7 +146,7 @@ def test_a_server_outside_runs_nothing_for_a_command(here: Machine) -> None:
 
 
 def test_what_the_user_lets_children_write_is_written(here: Machine) -> None:
-    from coilclaw.workspace.sandbox_view import View
+    from coilclaw.workspace.process.sandbox_view import SandboxView
 
     shared, beside = here.user / "shared", here.user / "beside"
     shared.mkdir()
@@ -155,7 +155,7 @@ def test_what_the_user_lets_children_write_is_written(here: Machine) -> None:
         folder = here.user / "work"
         shutil.rmtree(folder, ignore_errors=True)
         with working(here, kind) as made:
-            case = made.using(view=View(write=(shared,)))
+            case = made.using(view=SandboxView(write=(shared,)))
             case.call(Shell(), command=f"echo {kind} > {shared}/out; echo x > {beside}/out")
         assert (shared / "out").read_text() == f"{kind}\n"
         assert not (beside / "out").exists()

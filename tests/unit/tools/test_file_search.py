@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import PathRefused
-from coilclaw.tools import file_search
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.file_search import FileSearch
+from coilclaw.agent.tools import file_read
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.file_read import FileSearch
+from coilclaw.kernel.errors import PathRefused
 from tests.support.toolworld import World, world
 from tests.support.trees import make
 
@@ -79,19 +79,19 @@ def test_what_is_missing_is_said(here: World) -> None:
 
 def test_matches_and_lines_are_bounded(here: World) -> None:
     many = b"two" + b"x" * 1000 + b"\n"
-    make(here.workspace, {"many.txt": many * (file_search.MAX_MATCHES + 5)})
+    make(here.workspace, {"many.txt": many * (file_read.MAX_MATCHES + 5)})
     told = here.call(FileSearch(), query="two", path="many.txt")
-    assert told.metadata["matches"] == file_search.MAX_MATCHES
+    assert told.metadata["matches"] == file_read.MAX_MATCHES
     assert told.metadata["cut"] is True
     small = here.using(limits=ToolLimits(output_bytes=500))
     assert len(small.call(FileSearch(), query="two", path="many.txt").output) <= 500
     lines = told.output.splitlines()
-    assert max(map(len, lines)) < file_search.MAX_LINE_CHARS + 50
+    assert max(map(len, lines)) < file_read.MAX_LINE_CHARS + 50
     assert lines[-1].startswith("[cut:") or "are cut here" in told.output
 
 
 def test_a_file_that_is_too_large_is_left_out(here: World) -> None:
-    make(here.workspace, {"large.txt": b"two\n" * (file_search.MAX_FILE_BYTES // 4 + 1)})
+    make(here.workspace, {"large.txt": b"two\n" * (file_read.MAX_FILE_BYTES // 4 + 1)})
     told = here.call(FileSearch(), query="two")
     assert "large.txt" not in told.output
     assert "[left out: 1 files" in told.output

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.effects import Reads
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import DeniedError, UsageError
-from coilclaw.tools import pdfextract, schema
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.pdfextract import PdfExtract
-from coilclaw.workspace.process import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.agent.tools import contract, pdf_extract
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.pdf_extract import PdfExtract
+from coilclaw.kernel.effects import Reads
+from coilclaw.kernel.errors import DeniedError, UsageError
+from coilclaw.kernel.messages import ToolResult
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.children import PATIENCE_S
 from tests.support.sandboxes import supported
 from tests.support.toolworld import World, world
@@ -137,9 +137,9 @@ def test_what_is_no_range_is_refused(here: World, pages: str) -> None:
 def test_the_schema_takes_what_the_tool_takes() -> None:
     tool = PdfExtract()
     for pages in ("1", "2-5", "7-"):
-        assert schema.check(tool.parameters_schema, {"path": "x", "pages": pages}) == ()
+        assert contract.check(tool.parameters_schema, {"path": "x", "pages": pages}) == ()
     for pages in ("0", "x", "1,2", "1 ", "-1"):
-        assert schema.check(tool.parameters_schema, {"path": "x", "pages": pages})
+        assert contract.check(tool.parameters_schema, {"path": "x", "pages": pages})
 
 
 def test_pages_that_are_not_there_are_said(here: World) -> None:
@@ -177,7 +177,7 @@ def test_files_are_reached_like_those_of_file_read(here: World) -> None:
 
 def test_a_file_that_is_too_large_is_not_read(here: World) -> None:
     with (here.workspace / "x.pdf").open("wb") as file:
-        file.truncate(pdfextract.FILE_BYTES + 1)
+        file.truncate(pdf_extract.FILE_BYTES + 1)
     assert failed(here.call(PdfExtract(), path="x.pdf"), "file.unfit")
 
 
@@ -261,22 +261,22 @@ def test_a_child_that_takes_too_long_is_ended(here: World) -> None:
 
 def child(data: bytes, *, memory: int, seconds: int) -> subprocess.CompletedProcess[bytes]:
     """The program itself, without the sandbox and the time limit around it."""
-    program = Path(pdfextract.__file__).with_name("pdfchild.py")
+    program = Path(pdf_extract.__file__).with_name("pdfchild.py")
     numbers = ("1", "200", "65536", str(memory), str(seconds))
-    library = str(pdfextract._library())
+    library = str(pdf_extract._library())
     line = [sys.executable, "-I", "-S", "-B", str(program), library, *numbers]
     return subprocess.run(line, input=data, capture_output=True, timeout=60, check=False)
 
 
 def test_the_child_limits_itself(here: World) -> None:
-    done = child(pdf("alpha"), memory=pdfextract.MEMORY_BYTES, seconds=60)
+    done = child(pdf("alpha"), memory=pdf_extract.MEMORY_BYTES, seconds=60)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
         {"total": 1},
         {"page": 1, "text": "alpha", "cut": False},
     ]
     done = child(pdf("alpha") + b"\n" * 2**27, memory=2**27, seconds=60)
     assert json.loads(done.stdout) == {"error": "memory"}
-    done = child(bomb(2**22), memory=pdfextract.MEMORY_BYTES, seconds=1)
+    done = child(bomb(2**22), memory=pdf_extract.MEMORY_BYTES, seconds=1)
     assert done.returncode in {-signal.SIGXCPU, -signal.SIGKILL}
 
 
@@ -315,7 +315,7 @@ def test_the_child_sees_nothing_and_writes_nothing(here: World) -> None:
     """What holds for it, in so many words: neither workspace nor home, and no network."""
     for kind in ("bubblewrap", "landlock"):
         context = replace(here.context, sandbox=kind)
-        held = pdfextract._sandbox(context, ())
+        held = pdf_extract._sandbox(context, ())
         assert held.writable == ()
         assert held.network is False
         shown = [os.path.realpath(path) for path in held.readable or ("/",)]

@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import DeniedError
-from coilclaw.tools import webbody
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.webget import Http
-from coilclaw.workspace.process import Cancellation
+from coilclaw.agent.tools import web_client
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.web_tools import Http
+from coilclaw.kernel.errors import DeniedError
+from coilclaw.kernel.messages import ToolResult
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.certificates import make_certificate
 from tests.support.children import PATIENCE_S
 from tests.support.rawserver import RawServer, drip, response, serving
@@ -252,8 +252,8 @@ def test_a_decompression_bomb_is_cut(here: World, monkeypatch: pytest.MonkeyPatc
 def test_a_bomb_in_small_pieces_is_cut_too() -> None:
     bomb = gzip.compress(b"A" * 10**6, 9, mtime=0)
     pieces = (bomb[start : start + 50] for start in range(0, len(bomb), 50))
-    assert webbody.take(pieces, "gzip", 1000) == webbody.Body(b"A" * 1000, cut=True)
-    assert webbody.take([bomb], "gzip", 10**6) == webbody.Body(b"A" * 10**6, cut=False)
+    assert web_client.take_body(pieces, "gzip", 1000) == web_client.Body(b"A" * 1000, cut=True)
+    assert web_client.take_body([bomb], "gzip", 10**6) == web_client.Body(b"A" * 10**6, cut=False)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_stream_that_decodes_to_nothing_ends_at_a_bound() -> None:
     empty = zlib.compressobj(9, zlib.DEFLATED, 31)
     piece = empty.compress(b"") + empty.flush(zlib.Z_FULL_FLUSH)
     pieces = (piece if n == 0 else b"\x00\x00\x00\xff\xff" * 2**18 for n in range(1000))
-    assert webbody.take(pieces, "gzip", 100) == webbody.Body(b"", cut=True)
+    assert web_client.take_body(pieces, "gzip", 100) == web_client.Body(b"", cut=True)
     assert next(pieces, None) is not None
 
 

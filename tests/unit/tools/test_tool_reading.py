@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import PathRefused
-from coilclaw.tools import filelist, spot
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.filelist import FileList
-from coilclaw.tools.fileread import FILE_BYTES, FileRead
+from coilclaw.agent.tools import file_read
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.file_read import FILE_BYTES, FileList, FileRead
+from coilclaw.kernel.errors import PathRefused
+from coilclaw.kernel.messages import ToolResult
 from tests.support.scale import scaled
 from tests.support.toolworld import World, world
 from tests.support.trees import make
@@ -285,17 +284,21 @@ def test_links_are_listed_and_not_followed(here: World) -> None:
     assert here.call(FileList(), path="inner").output == "file              1 b.txt"
 
 
-def test_a_directory_swapped_for_a_link_while_it_is_listed_is_left_out(here: World) -> None:
-    listing = filelist._Listing(
-        here.context.root,
-        filelist._Request(spot.find(".", here.context), 3, hidden=False, entries=10),
-        here.context,
-    )
-    os.rename(here.workspace / "sub", here.workspace / "old")
-    (here.workspace / "sub").symlink_to("../outside")
-    listing._descend(("sub",), "sub/", 2)
-    assert "secret" not in listing.result().output
-    assert "left out: sub/" in listing.result().output
+def test_a_directory_swapped_for_a_link_while_it_is_listed_is_left_out(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown_line = file_read._line
+
+    def swap(fd: int, prefix: str, name: str, info: os.stat_result) -> str:
+        if name == "sub":
+            os.rename(here.workspace / "sub", here.workspace / "old")
+            (here.workspace / "sub").symlink_to("../outside")
+        return shown_line(fd, prefix, name, info)
+
+    monkeypatch.setattr(file_read, "_line", swap)
+    told = here.call(FileList(), recursive=True)
+    assert "secret" not in told.output
+    assert "left out: sub/" in told.output
 
 
 def test_what_is_no_directory_cannot_be_listed(here: World) -> None:
@@ -329,7 +332,7 @@ def test_very_many_names_are_cut_and_said(here: World, monkeypatch: pytest.Monke
     small = here.using(limits=ToolLimits(output_bytes=300)).call(FileList(), path="many")
     assert len(small.output.encode()) <= 300
     assert small.metadata["cut"] is True
-    monkeypatch.setattr(filelist, "MAX_SCANNED", 5)
+    monkeypatch.setattr(file_read, "MAX_SCANNED", 5)
     assert here.call(FileList(), path="many").metadata == {"entries": 5, "cut": True}
 
 

@@ -4,15 +4,20 @@ import socket
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.errors import UsageError
-from coilclaw.tools.basis import closed
-from coilclaw.tools.builtin import builtin
-from coilclaw.tools.contract import Tool
-from coilclaw.tools.schema import MAX_MESSAGE, MAX_PROBLEMS, Validators, check
+from coilclaw.agent.tools.builtin import builtin_tools
+from coilclaw.agent.tools.contract import (
+    MAX_MESSAGE,
+    MAX_PROBLEMS,
+    Tool,
+    Validators,
+    check,
+    object_schema,
+)
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.messages import Json
 from tests.support.rawserver import response, serving
 
-SCHEMA = closed(
+SCHEMA = object_schema(
     {
         "path": {"type": "string", "minLength": 1, "maxLength": 10},
         "limit": {"type": "integer", "minimum": 1, "maximum": 5},
@@ -123,7 +128,7 @@ def test_a_schema_never_makes_us_fetch_another() -> None:
         socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))).close()
 
 
-@pytest.mark.parametrize("tool", builtin(), ids=lambda tool: str(tool.name))
+@pytest.mark.parametrize("tool", builtin_tools(), ids=lambda tool: str(tool.name))
 def test_every_built_in_schema_is_closed_and_bounded(tool: Tool) -> None:
     schema = tool.parameters_schema
     assert schema["additionalProperties"] is False
@@ -143,7 +148,7 @@ def test_every_built_in_schema_is_closed_and_bounded(tool: Tool) -> None:
 
 
 def test_the_built_in_tools_in_their_order() -> None:
-    assert [tool.name for tool in builtin()] == [
+    assert [tool.name for tool in builtin_tools()] == [
         *("time", "file_list", "file_read", "file_write", "apply_changes"),
         *("shell", "http", "memory_search", "ask_user", "pdf_extract", "web_search"),
     ]

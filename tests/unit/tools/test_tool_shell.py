@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
-from coilclaw.security.judgement import Terms
-from coilclaw.security.secret_files import SecretFiles
-from coilclaw.tools import shellenv
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.shell import Shell
-from coilclaw.workspace.process import Cancellation
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.agent.tools import command_environment
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.shell import Shell
+from coilclaw.kernel.errors import DeniedError, EnvironmentFault, UsageError
+from coilclaw.kernel.messages import ToolResult
+from coilclaw.policy.judgement import Terms
+from coilclaw.policy.settings import SecretFiles
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.children import PATIENCE_S, marker, running
 from tests.support.sandboxes import supported
 from tests.support.toolworld import WRITING, World, judging, world
@@ -384,16 +384,22 @@ def test_the_search_path_keeps_what_is_safe(tmp_path: Path) -> None:
     for folder in (mine, barred):
         folder.mkdir(mode=0o755)
     path = f"{mine}:{barred}:/usr/bin:/no/such:/usr/bin"
-    found = shellenv.search_path(path, kept_out=(str(barred),), system_only=False)
+    found = command_environment.search_path(path, kept_out=(str(barred),), system_only=False)
     assert found == f"{mine}:/usr/bin"
-    assert shellenv.search_path(path, kept_out=(), system_only=True) == "/usr/bin"
-    assert shellenv.search_path("", kept_out=(), system_only=True) == shellenv.FIXED_PATH
-    assert shellenv.search_path(".:", kept_out=(), system_only=False) == shellenv.FIXED_PATH
+    assert command_environment.search_path(path, kept_out=(), system_only=True) == "/usr/bin"
+    assert (
+        command_environment.search_path("", kept_out=(), system_only=True)
+        == command_environment.FIXED_PATH
+    )
+    assert (
+        command_environment.search_path(".:", kept_out=(), system_only=False)
+        == command_environment.FIXED_PATH
+    )
     above = tmp_path / "above"
     (above / "bin").mkdir(parents=True)
     above.chmod(0o777)
-    assert shellenv.search_path(f"{above}/bin", kept_out=(), system_only=False) == (
-        shellenv.FIXED_PATH
+    assert command_environment.search_path(f"{above}/bin", kept_out=(), system_only=False) == (
+        command_environment.FIXED_PATH
     )
 
 

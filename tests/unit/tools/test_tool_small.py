@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.effects import Consults, Fetches, Reads, Runs, Writes
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.domain.turns import Recollection
-from coilclaw.domain.verdict import Risk
-from coilclaw.errors import DeniedError, EnvironmentFault, UsageError
-from coilclaw.tools.askuser import AskUser
-from coilclaw.tools.basis import Ready
-from coilclaw.tools.builtin import builtin
-from coilclaw.tools.clock import Time
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.memorysearch import MemorySearch
-from coilclaw.tools.searchsettings import SearchSettings
+from coilclaw.agent.settings import SearchSettings
+from coilclaw.agent.tools.builtin import builtin_tools
+from coilclaw.agent.tools.consultation import AskUser, MemorySearch, Time
+from coilclaw.agent.tools.contract import ReadyCall, ToolLimits
+from coilclaw.kernel.effects import Consults, Fetches, Reads, Risk, Runs, Writes
+from coilclaw.kernel.errors import DeniedError, EnvironmentFault, UsageError
+from coilclaw.kernel.messages import Recollection, ToolResult
 from tests.support.toolworld import HARMLESS, World, judging, world
 
 
@@ -93,13 +88,13 @@ def test_every_tool_declares_what_it_touches() -> None:
         "web_search": ({"query": "x"}, (Fetches("https://s.example/q"),)),
     }
     search = SearchSettings("searxng", base_url="https://s.example/q")
-    declared = {tool.name: tool.effects(calls[tool.name][0]) for tool in builtin(search)}  # type: ignore[arg-type] # the literals above are JSON
+    declared = {tool.name: tool.effects(calls[tool.name][0]) for tool in builtin_tools(search)}  # type: ignore[arg-type] # the literals above are JSON
     assert declared == {name: effects for name, (_, effects) in calls.items()}
 
 
 def test_a_move_declares_both_ends() -> None:
     patch = "*** Begin Patch\n*** Update File: old\n*** Move to: new\n*** End Patch\n"
-    (tool,) = [tool for tool in builtin() if tool.name == "apply_changes"]
+    (tool,) = [tool for tool in builtin_tools() if tool.name == "apply_changes"]
     assert tool.effects({"changes": patch}) == (Writes("old"), Writes("new"))
 
 
@@ -124,13 +119,13 @@ def test_a_move_declares_both_ends() -> None:
     ],
 )
 def test_arguments_that_make_no_sense_have_no_effects(name: str, args: dict[str, object]) -> None:
-    (tool,) = [tool for tool in builtin() if tool.name == name]
+    (tool,) = [tool for tool in builtin_tools() if tool.name == name]
     with pytest.raises(UsageError):
         tool.effects(args)  # type: ignore[arg-type] # wrong on purpose
 
 
 def test_the_risk_is_what_policy_says(here: World) -> None:
-    (tool,) = [tool for tool in builtin() if tool.name == "time"]
+    (tool,) = [tool for tool in builtin_tools() if tool.name == "time"]
     assert tool.risk({}, here.context) is Risk.LOW
     graded = here.using(judge=judging(HARMLESS, Risk.HIGH))
     assert tool.risk({}, graded.context) is Risk.HIGH
@@ -140,7 +135,7 @@ def test_what_the_system_says_is_a_failure_and_a_denial_is_none() -> None:
     def gone() -> ToolResult:
         raise FileNotFoundError(2, "No such file or directory", "x\n")
 
-    assert Ready((), gone).perform() == ToolResult(
+    assert ReadyCall((), gone).perform() == ToolResult(
         False,
         "",
         "the operating system says about 'x\\u000a': No such file or directory",
@@ -151,11 +146,11 @@ def test_what_the_system_says_is_a_failure_and_a_denial_is_none() -> None:
         raise DeniedError("no", rule="some.rule")
 
     with pytest.raises(DeniedError):
-        Ready((), no).perform()
+        ReadyCall((), no).perform()
 
     def trouble() -> ToolResult:
         raise EnvironmentFault("it broke", rule="some.fault", hint="mend it")
 
-    assert Ready((), trouble).perform() == ToolResult(
+    assert ReadyCall((), trouble).perform() == ToolResult(
         False, "", "it broke (mend it)", {"rule": "some.fault"}
     )

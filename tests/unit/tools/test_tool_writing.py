@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import CoilClawError, DeniedError, PathRefused, PlanRefused
-from coilclaw.tools.applychanges import ApplyChanges
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.filewrite import FileWrite
-from coilclaw.workspace.changelog import Changelog
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.undo import undo_group
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.file_write import ApplyChanges, FileWrite
+from coilclaw.kernel.errors import CoilClawError, DeniedError, PathRefused, PlanRefused
+from coilclaw.kernel.messages import ToolResult
+from coilclaw.workspace.tree.changelog import Changelog
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.undo import undo_group
 from tests.support.toolworld import World, world
 from tests.support.trees import make, picture
 

@@ -13,15 +13,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from coilclaw.domain.effects import Fetches
-from coilclaw.domain.toolcalls import ToolResult
-from coilclaw.errors import CoilClawError, DeniedError, UsageError
-from coilclaw.tools import websearch
-from coilclaw.tools.builtin import builtin
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.searchsettings import SearchProvider, SearchSettings
-from coilclaw.tools.websearch import WebSearch
-from coilclaw.workspace.process import Cancellation
+from coilclaw.agent.settings import SearchProvider, SearchSettings
+from coilclaw.agent.tools import web_tools
+from coilclaw.agent.tools.builtin import builtin_tools
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.web_tools import WebSearch
+from coilclaw.kernel.effects import Fetches
+from coilclaw.kernel.errors import CoilClawError, DeniedError, UsageError
+from coilclaw.kernel.messages import ToolResult
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.children import PATIENCE_S
 from tests.support.rawserver import RawServer, drip, response, serving
 from tests.support.toolworld import World, world
@@ -82,13 +82,13 @@ def test_without_configuration_it_says_how_to_configure(
 
 def test_it_is_built_in_with_the_settings_it_is_given() -> None:
     settings = SearchSettings("brave", "K")
-    tool = builtin(settings)[-1]
+    tool = builtin_tools(settings)[-1]
     assert tool.name == "web_search"
     assert tool.effects({"query": "x"}) == (
         Fetches("https://api.search.brave.com/res/v1/web/search"),
     )
     with pytest.raises(UsageError):
-        builtin()[-1].effects({"query": "x"})
+        builtin_tools()[-1].effects({"query": "x"})
 
 
 def test_the_endpoint_must_be_an_allowed_domain(here: World) -> None:
@@ -235,7 +235,7 @@ def test_a_redirect_is_not_followed(here: World) -> None:
         (b"[]", "web_search.answer"),
         (b'{"results": 7}', "web_search.answer"),
         (b"[" * 100_000, "web_search.answer"),
-        (b" " * (websearch.ANSWER_BYTES + 1), "web_search.answer"),
+        (b" " * (web_tools.ANSWER_BYTES + 1), "web_search.answer"),
     ],
 )
 def test_what_is_no_answer_is_a_failure(here: World, body: bytes, rule: str) -> None:
@@ -304,7 +304,7 @@ def test_no_error_carries_the_request_in_its_chain(here: World) -> None:
         port = free.getsockname()[1]
     world, tool = searching(here, RawServer(f"http://127.0.0.1:{port}"))
     prepared = tool.prepare({"query": "x"}, world.context)
-    work = prepared.work  # type: ignore[attr-defined] # what perform() turns into a result
+    work = prepared.work  # what perform() turns into a result
     with pytest.raises(CoilClawError) as problem:
         work()
     assert problem.value.__cause__ is None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory.bisecting import bisect
-from coilclaw.trajectory.evaluation import evaluate
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.evaluation.bisection import bisect
+from coilclaw.traces.evaluation.evaluation import evaluate
 from tests.support.recordings import VANISHES, FakeJudge, court, passing, recording
 
 CASE = "basics/get"

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from coilclaw.trajectory.comparing import Milestone, compare, standing_of
-from coilclaw.trajectory.evaluation import evaluate
-from coilclaw.trajectory.graphdata import Graph, Score, graph_of
+from coilclaw.traces.evaluation.evaluation import evaluate
+from coilclaw.traces.evaluation.graph import (
+    Graph,
+    Milestone,
+    Score,
+    compare,
+    graph_of,
+    measure_trajectory,
+)
 from tests.support.recordings import CASES, FakeJudge, court, passing, recording
 
 
@@ -74,7 +80,7 @@ def test_one_alone_is_first_nowhere(tmp_path: Path) -> None:
 
 
 def test_nothing_recorded_is_a_standing_too(tmp_path: Path) -> None:
-    standing = standing_of(graph_in(tmp_path / "none", "none", []))
+    standing = measure_trajectory(graph_in(tmp_path / "none", "none", []))
     assert (standing.parts, standing.final, standing.best, standing.milestones) == (
         0,
         None,

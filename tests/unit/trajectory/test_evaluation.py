@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments.results import Case, Delta, Result
-from coilclaw.errors import EnvironmentFault, Stopped, UsageError
-from coilclaw.trajectory.evalcache import Answer, EvaluationCache, Question
-from coilclaw.trajectory.evaluation import Judged, evaluate
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.errors import EnvironmentFault, Stopped, UsageError
+from coilclaw.traces.environments.results import Case, Delta, Result
+from coilclaw.traces.evaluation.evaluation import (
+    EvaluationAnswer,
+    EvaluationCache,
+    JudgedTree,
+    TreeQuestion,
+    evaluate,
+)
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.recordings import (
     BUILD_FAILS,
     CASES,
@@ -142,7 +147,7 @@ def test_one_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     recorded = recording(tmp_path, [passing("basics/get", str(number)) for number in range(6)])
     judge, cancel = FakeJudge(), Cancellation()
 
-    def stop(done: int, total: int, one: Judged) -> None:
+    def stop(done: int, total: int, one: JudgedTree) -> None:
         assert (total, one.source) == (6, "judged")
         if done == 3:
             cancel.cancel("enough")
@@ -155,8 +160,10 @@ def test_one_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-QUESTION = Question("a" * 40, "e" * 64, "basics")
-ANSWER = Answer(Result.build([Case(id="basics/get", status="passed", duration_ms=3)], "basics"), 12)
+QUESTION = TreeQuestion("a" * 40, "e" * 64, "basics")
+ANSWER = EvaluationAnswer(
+    Result.build([Case(id="basics/get", status="passed", duration_ms=3)], "basics"), 12
+)
 
 
 def test_the_cache_answers_only_the_very_question(tmp_path: Path) -> None:
@@ -164,12 +171,12 @@ def test_the_cache_answers_only_the_very_question(tmp_path: Path) -> None:
     assert cache.get(QUESTION) is None
     cache.put(QUESTION, ANSWER)
     assert cache.get(QUESTION) == ANSWER
-    assert cache.get(Question("b" * 40, "e" * 64, "basics")) is None
-    assert cache.get(Question("a" * 40, "f" * 64, "basics")) is None
-    assert cache.get(Question("a" * 40, "e" * 64, "")) is None
-    newer = Question("a" * 40, "f" * 64, "basics")
-    cache.put(newer, Answer(ANSWER.result, 99))
-    assert (cache.get(QUESTION), cache.get(newer)) == (ANSWER, Answer(ANSWER.result, 99))
+    assert cache.get(TreeQuestion("b" * 40, "e" * 64, "basics")) is None
+    assert cache.get(TreeQuestion("a" * 40, "f" * 64, "basics")) is None
+    assert cache.get(TreeQuestion("a" * 40, "e" * 64, "")) is None
+    newer = TreeQuestion("a" * 40, "f" * 64, "basics")
+    cache.put(newer, EvaluationAnswer(ANSWER.result, 99))
+    assert (cache.get(QUESTION), cache.get(newer)) == (ANSWER, EvaluationAnswer(ANSWER.result, 99))
 
 
 def test_a_question_that_is_asked_twice_is_judged_once(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.cli.trace import FORMATS as OFFERED
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory.evaluation import evaluate
-from coilclaw.trajectory.exporting import COLUMNS, FORMATS, Format, export
-from coilclaw.trajectory.graphdata import graph_of
-from coilclaw.trajectory.places import Places
+from coilclaw.cli.traces.trace import FORMATS as OFFERED
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.evaluation.evaluation import evaluate
+from coilclaw.traces.evaluation.export import COLUMNS, FORMATS, Format, export
+from coilclaw.traces.evaluation.graph import graph_of
+from coilclaw.traces.trajectory.plan import TracePlaces
 from tests.support.recordings import FakeJudge, court, passing, recording
 
 PARTS = [passing("basics/get"), None, passing("basics/set")]
@@ -28,7 +28,7 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, form: Format) 
     target = tmp_path / "out"
     target.write_text("precious")
     with pytest.raises(UsageError) as caught:
-        export(trace, target, form, places=Places(tmp_path, "t"))
+        export(trace, target, form, places=TracePlaces(tmp_path, "t"))
     assert caught.value.rule == "export.exists"
     assert target.read_text() == "precious"
 
@@ -38,7 +38,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, form: Format) -> 
     trace = recording(tmp_path, PARTS).trace
     before = sorted(tmp_path.iterdir())
     with pytest.raises(EnvironmentFault):
-        export(trace, tmp_path / "no" / "out", form, places=Places(tmp_path, "t"))
+        export(trace, tmp_path / "no" / "out", form, places=TracePlaces(tmp_path, "t"))
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -90,7 +90,7 @@ def test_a_database_can_be_asked(tmp_path: Path) -> None:
 
 def test_an_archive_holds_the_record_and_neither_workspace_nor_home(tmp_path: Path) -> None:
     trace = recording(tmp_path, PARTS).trace
-    places = Places(tmp_path, "t")
+    places = TracePlaces(tmp_path, "t")
     for name in ("agent_trace.json", "repo.bundle", "bundles/1.bundle", "results/a.json"):
         (places.directory / name).parent.mkdir(parents=True, exist_ok=True)
         (places.directory / name).write_text(name)

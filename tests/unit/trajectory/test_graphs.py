@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.environments.results import Delta
-from coilclaw.trajectory import graphdrawing
-from coilclaw.trajectory.evaluation import evaluate
-from coilclaw.trajectory.graphdata import Graph, Score, graph_of
-from coilclaw.trajectory.graphdrawing import PICTURES, draw, draw_all
-from coilclaw.trajectory.replaying import Recording
-from coilclaw.trajectory.report import html_report
-from coilclaw.trajectory.reporttext import clock, grouped, table
-from coilclaw.trajectory.trace import TokenUsage
+from coilclaw.traces.environments.results import Delta
+from coilclaw.traces.evaluation import graph_pictures
+from coilclaw.traces.evaluation.evaluation import evaluate
+from coilclaw.traces.evaluation.graph import Graph, Score, graph_of
+from coilclaw.traces.evaluation.graph_pictures import PICTURES, draw, draw_all
+from coilclaw.traces.evaluation.recorded_trace import Recording
+from coilclaw.traces.evaluation.report import (
+    format_duration,
+    format_number,
+    html_report,
+    render_table,
+)
+from coilclaw.traces.trajectory.trace import TokenUsage
 from tests.support.recordings import (
     BUILD_FAILS,
     CASES,
@@ -135,7 +139,7 @@ def test_one_part_is_seen_at_its_whole_number(tmp_path: Path) -> None:
 
     one = recording(tmp_path, [passing("basics/get")])
     graph = graph_of(evaluate(one, court(tmp_path, FakeJudge())))
-    for picture in (graphdrawing._progress, graphdrawing._suites, graphdrawing._cost):
+    for picture in (graph_pictures._progress, graph_pictures._suites, graph_pictures._cost):
         figure = Figure()
         picture(graph, figure)
         shown = [axes for axes in figure.axes if axes.lines]
@@ -150,7 +154,7 @@ def test_a_trajectory_without_parts_can_be_drawn_too(tmp_path: Path) -> None:
     assert graph.points == ()
     assert draw_all(graph, "png")
     assert b"Trajectory made-by-hand" in html_report(graph)
-    assert len(table(graph)) == 2
+    assert len(render_table(graph)) == 2
 
 
 ALLOWED = {
@@ -235,13 +239,13 @@ def test_the_report_names_what_broke_and_who_repaired_it(tmp_path: Path) -> None
 
 
 def test_the_table_has_a_line_a_state(tmp_path: Path) -> None:
-    lines = [line for line, _ in table(graph_in(tmp_path))]
+    lines = [line for line, _ in render_table(graph_in(tmp_path))]
     assert lines[0].split() == [
         "part", "turn", "commit", "time", "in", "out", "basics", "edge", "durability", "all",
     ]  # fmt: skip
     assert len(lines) == 2 + 5
     assert "▼ 1 broken" in lines[4]
-    assert [broken for _, broken in table(graph_in(tmp_path / "again"))][2:] == [
+    assert [broken for _, broken in render_table(graph_in(tmp_path / "again"))][2:] == [
         False,
         False,
         True,
@@ -255,8 +259,8 @@ def test_the_table_has_a_line_a_state(tmp_path: Path) -> None:
     [(0, "0.0 s"), (59_900, "59.9 s"), (245_000, "4:05"), (3_723_000, "1:02:03")],
 )
 def test_durations(milliseconds: int, text: str) -> None:
-    assert clock(milliseconds) == text
+    assert format_duration(milliseconds) == text
 
 
 def test_thousands() -> None:
-    assert grouped(1234567) == "1\u202f234\u202f567"
+    assert format_number(1234567) == "1\u202f234\u202f567"

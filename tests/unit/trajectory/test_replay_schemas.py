@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.replay import checkout
-from coilclaw.contracts import schemas
-from coilclaw.trajectory.evalcache import EvaluationCache, Question
-from coilclaw.trajectory.evaluation import Evaluation, evaluate
-from coilclaw.trajectory.graphdata import graph_of
+from coilclaw.cli.traces.replay import checkout
+from coilclaw.kernel import schemas
+from coilclaw.traces.evaluation.evaluation import (
+    Evaluation,
+    EvaluationCache,
+    TreeQuestion,
+    evaluate,
+)
+from coilclaw.traces.evaluation.graph import graph_of
 from tests.support.recordings import (
     BUILD_FAILS,
     CASES,
@@ -83,13 +87,13 @@ def test_today_the_same_is_written_as_in_the_baseline(tmp_path: Path) -> None:
     today = written(tmp_path)
     assert {name: baseline(name) for name in DOCUMENTS} == today
     for name, document in today.items():
-        assert schemas.problems(DOCUMENTS[name], document) == (), name
+        assert schemas.find_schema_problems(DOCUMENTS[name], document) == (), name
         assert document["schema_version"] == DOCUMENTS[name]
 
 
 def test_an_answer_of_the_baseline_is_known_today(tmp_path: Path) -> None:
     document = baseline("evaluation")
-    question = Question(document["tree"], document["environment_version"], document["path"])
+    question = TreeQuestion(document["tree"], document["environment_version"], document["path"])
     name = question.digest()
     path = tmp_path / name[:2] / f"{name[2:]}.json"
     path.parent.mkdir()
@@ -100,7 +104,7 @@ def test_an_answer_of_the_baseline_is_known_today(tmp_path: Path) -> None:
 
 
 def test_what_an_answer_holds_is_the_result_of_an_environment() -> None:
-    ours, theirs = schemas.document("evaluation.v1"), schemas.document("test_result.v1")
+    ours, theirs = schemas.load_schema("evaluation.v1"), schemas.load_schema("test_result.v1")
     assert ours["$defs"] == theirs["$defs"]
 
 
@@ -135,7 +139,7 @@ WRONG: list[tuple[str, Change]] = [
 def test_a_document_that_is_none_is_found(name: str, change: Change) -> None:
     document = baseline(name)
     change(document)
-    assert schemas.problems(DOCUMENTS[name], document) != ()
+    assert schemas.find_schema_problems(DOCUMENTS[name], document) != ()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_a_document_that_is_none_is_found(name: str, change: Change) -> None:
 )
 def test_an_answer_that_is_none_is_made_again(tmp_path: Path, change: Change) -> None:
     document = baseline("evaluation")
-    question = Question(document["tree"], document["environment_version"], document["path"])
+    question = TreeQuestion(document["tree"], document["environment_version"], document["path"])
     change(document)
     name = question.digest()
     path = tmp_path / name[:2] / f"{name[2:]}.json"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory import bundles
-from coilclaw.trajectory.replaying import Recording, Span, gather
-from coilclaw.workspace.git import Git
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.evaluation.recorded_trace import Recording, Span, gather_bundles
+from coilclaw.traces.trajectory import bundles
+from coilclaw.workspace.git.client import Git
 from tests.support.recordings import commits, git, recording, trace_of
 
 
@@ -55,7 +55,7 @@ def test_a_checkout_has_the_exact_bytes_whatever_the_attributes_say(tmp_path: Pa
     git(work, "commit", "-q", "-m", "tricky")
     made.append(git(work, "rev-parse", "HEAD"))
     git(work, "bundle", "create", "-q", str(tmp_path / "b"), "HEAD", "trajectory")
-    recorded = Recording.of(trace_of(made), gather([tmp_path / "b"], tmp_path / "read.git"))
+    recorded = Recording.of(trace_of(made), gather_bundles([tmp_path / "b"], tmp_path / "read.git"))
     recorded.checkout(made[-1], tmp_path / "out")
     assert (tmp_path / "out" / "a.txt").read_bytes() == b"one\r\ntwo\n$Id$\n"
     assert (tmp_path / "out" / "run.sh").stat().st_mode & 0o111
@@ -104,7 +104,7 @@ def test_pieces_give_the_same_as_the_whole(tmp_path: Path) -> None:
     first = tmp_path / "p" / "1.bundle"
     git(work, "branch", "one", made[1])
     git(work, "bundle", "create", "-q", str(first), "one")
-    reading = gather(bundles.pieces(tmp_path / "p"), tmp_path / "read.git")
+    reading = gather_bundles(bundles.pieces(tmp_path / "p"), tmp_path / "read.git")
     assert Recording.of(trace_of(made), reading).spans() == recording_spans(tmp_path, made)
 
 

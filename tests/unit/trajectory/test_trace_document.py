@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.trajectory.document import HEAD_BYTES, Document, line_of, parse
-from coilclaw.trajectory.trace import load
+from coilclaw.kernel.errors import UsageError
+from coilclaw.traces.trajectory.trace import load_trace
+from coilclaw.traces.trajectory.trace_document import (
+    HEAD_BYTES,
+    TraceDocument,
+    encode_part,
+    parse_trace,
+)
 
 PARTS: list[dict[str, Any]] = [{"part": n, "content": "\n]}" + f" {n} ä"} for n in range(1, 6)]
 
@@ -22,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_it_is_valid_json_after_every_part(path: Path) -> None:
-    document = Document(path)
+    document = TraceDocument(path)
     document.rebuild({"a": 1}, [])
     assert json.loads(path.read_bytes()) == {"a": 1, "parts": []}
     for count, part in enumerate(PARTS, 1):
@@ -32,19 +37,19 @@ def test_it_is_valid_json_after_every_part(path: Path) -> None:
 
 
 def test_a_part_is_written_at_the_end_and_nothing_else_is_touched(path: Path) -> None:
-    document = Document(path)
+    document = TraceDocument(path)
     document.rebuild({"a": 1}, PARTS[:3])
     before = path.read_bytes()
     inode = os.stat(path).st_ino
     document.append(PARTS[3])
     after = path.read_bytes()
     assert after.startswith(before[:-4])
-    assert len(after) == len(before) + len(line_of(PARTS[3])) + 2
+    assert len(after) == len(before) + len(encode_part(PARTS[3])) + 2
     assert os.stat(path).st_ino == inode
 
 
 def test_a_head_is_written_over_the_old_one(path: Path) -> None:
-    document = Document(path)
+    document = TraceDocument(path)
     document.rebuild({"a": 1}, PARTS[:2])
     size = path.stat().st_size
     document.set_head({"a": "x" * 1000})
@@ -52,11 +57,11 @@ def test_a_head_is_written_over_the_old_one(path: Path) -> None:
     document.set_head({"b": 2})
     document.append(PARTS[2])
     assert json.loads(path.read_bytes()) == {"b": 2, "parts": PARTS[:3]}
-    assert path.stat().st_size == size + len(line_of(PARTS[2])) + 2
+    assert path.stat().st_size == size + len(encode_part(PARTS[2])) + 2
 
 
 def test_a_head_that_outgrows_its_place_gets_twice_as_much(path: Path) -> None:
-    document = Document(path)
+    document = TraceDocument(path)
     document.rebuild({"a": 1}, PARTS[:2])
     large = {"a": "x" * HEAD_BYTES}
     document.set_head(large)
@@ -72,16 +77,16 @@ def test_a_head_that_outgrows_its_place_gets_twice_as_much(path: Path) -> None:
 def test_what_a_crash_left_is_written_anew(path: Path) -> None:
     path.write_bytes(b"{")
     path.with_name(".agent_trace.json.tmp").write_bytes(b"junk")
-    document = Document(path)
+    document = TraceDocument(path)
     document.rebuild({"a": 1}, PARTS)
     assert json.loads(path.read_bytes()) == {"a": 1, "parts": PARTS}
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5, 20, 40])
 def test_of_a_torn_document_the_whole_parts_are_read(path: Path, cut: int) -> None:
-    document = Document(path)
+    document = TraceDocument(path)
     document.rebuild({"a": 1}, PARTS)
-    found = parse(path.read_bytes()[:-cut], "it")
+    found = parse_trace(path.read_bytes()[:-cut], "it")
     parts = found["parts"]
     assert isinstance(parts, list)
     assert found["a"] == 1
@@ -93,11 +98,11 @@ def test_of_a_torn_document_the_whole_parts_are_read(path: Path, cut: int) -> No
     "data", [b"", b"{", b"[]", b"3", b"\xff", b'{"a":1', b"[" * 100_000, b'x,"parts":[\n{}\n]}']
 )
 def test_what_is_no_trace_is_refused(data: bytes) -> None:
-    with pytest.raises(UsageError, match="it is no trace"):
-        parse(data, "it")
+    with pytest.raises(UsageError, match="it is not a trace"):
+        parse_trace(data, "it")
 
 
 def test_another_version_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"this version.*'agent_trace\.v0'") as caught:
-        load(b'{"schema_version": "agent_trace.v0", "parts": []}')
+        load_trace(b'{"schema_version": "agent_trace.v0", "parts": []}')
     assert caught.value.hint == "this program reads agent_trace.v1"

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from coilclaw.contracts import schemas
-from coilclaw.contracts.record import Record, shape
-from coilclaw.errors import UsageError
-from coilclaw.storage.verify import verify
-from coilclaw.trajectory import trace
-from coilclaw.trajectory.history import HASH_FIELD, History, part_of
-from coilclaw.trajectory.opening import open_journal
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.plan import Plan, load
+from coilclaw.kernel import schemas
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.record import Record, shape
+from coilclaw.traces.trajectory import trace
+from coilclaw.traces.trajectory.history import HASH_FIELD, History, part_of
+from coilclaw.traces.trajectory.opened_trajectory import open_journal
+from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan, load_plan
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "trajectory"
 RECORDS = {
@@ -27,7 +26,7 @@ RECORDS = {
 
 
 def _definition(name: str) -> Any:
-    document = schemas.document(trace.VERSION)
+    document = schemas.load_schema(trace.VERSION)
     _, _, part = name.partition("#")
     definitions: Any = document["$defs"]
     return definitions[part] if part else document
@@ -43,14 +42,15 @@ def test_a_record_has_the_fields_of_its_schema(name: str) -> None:
 
 
 def test_every_definition_has_a_record() -> None:
-    definitions: Any = schemas.document(trace.VERSION)["$defs"]
+    definitions: Any = schemas.load_schema(trace.VERSION)["$defs"]
     assert {f"{trace.VERSION}#{name}" for name in definitions} | {trace.VERSION} == set(RECORDS)
 
 
 @pytest.mark.parametrize("name", sorted(set(RECORDS) - {f"{trace.VERSION}#Head"}))
 def test_the_documentation_has_every_field(name: str) -> None:
     text = (Path(__file__).parents[3] / "docs" / "trace.md").read_text()
-    section = text.partition(f"\n### {RECORDS[name].__name__}\n")[2].partition("\n#")[0]
+    heading = name.partition("#")[2] or RECORDS[name].__name__
+    section = text.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
     rows = [row.split("`")[1] for row in section.splitlines() if row.startswith("| `")]
     assert rows == [field.name for field in shape(RECORDS[name])]
 
@@ -61,7 +61,7 @@ def _document() -> dict[str, Any]:
 
 
 def test_the_baseline_is_read_and_comes_back_as_it_was() -> None:
-    found = trace.load(BASELINE / "agent_trace.json")
+    found = trace.load_trace(BASELINE / "agent_trace.json")
     assert found.json() == _document()
     assert found.part(2).repo_checkpoint is not None
     assert found.session_end is not None
@@ -69,7 +69,7 @@ def test_the_baseline_is_read_and_comes_back_as_it_was() -> None:
 
 
 def test_the_journal_of_the_baseline_makes_its_document() -> None:
-    report = verify(
+    report = verify_journal(
         BASELINE / "parts.jsonl", hash_field=HASH_FIELD, key_path=BASELINE / "journal.key"
     )
     assert (report.ok, report.unanchored) == (True, 0)
@@ -83,8 +83,8 @@ def test_the_journal_of_the_baseline_makes_its_document() -> None:
 
 
 def test_what_the_baseline_was_asked_for_is_read() -> None:
-    found = load(BASELINE / "session.json")
-    assert isinstance(found, Plan)
+    found = load_plan(BASELINE / "session.json")
+    assert isinstance(found, TrajectoryPlan)
     assert (found.trajectory_id, found.max_turns, found.required) == ("baseline", 2, ("basics",))
 
 
@@ -106,11 +106,11 @@ def test_a_document_that_is_none_is_refused(change: Any) -> None:
     document = _document()
     change(document)
     with pytest.raises(UsageError):
-        trace.load(json.dumps(document).encode())
+        trace.load_trace(json.dumps(document).encode())
 
 
 def test_a_part_that_is_not_there_is_refused() -> None:
-    found = trace.load(BASELINE / "agent_trace.json")
+    found = trace.load_trace(BASELINE / "agent_trace.json")
     with pytest.raises(UsageError, match="has no part 0"):
         found.part(0)
     with pytest.raises(UsageError, match="has no part 99"):
@@ -118,4 +118,4 @@ def test_a_part_that_is_not_there_is_refused() -> None:
 
 
 def test_a_journal_that_is_not_there_has_no_records(tmp_path: Path) -> None:
-    assert list(open_journal(Places(tmp_path, "none")).read()) == []
+    assert list(open_journal(TracePlaces(tmp_path, "none")).read()) == []

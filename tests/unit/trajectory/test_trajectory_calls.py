@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.agents.runner import Assignment, Ending, Means
-from coilclaw.domain.parts import Part
-from coilclaw.environments.results import Result
-from coilclaw.trajectory.testing import Bench, Standing
-from coilclaw.trajectory.verifying import verify
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.messages import Part
+from coilclaw.runners.runner import Assignment, Ending, Means
+from coilclaw.traces.environments.results import Result
+from coilclaw.traces.trajectory.test_harness import SuiteHarness, SuiteStanding
+from coilclaw.traces.trajectory.verification import verify_trajectory
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.children import PATIENCE_S
 from tests.support.trajectories import FileTests, Saying, opened
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    made = Bench(
+def bench(tmp_path: Path) -> SuiteHarness:
+    made = SuiteHarness(
         FileTests(),
         lambda _: tmp_path,
         tmp_path / "results",
-        standing=Standing(("basics", "extra")),
+        standing=SuiteStanding(("basics", "extra")),
         tree=lambda: "a" * 40,
         stamp=lambda: "2026-11-15T10:00:00.000000Z",
         cancel=Cancellation(),
@@ -36,7 +36,7 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def test_a_part_shows_the_call_that_it_names_and_the_turn_has_the_rest(bench: Bench) -> None:
+def test_a_part_shows_the_call_that_it_names_and_the_turn_has_the_rest(bench: SuiteHarness) -> None:
     shown = [
         bench.shown_by(tool, given)
         for tool, given in (
@@ -52,7 +52,7 @@ def test_a_part_shows_the_call_that_it_names_and_the_turn_has_the_rest(bench: Be
 
 
 @pytest.mark.parametrize("given", ["", "{", "7", "[]", "null", '{"test_path": 7}', "[" * 100_000])
-def test_an_input_that_names_nothing_shows_the_first(bench: Bench, given: str) -> None:
+def test_an_input_that_names_nothing_shows_the_first(bench: SuiteHarness, given: str) -> None:
     (call,) = bench.shown_by("coilclaw_run_tests", given)
     assert call.path == "basics"
     assert len(bench.drain()) == 3
@@ -90,4 +90,4 @@ def test_a_part_is_recorded_while_tests_run_and_does_not_take_them() -> None:
         world.run(lambda _: Saying(tests_meanwhile), max_turns=1)
         calls = [[call.path for call in part.envoi_calls] for part in world.trace().parts]
         assert calls == [[], [], ["basics"]]
-        assert verify(world.places).problems == ()
+        assert verify_trajectory(world.places).problems == ()

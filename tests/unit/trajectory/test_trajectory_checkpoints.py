@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory import bundles, workspaces
-from coilclaw.trajectory.checkpoints import BRANCH, Checkpoints
-from coilclaw.trajectory.ignoring import Ignored, patterns
-from coilclaw.trajectory.trace import FileChange, RepoCheckpoint
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.trajectory import agent_workspace, bundles
+from coilclaw.traces.trajectory.agent_workspace import Ignored, read_patterns
+from coilclaw.traces.trajectory.checkpoints import BRANCH, Checkpoints
+from coilclaw.traces.trajectory.trace import FileChange, RepoCheckpoint
+from coilclaw.workspace.snapshot.store import SnapshotStore
 
 
 def git(where: Path, *arguments: str) -> str:
@@ -92,7 +92,7 @@ def test_every_change_is_committed_whoever_made_it(checkpoints: Checkpoints, roo
 
 def test_the_agents_own_repository_is_not_touched(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
-    workspaces.prepare(root, None)
+    agent_workspace.prepare_workspace(root, None)
     (root / ".git" / "hooks").mkdir(exist_ok=True)
     for name in ("pre-commit", "post-commit", "reference-transaction"):
         hook = root / ".git" / "hooks" / name
@@ -138,9 +138,9 @@ def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
 
 
 def test_patterns_are_read_as_from_a_gitignore() -> None:
-    assert patterns("# outputs\n\n*.o \ntarget/\n") == ("*.o", "target/")
+    assert read_patterns("# outputs\n\n*.o \ntarget/\n") == ("*.o", "target/")
     with pytest.raises(UsageError, match="1001 patterns"):
-        patterns("x\n" * 1001)
+        read_patterns("x\n" * 1001)
 
 
 def test_paths_that_are_named_give_the_same_tree(checkpoints: Checkpoints, root: Path) -> None:
@@ -275,16 +275,16 @@ def test_a_bundle_that_is_missing_or_cut_is_noticed(tmp_path: Path, root: Path) 
 
 def test_the_agents_own_commits_are_seen_without_running_anything(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
-    workspaces.prepare(root, None)
+    agent_workspace.prepare_workspace(root, None)
     head = git(root, "rev-parse", "HEAD")
-    assert workspaces.agent_head(root) == head
+    assert agent_workspace.agent_head(root) == head
     git(root, "commit", "-q", "--allow-empty", "-m", "mine")
     moved = git(root, "rev-parse", "HEAD")
-    assert workspaces.agent_head(root) == moved != head
+    assert agent_workspace.agent_head(root) == moved != head
     git(root, "pack-refs", "--all")
-    assert workspaces.agent_head(root) == moved
+    assert agent_workspace.agent_head(root) == moved
     git(root, "checkout", "-q", "--detach", head)
-    assert workspaces.agent_head(root) == head
+    assert agent_workspace.agent_head(root) == head
 
 
 @pytest.mark.parametrize(
@@ -293,23 +293,23 @@ def test_the_agents_own_commits_are_seen_without_running_anything(tmp_path: Path
 )
 def test_an_odd_head_tells_nothing(tmp_path: Path, head: str) -> None:
     root = tmp_path / "workspace"
-    workspaces.prepare(root, None)
+    agent_workspace.prepare_workspace(root, None)
     (root / ".git" / "HEAD").write_text(head)
-    assert workspaces.agent_head(root) is None
+    assert agent_workspace.agent_head(root) is None
 
 
 def test_a_link_or_a_pipe_as_head_is_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
-    workspaces.prepare(root, None)
+    agent_workspace.prepare_workspace(root, None)
     place = root / ".git" / "HEAD"
     (tmp_path / "commit").write_text("0" * 40)
     place.unlink()
     os.symlink(tmp_path / "commit", place)
-    assert workspaces.agent_head(root) is None
+    assert agent_workspace.agent_head(root) is None
     place.unlink()
     os.mkfifo(place)
-    assert workspaces.agent_head(root) is None
-    assert workspaces.agent_head(tmp_path / "nowhere") is None
+    assert agent_workspace.agent_head(root) is None
+    assert agent_workspace.agent_head(tmp_path / "nowhere") is None
 
 
 def test_a_workspace_has_the_files_of_its_template(tmp_path: Path) -> None:
@@ -319,13 +319,13 @@ def test_a_workspace_has_the_files_of_its_template(tmp_path: Path) -> None:
     (template / "build.sh").chmod(0o755)
     os.symlink("build.sh", template / "link")
     root = tmp_path / "workspace"
-    workspaces.prepare(root, template)
+    agent_workspace.prepare_workspace(root, template)
     assert os.access(root / "build.sh", os.X_OK)
     assert os.readlink(root / "link") == "build.sh"
     assert git(root, "status", "--porcelain") == ""
     assert git(root, "log", "--format=%an %s") == "Agent The workspace as it was given"
     with pytest.raises(EnvironmentFault, match="cannot make the workspace"):
-        workspaces.prepare(root, template)
+        agent_workspace.prepare_workspace(root, template)
 
 
 def test_a_tree_that_a_snapshot_has_is_not_kept_twice(checkpoints: Checkpoints, root: Path) -> None:

@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory.places import Places
-from coilclaw.trajectory.plan import Plan, load
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan, load_plan
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a..b", "-a", "a.", "a\n", "ä", "a" * 129])
 def test_what_is_no_single_name_is_no_id(name: str) -> None:
-    with pytest.raises(UsageError, match="no id of a trajectory"):
-        Places(Path("/home"), name)
+    with pytest.raises(UsageError, match="not an id of a trajectory"):
+        TracePlaces(Path("/home"), name)
 
 
 @pytest.mark.parametrize("name", ["a", "20261115-104428-e0e204b2", "A.b_c-d", "a" * 128])
 def test_a_single_name_is_one(name: str) -> None:
-    places = Places(Path("/home"), name)
+    places = TracePlaces(Path("/home"), name)
     assert places.directory == Path("/home/trajectories") / name
     assert places.key_of("repo.bundle") == f"trajectories/{name}/repo.bundle"
 
@@ -37,12 +36,12 @@ def test_a_single_name_is_one(name: str) -> None:
 )
 def test_a_budget_that_is_none_is_refused(budget: dict[str, float]) -> None:
     with pytest.raises(UsageError) as caught:
-        Plan(trajectory_id="t", agent="scripted", **budget)  # type: ignore[arg-type]  # as given
+        TrajectoryPlan(trajectory_id="t", agent="scripted", **budget)  # type: ignore[arg-type]  # as given
     assert caught.value.rule == "trajectory.budget"
 
 
 def test_a_plan_comes_back_as_it_was_kept(tmp_path: Path) -> None:
-    plan = Plan(
+    plan = TrajectoryPlan(
         trajectory_id="t",
         agent='acp:"x --y"',
         prompt="say “hello”\n",
@@ -53,16 +52,16 @@ def test_a_plan_comes_back_as_it_was_kept(tmp_path: Path) -> None:
         versions={"coilclaw": "1"},
     )
     plan.save(tmp_path / "session.json")
-    assert load(tmp_path / "session.json") == plan
+    assert load_plan(tmp_path / "session.json") == plan
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"form": 2}', "[]", '{"form": 1, "agent": "x"}'])
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "session.json").write_text(text)
     with pytest.raises(EnvironmentFault, match="does not say what the trajectory was asked for"):
-        load(tmp_path / "session.json")
+        load_plan(tmp_path / "session.json")
 
 
 def test_without_a_plan_there_is_no_trajectory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no trajectory"):
-        load(tmp_path / "session.json")
+        load_plan(tmp_path / "session.json")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.artifacts.local import LocalStore
-from coilclaw.artifacts.uploader import Uploader
-from coilclaw.errors import EnvironmentFault
-from coilclaw.trajectory import bundles
-from coilclaw.trajectory.publishing import Publisher
-from coilclaw.trajectory.trace import load
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.traces.artifacts.local_store import LocalStore
+from coilclaw.traces.artifacts.uploader import Uploader
+from coilclaw.traces.trajectory import bundles
+from coilclaw.traces.trajectory.recorder import Publisher
+from coilclaw.traces.trajectory.trace import load_trace
 from tests.support.trajectories import FileTests, World, opened, turns
 
 KEYS = "trajectories/traj-1"
@@ -57,7 +57,7 @@ def test_everything_of_a_trajectory_is_in_the_store(world: World, tmp_path: Path
     ]
     for name in names:
         assert store.get(f"{KEYS}/{name}") == (world.places.directory / name).read_bytes()
-    trace = load(store.get(f"{KEYS}/agent_trace.json"))
+    trace = load_trace(store.get(f"{KEYS}/agent_trace.json"))
     assert trace == world.trace()
     whole = bundles.assemble([world.places.bundle], tmp_path / "repo.git")
     assert trace.parts[-1].git_commit in bundles.commits(whole)
@@ -66,7 +66,7 @@ def test_everything_of_a_trajectory_is_in_the_store(world: World, tmp_path: Path
 def test_a_resumed_trajectory_goes_on_in_the_store(world: World) -> None:
     uploaded(world, "run")
     store = uploaded(world, "resume", adopt=True)
-    assert load(store.get(f"{KEYS}/agent_trace.json")) == world.trace()
+    assert load_trace(store.get(f"{KEYS}/agent_trace.json")) == world.trace()
     assert store.exists(f"{KEYS}/bundles/3.bundle")
     assert store.get(f"{KEYS}/repo.bundle") == world.places.bundle.read_bytes()
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app.replaywiring import Archive
-from coilclaw.app.tracestore import verified
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.trajectory import plan
-from coilclaw.trajectory.verifying import verify
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.traces.archive import TrajectoryArchive
+from coilclaw.traces.stored_trajectory import verify_stored
+from coilclaw.traces.trajectory import plan
+from coilclaw.traces.trajectory.verification import verify_trajectory
 from tests.support.trajectories import ID, FileTests, World, opened, turns
 
 TRACE = "agent_trace.json"
@@ -43,7 +43,7 @@ def store(recorded: World, tmp_path: Path) -> Path:
 
 
 def problems(world: World, store: Path) -> tuple[str, ...]:
-    return verified(Archive(world.home, {}, str(store.parent.parent)), ID).problems
+    return verify_stored(TrajectoryArchive(world.home, {}, str(store.parent.parent)), ID).problems
 
 
 def edited(path: Path, edit: Edit) -> None:
@@ -55,11 +55,11 @@ def edited(path: Path, edit: Edit) -> None:
 def test_what_nobody_changed_is_whole(recorded: World, store: Path) -> None:
     edited(store / TRACE, lambda _: None)  # written in another way, it says the same
     assert problems(recorded, store) == ()
-    assert verify(recorded.places).problems == ()
+    assert verify_trajectory(recorded.places).problems == ()
 
 
 UNLIKE = (
-    f"trajectory {ID} cannot be gone on with from the store: "
+    f"trajectory {ID} cannot be resumed from the store: "
     "its trace does not tell what its journal does"
 )
 
@@ -91,7 +91,7 @@ def test_a_name_that_stands_twice_is_noticed(recorded: World, store: Path) -> No
     data = (store / TRACE).read_bytes()
     (store / TRACE).write_bytes(data.replace(b"{", b'{"agent":"another",', 1))
     assert problems(recorded, store) == (
-        f"document: {TRACE} cannot be read: a name stands twice in an object",
+        f"document: {TRACE} cannot be read: has the key 'agent' twice in one object",
     )
 
 
@@ -128,7 +128,7 @@ def test_a_session_that_is_not_what_was_recorded(recorded: World, store: Path, n
     kept = recorded.places.session.read_bytes()
     try:
         shutil.copyfile(store / "session.json", recorded.places.session)
-        assert verify(recorded.places).problems == (told,)
+        assert verify_trajectory(recorded.places).problems == (told,)
     finally:
         recorded.places.session.write_bytes(kept)
 
@@ -137,7 +137,7 @@ def test_a_session_that_is_not_what_was_recorded(recorded: World, store: Path, n
 def test_a_session_that_says_nothing_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "session.json").write_bytes(data)
     with pytest.raises(EnvironmentFault) as caught:
-        plan.load(tmp_path / "session.json")
+        plan.load_plan(tmp_path / "session.json")
     assert caught.value.rule == "trajectory.session"
 
 
@@ -147,7 +147,7 @@ def test_a_trace_from_elsewhere_does_not_choose_whose_code_is_run(
     evil = tmp_path / "evil.py"
     evil.write_text("raise SystemExit('it was run')\n")
     edited(store / TRACE, lambda d: d.update(environment=str(evil)))
-    archive = Archive(recorded.home, {})
+    archive = TrajectoryArchive(recorded.home, {})
     with archive.open_files(str(store / TRACE), "") as recording:
         with pytest.raises(UsageError) as caught:
             archive.court(recording, scratch=tmp_path)
@@ -161,6 +161,6 @@ def test_the_file_that_was_recorded_with_here_needs_no_naming(tmp_path: Path) ->
     file.write_text("")
     with opened() as world:
         world.run(turns([{"text": "x"}]), max_turns=1, environment=str(file))
-        archive = Archive(world.home, {})
+        archive = TrajectoryArchive(world.home, {})
         with archive.open(ID) as recording:
             assert archive.court(recording, scratch=tmp_path).environment == "own"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.canonical import digest
-from coilclaw.trajectory import prompts, trace
-from coilclaw.trajectory.testing import Bench, EnvoiFailed, Standing
-from coilclaw.trajectory.trace import CallResult, CaseStatus, EnvoiCall
-from coilclaw.workspace.cancel import Cancellation
+from coilclaw.kernel.canonical_json import digest_bytes
+from coilclaw.traces.trajectory import test_harness, trace
+from coilclaw.traces.trajectory.test_harness import EnvoiFailed, SuiteHarness, SuiteStanding
+from coilclaw.traces.trajectory.trace import CallResult, CaseStatus, EnvoiCall
+from coilclaw.workspace.process.cancellation import Cancellation
 from tests.support.trajectories import FileTests
 
 A, B = "a" * 40, "b" * 40
@@ -36,8 +36,8 @@ def call(path: str, tree: str = A, error: str | None = None, **cases: str) -> En
     )
 
 
-def standing(*calls: EnvoiCall, required: tuple[str, ...] = ("x", "y")) -> Standing:
-    made = Standing(required)
+def standing(*calls: EnvoiCall, required: tuple[str, ...] = ("x", "y")) -> SuiteStanding:
+    made = SuiteStanding(required)
     for one in calls:
         made.take(one)
     return made
@@ -97,13 +97,13 @@ def test_a_regression_takes_back_what_was_solved_and_remembers_that_it_was() -> 
     assert found.unknown(B) == ("y",)
 
 
-def bench(tmp_path: Path, judge: FileTests | None, secret: str = "secret") -> Bench:
+def bench(tmp_path: Path, judge: FileTests | None, secret: str = "secret") -> SuiteHarness:
     (tmp_path / "workspace").mkdir(exist_ok=True)
-    return Bench(
+    return SuiteHarness(
         judge,
         lambda _: tmp_path / "workspace",
         tmp_path / "results",
-        standing=Standing(("basics", "extra") if judge else ()),
+        standing=SuiteStanding(("basics", "extra") if judge else ()),
         tree=lambda: A,
         stamp=lambda: "2026-11-15T10:00:00.000000Z",
         cancel=Cancellation(),
@@ -121,7 +121,7 @@ def test_a_call_is_kept_whole_on_disk_and_named_in_the_answer(tmp_path: Path) ->
     assert answer.splitlines()[0] == "passed 1 of 2, failed 1"
     assert answer.endswith(f"full result: {made.call_id}")
     data = (tmp_path / "results" / f"{made.call_id}.json").read_bytes()
-    assert digest(data) == made.result_sha256
+    assert digest_bytes(data) == made.result_sha256
     assert json.loads(data)["result"]["passed"] == 1
     assert tested.drain() == ()
 
@@ -137,7 +137,7 @@ def test_what_broke_and_what_was_fixed_is_told(tmp_path: Path) -> None:
     last = tested.drain()[1]
     assert (last.newly_broken, last.newly_fixed) == (("basics/one",), ("basics/two",))
     assert "newly broken: basics/one\nnewly fixed: basics/two" in answer
-    told = prompts.later(tested.standing, [last])
+    told = test_harness.render_later_prompt(tested.standing, [last])
     assert told.splitlines()[1:] == [
         "",
         "Current test status:",
@@ -189,4 +189,4 @@ def test_without_an_environment_there_is_nothing_to_run(tmp_path: Path) -> None:
     tested = bench(tmp_path, None)
     assert tested.run_tests is None
     assert tested.state() is None
-    assert prompts.later(tested.standing, []) == prompts.CONTINUE
+    assert test_harness.render_later_prompt(tested.standing, []) == test_harness.CONTINUE

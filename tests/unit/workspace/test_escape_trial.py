@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, ProcessFault
-from coilclaw.workspace import escape_trial, landlock, process
-from coilclaw.workspace.confinement import Kind
-from coilclaw.workspace.escape_trial import TrialReport, try_to_escape
-from coilclaw.workspace.sandbox import NO_SANDBOX, SandboxSupport
+from coilclaw.kernel.errors import EnvironmentFault, ProcessFault
+from coilclaw.workspace.process import command, escape_trial, landlock
+from coilclaw.workspace.process.confinement import NO_SANDBOX, Kind, SandboxSupport
+from coilclaw.workspace.process.escape_trial import TrialReport, try_to_escape
 from tests.support.sandboxes import supported
 
 NOT_HELD = ("change the mode of a file outside", "change the times of a file outside")
@@ -28,9 +27,9 @@ def test_what_a_sandbox_stops_and_what_not(kind: Kind, escaped: tuple[str, ...])
 
 def test_without_a_sandbox_every_attempt_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a trial that stops nothing would prove a sandbox that holds nothing."""
-    run = process.run
+    run = command.run
     monkeypatch.setattr(
-        process, "run", lambda *args, **rest: run(*args, **{**rest, "sandbox": NO_SANDBOX})
+        command, "run", lambda *args, **rest: run(*args, **{**rest, "sandbox": NO_SANDBOX})
     )
     report = try_to_escape("bubblewrap", supported("bubblewrap"))
     # Not every file system has extended attributes.

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from coilclaw.changes import answer
-from coilclaw.changes.operations import Options
-from coilclaw.errors import CoilClawError, PlanRefused
-from coilclaw.workspace import recovery
-from coilclaw.workspace.delivery import Delivered, Terms, deliver
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.undo import undo
+from coilclaw.changes.operations import AnswerOptions
+from coilclaw.kernel.errors import CoilClawError, PlanRefused
+from coilclaw.workspace.tree import recovery
+from coilclaw.workspace.tree.delivery import Delivered, DeliveryTerms, deliver_answer
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.undo import undo_change
 from tests.support.trees import make, picture
 
 Entry = dict[str, str]
@@ -35,10 +35,13 @@ def bundle(entries: list[Entry]) -> str:
     return json.dumps({"root": ".", "files": entries})
 
 
-def apply(tree: Path, home: Path, text: str, options: Options = Options()) -> None:
+def apply(tree: Path, home: Path, text: str, options: AnswerOptions = AnswerOptions()) -> None:
     with Root(tree) as root:
-        outcome = deliver(
-            root, TreeState.of(home, tree), answer.parse(text), Terms(options=options)
+        outcome = deliver_answer(
+            root,
+            TreeState.of(home, tree),
+            answer.parse_answer(text),
+            DeliveryTerms(options=options),
         )
     assert isinstance(outcome, Delivered)
     assert outcome.change is not None
@@ -46,7 +49,7 @@ def apply(tree: Path, home: Path, text: str, options: Options = Options()) -> No
 
 def take_back(tree: Path, home: Path) -> None:
     with Root(tree) as root:
-        undo(root, TreeState.of(home, tree), None)
+        undo_change(root, TreeState.of(home, tree), None)
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ def test_a_kill_at_any_call_leaves_one_side_whole(tmp_path: Path) -> None:
         before = picture(tree)
         finished = run_until(count, tree, home)
         with Root(tree) as root:
-            recovery.repair(root, TreeState.of(home, tree))
+            recovery.repair_tree(root, TreeState.of(home, tree))
         found = picture(tree)
         assert found == before or (tree / "a" / "c" / "d").read_bytes() == b"far below\n"
         outcomes.add(found == before)

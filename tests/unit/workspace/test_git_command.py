@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, GitFailed
-from coilclaw.workspace.git import Git
+from coilclaw.kernel.errors import EnvironmentFault, GitFailed
+from coilclaw.workspace.git.client import Git
 from tests.support.snapshot_trees import build
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import GitFailed, UsageError
-from coilclaw.workspace import git as git_module
-from coilclaw.workspace.git import Git, ignored
+from coilclaw.kernel.errors import GitFailed, UsageError
+from coilclaw.workspace.git import client as git_module
+from coilclaw.workspace.git.client import Git, list_ignored
 from tests.support.snapshot_trees import Empty, Link, build, git
 
 ODD = os.fsdecode(b"odd \xff\nname")
@@ -19,13 +19,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def ask(root: Path, *paths: str) -> frozenset[str]:
-    return ignored(root, paths, git_dir=root.parent / "store")
+    return list_ignored(root, paths, git_dir=root.parent / "store")
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a\0b"])
 def test_what_is_no_plain_relative_path_is_refused(root: Path, path: str) -> None:
     build(root, {".gitignore": b"*\n"})
-    with pytest.raises(UsageError, match="no plain relative path"):
+    with pytest.raises(UsageError, match="not a plain relative path"):
         ask(root, path)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.workspace import landlock, process
-from coilclaw.workspace.confinement import Confinement
-from coilclaw.workspace.landlock import (
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.workspace.process import command, landlock
+from coilclaw.workspace.process.confinement import Confinement, Sandbox, SandboxSupport
+from coilclaw.workspace.process.landlock import (
     IOCTL_DEV,
     MAX_GRANTS,
     REFER,
@@ -20,7 +20,6 @@ from coilclaw.workspace.landlock import (
     WRITE_FILE,
     Grant,
 )
-from coilclaw.workspace.sandbox import Sandbox, SandboxSupport
 from tests.support.children import PATIENCE_S, open_fds
 from tests.support.sandboxes import supported
 
@@ -102,7 +101,7 @@ def test_an_old_kernel_is_asked_for_what_it_knows(tmp_path: Path) -> None:
     tree.mkdir()
     for abi in range(1, support.landlock_abi + 1):
         sandbox = Sandbox("auto", writable=(tree,), network=True)
-        result = process.run(
+        result = command.run(
             ["sh", "-c", "echo x > mine; rm ../outside; cat ../outside; cat mine"],
             cwd=tree,
             timeout_s=PATIENCE_S,
@@ -116,7 +115,7 @@ def test_an_old_kernel_is_asked_for_what_it_knows(tmp_path: Path) -> None:
 
 def test_no_new_privileges_are_gained(tmp_path: Path) -> None:
     support = supported("landlock")
-    result = process.run(
+    result = command.run(
         ["grep", "NoNewPrivs", "/proc/self/status"],
         cwd=tmp_path,
         timeout_s=PATIENCE_S,
@@ -151,10 +150,7 @@ def test_only_the_thread_that_starts_the_child_is_restricted(tmp_path: Path) -> 
 
     rules = landlock.ruleset(confinement, support.landlock_abi)
     before = open_fds()
-    try:
-        assert landlock.restricted(rules, inside) > 0
-    finally:
-        os.close(rules)
+    assert landlock.restricted(rules, inside) > 0
     assert seen == ["coilclaw-landlock"]
     assert gc.isenabled()
     target.write_text("outside")
@@ -169,22 +165,16 @@ def test_an_error_in_the_thread_is_raised_here() -> None:
     def failing() -> None:
         raise KeyError("inside")
 
-    try:
-        with pytest.raises(KeyError, match="inside"):
-            landlock.restricted(rules, failing)
-    finally:
-        os.close(rules)
+    with pytest.raises(KeyError, match="inside"):
+        landlock.restricted(rules, failing)
     assert gc.isenabled()
 
 
 def test_rules_that_cannot_be_worn_start_nothing(tmp_path: Path) -> None:
     supported("landlock")
     fd = os.open("/dev/null", os.O_RDONLY)
-    try:
-        with pytest.raises(EnvironmentFault) as caught:
-            landlock.restricted(fd, (tmp_path / "started").touch)
-    finally:
-        os.close(fd)
+    with pytest.raises(EnvironmentFault) as caught:
+        landlock.restricted(fd, (tmp_path / "started").touch)
     assert caught.value.rule == "sandbox.landlock"
     assert not (tmp_path / "started").exists()
 

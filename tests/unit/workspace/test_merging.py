@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import PlanRefused, UsageError
-from coilclaw.workspace import merging
-from coilclaw.workspace.merging import Candidate, Conflicted, Merged, Patch
-from coilclaw.workspace.repository import Repository
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.worktrees import Worktrees
+from coilclaw.kernel.errors import PlanRefused, UsageError
+from coilclaw.workspace.git import merge
+from coilclaw.workspace.git.merge import Conflicted, MergeCandidate, Merged, Patch
+from coilclaw.workspace.git.repository import Repository
+from coilclaw.workspace.git.worktrees import Worktrees
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Content, Link, Program, build, git
 
 LINES = "".join(f"line {number}\n" for number in range(40))
@@ -58,13 +58,13 @@ class World:
         self.worktrees.remove(worktree)
         return Patch(f"task-{self._made}", data, f"work {self._made}\n"), after.tree
 
-    def build(self, *patches: Patch, baseline: str = "") -> Candidate:
-        return merging.build(
+    def build(self, *patches: Patch, baseline: str = "") -> MergeCandidate:
+        return merge.build_candidate(
             self.repository, self.own, baseline or self.commit, patches, run_id=RUN, time=TIME
         )
 
     def merge(self, candidate: str, branch: str = "main") -> Merged | Conflicted:
-        return merging.merge(
+        return merge.merge_candidate(
             self.repository, self.own, branch, candidate, run_id=RUN, message="merge", time=TIME
         )
 
@@ -93,7 +93,7 @@ def test_a_patch_from_other_contents_is_refused_even_if_git_would_place_it(world
     with pytest.raises(PlanRefused, match=r"'task-2' does not apply: it was made from other") as no:
         world.build(first, second)
     assert (no.value.rule, no.value.path) == ("merge.patch", "a.txt")
-    assert merging.kept(world.repository, RUN) == {}
+    assert merge.list_kept(world.repository, RUN) == {}
 
 
 def test_a_file_that_both_add_is_refused(world: World) -> None:
@@ -179,7 +179,7 @@ def test_patches_are_put_one_on_top_of_the_other_and_come_out_the_same_again(wor
 
 def test_no_patches_are_the_baseline(world: World) -> None:
     tree = world.repository.tree(world.commit)
-    assert world.build() == Candidate(world.commit, tree, ())
+    assert world.build() == MergeCandidate(world.commit, tree, ())
 
 
 def test_submodules_of_the_baseline_stay(world: World) -> None:
@@ -196,24 +196,24 @@ def test_what_is_kept_survives_a_gc_and_is_let_go_of_with_the_run(world: World) 
     candidate = world.build(patch)
     git(world.tree, "gc", "-q", "--prune=now")
     assert world.show(f"{candidate.commit}:b.txt") == b"B\n"
-    assert merging.kept(world.repository, RUN) == {"candidate": candidate.commit}
-    assert merging.delete_refs(world.repository, "run-0002") == ()
-    assert merging.delete_refs(world.repository, RUN) == ("candidate",)
-    assert merging.kept(world.repository, RUN) == {}
+    assert merge.list_kept(world.repository, RUN) == {"candidate": candidate.commit}
+    assert merge.delete_refs(world.repository, "run-0002") == ()
+    assert merge.delete_refs(world.repository, RUN) == ("candidate",)
+    assert merge.list_kept(world.repository, RUN) == {}
     assert git(world.tree, "branch", "--format=%(refname)") == b"refs/heads/main\n"
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-x", "a.lock", "a..b", "a b", "x\n"])
 def test_a_run_that_cannot_be_part_of_a_ref_is_refused(world: World, name: str) -> None:
     with pytest.raises(UsageError) as caught:
-        merging.build(world.repository, world.own, world.commit, (), run_id=name, time=TIME)
+        merge.build_candidate(world.repository, world.own, world.commit, (), run_id=name, time=TIME)
     assert caught.value.rule == "merge.ref"
 
 
 @pytest.mark.parametrize("time", ["", "yesterday", "2026-01-02T03:04:05"])
 def test_what_is_no_time_is_refused(world: World, time: str) -> None:
     with pytest.raises(UsageError) as caught:
-        merging.build(world.repository, world.own, world.commit, (), run_id=RUN, time=time)
+        merge.build_candidate(world.repository, world.own, world.commit, (), run_id=RUN, time=time)
     assert caught.value.rule == "merge.time"
 
 
@@ -247,7 +247,7 @@ def test_a_branch_that_moved_is_joined_line_by_line(world: World) -> None:
     assert world.show(f"{merged.commit}:b.txt") == b"user\n"
     assert merged.tree == world.repository.tree(merged.commit)
     assert world.merge(candidate.commit) == merged, "the same again"
-    assert merging.kept(world.repository, RUN)["merged"] == merged.commit
+    assert merge.list_kept(world.repository, RUN)["merged"] == merged.commit
 
 
 def test_conflicts_are_named_by_path_and_nothing_changes(world: World) -> None:
@@ -258,7 +258,7 @@ def test_conflicts_are_named_by_path_and_nothing_changes(world: World) -> None:
     reason = "the branch and the candidate changed the same lines"
     assert world.merge(candidate.commit) == Conflicted(tip, reason, ("a.txt", "binary", "odd \n"))
     assert world.repository.branch("main") == tip
-    assert "merged" not in merging.kept(world.repository, RUN)
+    assert "merged" not in merge.list_kept(world.repository, RUN)
 
 
 def test_histories_with_nothing_in_common_are_not_joined(world: World) -> None:
@@ -271,7 +271,7 @@ def test_histories_with_nothing_in_common_are_not_joined(world: World) -> None:
 
 
 def test_an_unknown_branch_is_refused(world: World) -> None:
-    with pytest.raises(UsageError, match="there is no branch 'nowhere'"):
+    with pytest.raises(UsageError, match="the branch 'nowhere' does not exist"):
         world.merge(world.commit, "nowhere")
 
 
@@ -289,5 +289,5 @@ def test_no_driver_or_hook_of_the_repository_runs(world: World, tmp_path: Path) 
     git(world.tree, "-c", "core.hooksPath=/dev/null", "commit", "-qam", "user")
     build(world.tree, {".git/info/attributes": b"* merge=x filter=x\n"})
     assert isinstance(world.merge(candidate.commit), Merged)
-    merging.delete_refs(world.repository, RUN)
+    merge.delete_refs(world.repository, RUN)
     assert not (tmp_path / "ran").exists()

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import LockTimeout, UsageError
-from coilclaw.workspace import landing, merging
-from coilclaw.workspace.git import GitAnswer
-from coilclaw.workspace.guard import guarded
-from coilclaw.workspace.landing import Landed, Refused, land
-from coilclaw.workspace.repository import Repository
-from coilclaw.workspace.worktrees import Worktrees
+from coilclaw.kernel.errors import LockTimeout, UsageError
+from coilclaw.kernel.file_lock import hold_guard
+from coilclaw.workspace.git import landing, merge
+from coilclaw.workspace.git.client import GitAnswer
+from coilclaw.workspace.git.landing import Landed, LandingRefused, land_branch
+from coilclaw.workspace.git.repository import Repository
+from coilclaw.workspace.git.worktrees import Worktrees
 from tests.support.snapshot_trees import Content, Program, build, git, witness
 
 FILES: dict[str, Content] = {
@@ -53,14 +53,16 @@ class World:
         git(self.tree, "worktree", "remove", "--force", str(place))
         return commit
 
-    def land(self, branch: str = "main", *, old: str = "", new: str = "") -> Landed | Refused:
-        return land(self.repository, self.own, branch, old or self.old, new or self.new)
+    def land(
+        self, branch: str = "main", *, old: str = "", new: str = ""
+    ) -> Landed | LandingRefused:
+        return land_branch(self.repository, self.own, branch, old or self.old, new or self.new)
 
-    def refusal(self, branch: str = "main", *, old: str = "", new: str = "") -> Refused:
+    def refusal(self, branch: str = "main", *, old: str = "", new: str = "") -> LandingRefused:
         """Nothing at all may have changed."""
         before = witness(self.tree / ".git/refs"), self._state()
         done = self.land(branch, old=old, new=new)
-        assert isinstance(done, Refused)
+        assert isinstance(done, LandingRefused)
         assert (witness(self.tree / ".git/refs"), self._state()) == before
         return done
 
@@ -167,7 +169,7 @@ def test_an_index_that_stays_locked_is_left_alone(
     monkeypatch.setattr(landing, "INDEX_WAIT_S", 0.0)
     build(world.tree / ".git", {"index.lock": b""})
     done = world.land()
-    assert isinstance(done, Refused)
+    assert isinstance(done, LandingRefused)
     assert (done.rule, "index.lock" in done.reason) == ("merge.refused", True)
     assert world.repository.branch("main") == world.old
 
@@ -177,7 +179,9 @@ def test_an_index_that_is_locked_for_a_moment_is_waited_for(
 ) -> None:
     # As by an editor that shows the state of the tree.
     build(world.tree / ".git", {"index.lock": b""})
-    monkeypatch.setattr(time, "sleep", lambda _: (world.tree / ".git/index.lock").unlink())
+    monkeypatch.setattr(
+        time, "sleep", lambda _: (world.tree / ".git/index.lock").unlink(missing_ok=True)
+    )
     assert isinstance(world.land(), Landed)
     assert git(world.tree, "status", "--porcelain") == b""
 
@@ -194,7 +198,7 @@ def test_a_branch_that_moves_at_the_last_moment_is_not_gone_back_from(
 
     monkeypatch.setattr(landing, "_fast_forward", move_first)
     done = world.land()
-    assert isinstance(done, Refused)
+    assert isinstance(done, LandingRefused)
     assert done.rule == landing.MOVED
     assert world.repository.branch("main") == other
     assert git(world.tree, "status", "--porcelain") == b""
@@ -209,7 +213,7 @@ def test_nobody_else_lands_while_files_are_brought_up_to_date(
     def try_guard(*arguments: Any) -> GitAnswer:
         with (
             pytest.raises(LockTimeout),
-            guarded(world.own / "coilclaw" / landing.GUARD, timeout_s=0.0),
+            hold_guard(world.own / "coilclaw" / landing.GUARD, timeout_s=0.0),
         ):
             pass
         return fast_forward(*arguments)
@@ -250,7 +254,7 @@ def test_what_an_agent_claims_to_have_checked_out_does_not_count(
     worktree = worktrees.add(tmp_path / "worktrees/run/task", world.old)
     (worktree.git_dir / "HEAD").write_text("ref: refs/heads/main\n")
     assert world.refusal().rule == "merge.checked_out"
-    done = land(
+    done = land_branch(
         world.repository, world.own, "main", world.old, world.new, ours=worktrees.git_dirs()
     )
     assert done == Landed("main", world.old, world.new, world.tree)
@@ -298,7 +302,7 @@ def test_the_user_s_line_ends_are_respected_in_the_user_s_worktree(world: World)
 def test_of_many_that_land_at_once_one_does(world: World) -> None:
     commits = [world.made({"x": b"%d" % number}) for number in range(4)]
     barrier = threading.Barrier(4)
-    results: list[Landed | Refused] = []
+    results: list[Landed | LandingRefused] = []
 
     def one(commit: str) -> None:
         barrier.wait()
@@ -312,13 +316,13 @@ def test_of_many_that_land_at_once_one_does(world: World) -> None:
     landed = [done.new for done in results if isinstance(done, Landed)]
     assert len(landed) == 1
     assert world.repository.branch("side") == landed[0]
-    assert {done.rule for done in results if isinstance(done, Refused)} == {"merge.moved"}
+    assert {done.rule for done in results if isinstance(done, LandingRefused)} == {"merge.moved"}
 
 
 def test_a_whole_merge_lands(world: World) -> None:
     build(world.tree, {"b.txt": b"user\n"})
     git(world.tree, "commit", "-q", "-am", "user")
-    merged = merging.merge(
+    merged = merge.merge_candidate(
         world.repository,
         world.own,
         "main",
@@ -327,7 +331,7 @@ def test_a_whole_merge_lands(world: World) -> None:
         message="merge run-0001",
         time="2026-01-02T03:04:05Z",
     )
-    assert isinstance(merged, merging.Merged)
+    assert isinstance(merged, merge.Merged)
     assert isinstance(world.land(old=merged.onto, new=merged.commit), Landed)
     assert (world.tree / "b.txt").read_text() == "user\n"
     assert (world.tree / "a.txt").read_text() == "ONE\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.workspace import environment, orphans, procfs
+from coilclaw.workspace.process import environment, owner, process_table
 from tests.support.children import PATIENCE_S
 
 
@@ -34,7 +34,7 @@ def _tag_of_the_dead() -> str:
 
 def _wait_for_tag(sleeper: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + PATIENCE_S
-    while procfs.environ(sleeper.pid) is None and time.monotonic() < until:
+    while process_table.environ(sleeper.pid) is None and time.monotonic() < until:
         time.sleep(0.01)
 
 
@@ -47,7 +47,7 @@ def test_an_orphan_is_ended_and_what_is_waited_for_is_not() -> None:
     try:
         _wait_for_tag(orphan)
         # Somebody else of us may be sweeping at the same time: gone is gone.
-        orphans.sweep()
+        owner.sweep_orphans()
         assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
         assert ours.poll() is None
         assert other.poll() is None
@@ -62,7 +62,7 @@ def test_a_number_that_was_given_out_again_is_another_process() -> None:
     orphan = _sleeper(f"{namespace}.{pid}.{int(started) + 1}.{random}")
     try:
         _wait_for_tag(orphan)
-        orphans.sweep()
+        owner.sweep_orphans()
         assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
     finally:
         orphan.kill()
@@ -77,7 +77,7 @@ def test_tags_of_other_namespaces_and_forms_say_nothing(tag: str) -> None:
 def test_the_innermost_owner_counts() -> None:
     mine = environment.new_tag()
     found = environment.owner_of(f"COILCLAW_PROCESS=0.1.1.aa:{mine}".encode())
-    own = procfs.member(os.getpid())
+    own = process_table.member(os.getpid())
     assert own is not None
     assert found == (os.getpid(), own.started)
     assert Path("/proc/self").exists()

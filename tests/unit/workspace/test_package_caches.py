@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.security.judgement import Terms
-from coilclaw.tools.contract import ToolLimits
-from coilclaw.tools.shell import Shell
-from coilclaw.workspace import bubblewrap
-from coilclaw.workspace.sandbox import SandboxSupport
+from coilclaw.agent.tools.contract import ToolLimits
+from coilclaw.agent.tools.shell import Shell
+from coilclaw.policy.judgement import Terms
+from coilclaw.workspace.process import bubblewrap
+from coilclaw.workspace.process.confinement import SandboxSupport
 from tests.support.children import PATIENCE_S
 from tests.support.sandboxes import packaged_bubblewrap, supported
 from tests.support.toolworld import World, judging, world

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.effects import Place
-from coilclaw.workspace.places import Places
+from coilclaw.kernel.effects import Place
+from coilclaw.workspace.tree.path_lookup import PathLookup
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def located(tree: Path, given: str) -> Place:
-    return Places(tree, home=str(tree.parent)).locate(given)
+    return PathLookup(tree, home=str(tree.parent)).locate(given)
 
 
 def test_a_file_a_directory_and_nothing(tree: Path) -> None:
@@ -70,8 +70,8 @@ def test_the_home_of_somebody_else(tree: Path) -> None:
 
 
 def test_a_tilde_without_a_home_is_unknown(tree: Path) -> None:
-    assert Places(tree, home="").locate("~/x").real is None
-    assert Places(tree, home="relative").locate("~/x").real is None
+    assert PathLookup(tree, home="").locate("~/x").real is None
+    assert PathLookup(tree, home="relative").locate("~/x").real is None
 
 
 def test_a_tilde_in_the_middle_is_a_name(tree: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_tilde_in_the_middle_is_a_name(tree: Path) -> None:
 
 def test_home_comes_from_the_environment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nowhere/at/all")
-    assert Places(tree).locate("~/x").real == "/nowhere/at/all/x"
+    assert PathLookup(tree).locate("~/x").real == "/nowhere/at/all/x"
 
 
 def test_links_are_followed_as_leaf_and_as_ancestor(tree: Path) -> None:
@@ -134,5 +134,5 @@ def test_below_a_file_stands_nothing(tree: Path) -> None:
 
 def test_a_workspace_named_through_a_link(tree: Path) -> None:
     (tree.parent / "alias").symlink_to(tree)
-    place = Places(tree.parent / "alias").locate("file")
+    place = PathLookup(tree.parent / "alias").locate("file")
     assert place == Place("file", f"{tree.parent}/alias/file", f"{tree}/file", "file")

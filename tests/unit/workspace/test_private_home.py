@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.workspace import toolchain
-from coilclaw.workspace.confinement import Sandbox, resolve
-from coilclaw.workspace.private_home import fill_home, find_tool_variables, open_home
-from coilclaw.workspace.sandbox_view import find_git_places
+from coilclaw.workspace.process import toolchain
+from coilclaw.workspace.process.confinement import Sandbox, resolve
+from coilclaw.workspace.process.private_home import fill_home, find_tool_variables, open_home
+from coilclaw.workspace.process.sandbox_view import find_git_places
 from tests.support.snapshot_trees import git
 
 SECRET = "canary"
@@ -138,7 +138,7 @@ def test_of_what_is_on_path_the_installation_shows_and_no_project(
         (user / beside).mkdir(exist_ok=True)
     found = toolchain.follow(str(user / entry))
     assert found is not None
-    assert toolchain.place(found, named=False) == str(user / shown)
+    assert toolchain.find_installation(found, named=False) == str(user / shown)
 
 
 def test_credentials_of_an_installation_are_named(user: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import Stopped
-from coilclaw.workspace import process
-from coilclaw.workspace.cancel import Cancellation, Waker
-from coilclaw.workspace.process import ProcessResult
+from coilclaw.kernel.errors import Stopped
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.cancellation import Cancellation, Waker
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import PATIENCE_S, marker, open_fds, running, wait_for, zombies
 
 # The time limits of what is cancelled here are far above our patience: whoever waits for one of
@@ -51,7 +51,7 @@ def test_a_waiting_run_is_woken_at_once(tmp_path: Path) -> None:
 
     def run() -> ProcessResult:
         text = f"setsid sleep {mark} & echo $$ > up; sleep {mark}"
-        return process.run(["sh", "-c", text], cwd=tmp_path, timeout_s=600, cancel=cancel)
+        return command.run(["sh", "-c", text], cwd=tmp_path, timeout_s=600, cancel=cancel)
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(run)
@@ -71,7 +71,7 @@ def test_one_cancellation_stops_every_run_that_waits_with_it(tmp_path: Path) -> 
     def run(number: int) -> str:
         text = f"echo $$ > up{number}; exec sleep 1000"
         argv = ["sh", "-c", text]
-        return process.run(argv, cwd=tmp_path, timeout_s=600, cancel=cancel).outcome
+        return command.run(argv, cwd=tmp_path, timeout_s=600, cancel=cancel).outcome
 
     with ThreadPoolExecutor(8) as pool:
         futures = [pool.submit(run, number) for number in range(8)]
@@ -84,19 +84,19 @@ def test_one_cancellation_stops_every_run_that_waits_with_it(tmp_path: Path) -> 
 def test_a_run_cancelled_before_it_starts_does_not_start(tmp_path: Path) -> None:
     cancel = Cancellation()
     cancel.cancel("too late")
-    result = process.run(["touch", "started"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel)
+    result = command.run(["touch", "started"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel)
     assert (result.outcome, result.exit_code, result.signal) == ("cancelled", None, None)
     with pytest.raises(Stopped) as caught:
-        process.open(["touch", "started"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel)
+        command.open(["touch", "started"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel)
     assert caught.value.rule == "process.cancelled"
     assert not (tmp_path / "started").exists()
 
 
 def test_a_run_that_is_not_cancelled_ends_as_it_does(tmp_path: Path) -> None:
     cancel = Cancellation()
-    assert process.run(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel).ok
+    assert command.run(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel).ok
     cancel.cancel("nobody waits")
-    assert not process.run(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel).ok
+    assert not command.run(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel).ok
 
 
 def test_a_signal_handler_may_cancel(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_signal_handler_may_cancel(tmp_path: Path) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         began = time.monotonic()
-        result = process.run(["sleep", "1000"], cwd=tmp_path, timeout_s=600, cancel=cancel)
+        result = command.run(["sleep", "1000"], cwd=tmp_path, timeout_s=600, cancel=cancel)
         assert time.monotonic() - began < PATIENCE_S
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -121,7 +121,7 @@ def test_cancelling_while_runs_come_and_go_breaks_nothing(tmp_path: Path) -> Non
         cancel = Cancellation()
         thread = threading.Thread(target=cancel.cancel, args=("race",))
         thread.start()
-        result = process.run(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel)
+        result = command.run(["true"], cwd=tmp_path, timeout_s=PATIENCE_S, cancel=cancel)
         thread.join()
         assert result.outcome in {"exited", "cancelled"}
     assert open_fds() == before

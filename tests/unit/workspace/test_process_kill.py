@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from coilclaw.workspace import process, supervise
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.supervise import DRAIN_S, TERMINATE_GRACE_S
+from coilclaw.workspace.process import command, supervision
+from coilclaw.workspace.process.launch import ProcessResult
+from coilclaw.workspace.process.supervision import DRAIN_S, TERMINATE_GRACE_S
 from tests.support.children import PATIENCE_S, PYTHON, alive, given_time, marker, running, zombies
 
 
@@ -25,14 +25,14 @@ def mark() -> str:
 
 
 def sh(text: str, tmp_path: Path, **kwargs: Any) -> ProcessResult:
-    return process.run(
+    return command.run(
         ["sh", "-c", text], cwd=tmp_path, timeout_s=kwargs.pop("timeout_s", PATIENCE_S), **kwargs
     )
 
 
 def python(text: str, tmp_path: Path, **kwargs: Any) -> ProcessResult:
     timeout_s = kwargs.pop("timeout_s", PATIENCE_S)
-    return process.run([*PYTHON, text], cwd=tmp_path, timeout_s=timeout_s, **kwargs)
+    return command.run([*PYTHON, text], cwd=tmp_path, timeout_s=timeout_s, **kwargs)
 
 
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, mark: str) -> None:
@@ -52,7 +52,7 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, mark: str) -> No
 def test_a_child_that_ends_on_sigterm_may_say_goodbye(
     tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "TERMINATE_GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(supervision, "TERMINATE_GRACE_S", PATIENCE_S)
     text = f"trap 'head -c 300000 /dev/zero; exit 9' TERM; sleep {mark} & echo up; wait"
     result = given_time(
         0.5,
@@ -69,7 +69,7 @@ def test_sigterm_comes_once(tmp_path: Path, mark: str, monkeypatch: pytest.Monke
     text = f"trap 'echo asked' TERM; echo up; while :; do sleep {mark}; done"
 
     def attempt(seconds: float) -> ProcessResult:
-        monkeypatch.setattr(supervise, "TERMINATE_GRACE_S", seconds)
+        monkeypatch.setattr(supervision, "TERMINATE_GRACE_S", seconds)
         return sh(text, tmp_path, timeout_s=seconds)
 
     result = given_time(0.5, attempt, lambda result: b"asked" in result.stdout.data)
@@ -95,7 +95,7 @@ def test_a_background_job_that_ends_by_itself_is_not_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the reader at the end of a pipe does, a moment after the shell."""
-    monkeypatch.setattr(supervise, "LINGER_S", PATIENCE_S)
+    monkeypatch.setattr(supervision, "LINGER_S", PATIENCE_S)
     result = sh("(sleep 0.02; echo late) & echo early", tmp_path)
     assert (result.stdout.text(), result.leftovers) == ("early\nlate\n", ())
 
@@ -133,7 +133,7 @@ os.execvp("sleep", ["sleep", sys.argv[1]])
 
 
 def test_a_daemon_that_forks_twice_is_found_by_its_tag(tmp_path: Path, mark: str) -> None:
-    result = process.run([*PYTHON, DAEMON, mark], cwd=tmp_path, timeout_s=PATIENCE_S)
+    result = command.run([*PYTHON, DAEMON, mark], cwd=tmp_path, timeout_s=PATIENCE_S)
     assert (result.outcome, result.exit_code) == ("exited", 0)
     assert len(result.leftovers) == 1
     assert running(mark) == []
@@ -141,7 +141,7 @@ def test_a_daemon_that_forks_twice_is_found_by_its_tag(tmp_path: Path, mark: str
 
 def test_a_daemon_is_found_on_time_out(tmp_path: Path, mark: str) -> None:
     text = f"{DAEMON.replace('os._exit(0)', 'import time; time.sleep(1000)', 1)}"
-    result = process.run([*PYTHON, text, mark], cwd=tmp_path, timeout_s=1.0)
+    result = command.run([*PYTHON, text, mark], cwd=tmp_path, timeout_s=1.0)
     assert (result.outcome, result.leftovers, result.unkillable) == ("timed_out", (), ())
     assert running(mark) == []
 
@@ -189,7 +189,7 @@ time.sleep(1000)
 
 def test_a_fork_bomb_is_cleared(tmp_path: Path, mark: str) -> None:
     """32 processes, each in a session of its own, all deaf to SIGTERM."""
-    with process.open([*PYTHON, BOMB, mark], cwd=tmp_path, timeout_s=600) as live:
+    with command.open([*PYTHON, BOMB, mark], cwd=tmp_path, timeout_s=600) as live:
         pids = {int(live.stdout.readline()) for _ in range(32)}
         assert len(pids) == 32
         result = live.close(grace_s=0)
@@ -217,7 +217,7 @@ time.sleep(1000)
 
 
 def test_a_process_that_keeps_changing_its_id_is_caught(tmp_path: Path) -> None:
-    with process.open([*PYTHON, RUNNER], cwd=tmp_path, timeout_s=600) as live:
+    with command.open([*PYTHON, RUNNER], cwd=tmp_path, timeout_s=600) as live:
         assert live.stdout.readline() == b"running\n"
         result = live.close(grace_s=0)
     assert (result.outcome, result.unkillable) == ("cancelled", ())
@@ -240,7 +240,7 @@ def test_a_stopped_process_is_killed(tmp_path: Path, mark: str) -> None:
 def test_a_program_with_an_odd_name_is_swept(tmp_path: Path, mark: str) -> None:
     odd = tmp_path / ") R 1 (\n x"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", odd)
-    result = process.run(
+    result = command.run(
         ["sh", "-c", 'setsid "$0" "$1" & exit 0', str(odd), mark],
         cwd=tmp_path,
         timeout_s=PATIENCE_S,
@@ -279,7 +279,7 @@ def test_a_process_of_somebody_else_that_got_the_pipe_is_left_alone(
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"ready\n"
             began = time.monotonic()
-            result = process.run(
+            result = command.run(
                 [sys.executable, "-c", GIVER, path], cwd=tmp_path, timeout_s=10 * PATIENCE_S
             )
             assert DRAIN_S <= time.monotonic() - began < PATIENCE_S
@@ -293,7 +293,7 @@ def test_a_process_of_somebody_else_that_got_the_pipe_is_left_alone(
 
 def test_a_fork_of_our_own_that_holds_the_pipe_is_left_alone(tmp_path: Path) -> None:
     """It may have been made by another thread between the pipe's making and the child's start."""
-    with process.open(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
+    with command.open(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons dislike threads
             fork = os.fork()
@@ -310,7 +310,7 @@ def test_a_fork_of_our_own_that_holds_the_pipe_is_left_alone(tmp_path: Path) -> 
 
 UNKILLABLE = """
 import sys
-from coilclaw.workspace import process
+from coilclaw.workspace.process import command as process
 become_root = [sys.argv[1], "--reuid", "0", "--clear-groups"]
 command = ["sh", "-c", "echo $$; exec sleep " + sys.argv[2]]
 for timeout_s in (0.5, 5, 60):
@@ -328,13 +328,13 @@ def test_what_cannot_be_killed_is_reported_loudly(mark: str) -> None:
     shared = Path("/var/tmp") / f"coilclaw-{mark}"
     shared.mkdir(mode=0o755)
     try:
-        source = Path(process.__file__).parents[1]
+        source = Path(command.__file__).parents[2]
         shutil.copytree(source, shared / "coilclaw", ignore=shutil.ignore_patterns("__pycache__"))
         become_root = shared / "setpriv"
         shutil.copy("/usr/bin/setpriv", become_root)
         become_root.chmod(0o4755)
         user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-        result = process.run(
+        result = command.run(
             [*user, "/usr/bin/python3", "-c", UNKILLABLE, str(become_root), mark],
             cwd=shared,
             timeout_s=10 * PATIENCE_S,

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.workspace import process
-from coilclaw.workspace.capture import Captured
-from coilclaw.workspace.process import Cancellation, ProcessResult
-from coilclaw.workspace.sandbox import Enforced
+from coilclaw.kernel.errors import UsageError
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.cancellation import Cancellation
+from coilclaw.workspace.process.capture import Captured
+from coilclaw.workspace.process.confinement import Enforced
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import (
     PATIENCE_S,
     alive,
@@ -32,7 +33,7 @@ UPPER = 'while read -r line; do echo "<$line>"; echo noise >&2; done; echo end; 
 
 def test_it_answers_line_by_line_and_ends_with_its_input(tmp_path: Path) -> None:
     before = open_fds()
-    with process.open(["sh", "-c", UPPER], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
+    with command.open(["sh", "-c", UPPER], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
         assert alive(live.pid)
         for word in (b"one", b"two"):
             assert live.stdin.write(word + b"\n") == 4
@@ -57,7 +58,7 @@ def test_it_answers_line_by_line_and_ends_with_its_input(tmp_path: Path) -> None
 def test_leaving_the_block_ends_everything(tmp_path: Path) -> None:
     mark, before = marker(), open_fds()
     text = f"trap '' TERM; setsid sleep {mark} & echo up; sleep {mark}; sleep {mark}"
-    with process.open(["sh", "-c", text], cwd=tmp_path, timeout_s=600) as live:
+    with command.open(["sh", "-c", text], cwd=tmp_path, timeout_s=600) as live:
         assert live.stdout.readline() == b"up\n"
         assert len(running(mark)) >= 2
     assert live.result is not None
@@ -69,7 +70,7 @@ def test_an_error_in_the_block_ends_everything_and_is_raised(tmp_path: Path) -> 
     mark, before = marker(), open_fds()
     with (
         pytest.raises(RuntimeError, match="protocol"),
-        process.open(["sleep", mark], cwd=tmp_path, timeout_s=600),
+        command.open(["sleep", mark], cwd=tmp_path, timeout_s=600),
     ):
         raise RuntimeError("protocol")
     assert (running(mark), zombies(), open_fds()) == ([], [], before)
@@ -77,7 +78,7 @@ def test_an_error_in_the_block_ends_everything_and_is_raised(tmp_path: Path) -> 
 
 def test_the_time_limit_ends_a_read_that_waits(tmp_path: Path) -> None:
     mark = marker()
-    with process.open(["sleep", mark], cwd=tmp_path, timeout_s=0.3) as live:
+    with command.open(["sleep", mark], cwd=tmp_path, timeout_s=0.3) as live:
         began = time.monotonic()
         assert live.stdout.read() == b""
         assert time.monotonic() - began < PATIENCE_S
@@ -91,7 +92,7 @@ def test_a_cancellation_ends_a_read_that_waits(tmp_path: Path) -> None:
     cancel, mark = Cancellation(), marker()
     with (
         ThreadPoolExecutor(1) as pool,
-        process.open(["sleep", mark], cwd=tmp_path, timeout_s=600, cancel=cancel) as live,
+        command.open(["sleep", mark], cwd=tmp_path, timeout_s=600, cancel=cancel) as live,
     ):
         reading = pool.submit(live.stdout.read)
         began = time.monotonic()
@@ -104,7 +105,7 @@ def test_a_cancellation_ends_a_read_that_waits(tmp_path: Path) -> None:
 
 
 def test_the_time_limit_ends_a_write_that_waits(tmp_path: Path) -> None:
-    with process.open(["sleep", "1000"], cwd=tmp_path, timeout_s=0.3) as live:
+    with command.open(["sleep", "1000"], cwd=tmp_path, timeout_s=0.3) as live:
         with pytest.raises(BrokenPipeError):
             live.stdin.write(b"x" * (1 << 20))
         assert live.wait(PATIENCE_S) is not None
@@ -112,7 +113,7 @@ def test_the_time_limit_ends_a_write_that_waits(tmp_path: Path) -> None:
 
 def test_closing_from_another_thread_ends_a_read_that_waits(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
-        live = process.open(["sh", "-c", "echo up; sleep 1000"], cwd=tmp_path, timeout_s=600)
+        live = command.open(["sh", "-c", "echo up; sleep 1000"], cwd=tmp_path, timeout_s=600)
         assert live.stdout.readline() == b"up\n"
         reading = pool.submit(live.stdout.read1)
         assert live.close(grace_s=0).outcome == "cancelled"
@@ -122,7 +123,7 @@ def test_closing_from_another_thread_ends_a_read_that_waits(tmp_path: Path) -> N
 def test_the_end_of_the_child_is_the_end_of_its_output_whoever_holds_it(tmp_path: Path) -> None:
     mark = marker()
     text = f"setsid sleep {mark} & echo last"
-    with process.open(["sh", "-c", text], cwd=tmp_path, timeout_s=600) as live:
+    with command.open(["sh", "-c", text], cwd=tmp_path, timeout_s=600) as live:
         assert live.stdout.read() == b"last\n"
         result = live.wait(PATIENCE_S)
         assert result is not None
@@ -131,27 +132,27 @@ def test_the_end_of_the_child_is_the_end_of_its_output_whoever_holds_it(tmp_path
 
 
 def test_what_was_written_before_the_end_is_read_after_it(tmp_path: Path) -> None:
-    with process.open(["echo", "kept"], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
+    with command.open(["echo", "kept"], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
         assert live.wait(PATIENCE_S) is not None
         assert live.stdout.read() == b"kept\n"
 
 
 def test_writing_to_a_child_that_is_gone_is_told(tmp_path: Path) -> None:
-    with process.open(["true"], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
+    with command.open(["true"], cwd=tmp_path, timeout_s=PATIENCE_S) as live:
         assert live.wait(PATIENCE_S) is not None
         with pytest.raises(BrokenPipeError):
             live.stdin.write(b"x")
 
 
 def test_a_wait_is_bounded(tmp_path: Path) -> None:
-    with process.open(["cat"], cwd=tmp_path, timeout_s=600) as live:
+    with command.open(["cat"], cwd=tmp_path, timeout_s=600) as live:
         assert live.wait(0.05) is None
         assert live.result is None
 
 
 def test_noise_is_bounded_and_never_stalls_the_child(tmp_path: Path) -> None:
     text = "head -c 3000000 /dev/zero >&2; echo done"
-    with process.open(
+    with command.open(
         ["sh", "-c", text], cwd=tmp_path, timeout_s=PATIENCE_S, limit_bytes=10
     ) as live:
         assert live.stdout.readline() == b"done\n"
@@ -163,7 +164,7 @@ def test_large_messages_go_both_ways(tmp_path: Path) -> None:
     data = os.urandom(1 << 20)
     with (
         ThreadPoolExecutor(1) as pool,
-        process.open(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S) as live,
+        command.open(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S) as live,
     ):
         writing = pool.submit(live.stdin.write, data)
         assert live.stdout.read(len(data)) == data
@@ -172,7 +173,7 @@ def test_large_messages_go_both_ways(tmp_path: Path) -> None:
 
 def test_a_grace_gives_the_child_time_to_end_by_itself(tmp_path: Path) -> None:
     text = "cat >/dev/null; echo tidy > tidied; exit 6"
-    live = process.open(["sh", "-c", text], cwd=tmp_path, timeout_s=600)
+    live = command.open(["sh", "-c", text], cwd=tmp_path, timeout_s=600)
     with pytest.raises(UsageError):
         live.close(grace_s=-1)
     result = live.close(grace_s=PATIENCE_S)
@@ -184,10 +185,10 @@ def test_a_grace_gives_the_child_time_to_end_by_itself(tmp_path: Path) -> None:
 
 
 def test_it_outlives_the_thread_that_opened_it(tmp_path: Path) -> None:
-    opened: list[process.LiveProcess] = []
+    opened: list[command.LiveProcess] = []
 
     def opening() -> None:
-        opened.append(process.open(["cat"], cwd=tmp_path, timeout_s=600))
+        opened.append(command.open(["cat"], cwd=tmp_path, timeout_s=600))
 
     thread = threading.Thread(target=opening)
     thread.start()
@@ -199,7 +200,7 @@ def test_it_outlives_the_thread_that_opened_it(tmp_path: Path) -> None:
 
 def test_one_that_nobody_closed_is_ended(tmp_path: Path) -> None:
     mark, before = marker(), open_fds()
-    live = process.open(["sleep", mark], cwd=tmp_path, timeout_s=600)
+    live = command.open(["sleep", mark], cwd=tmp_path, timeout_s=600)
     assert alive(live.pid)
     del live
     gc.collect()
@@ -208,7 +209,7 @@ def test_one_that_nobody_closed_is_ended(tmp_path: Path) -> None:
 
 FORGETFUL = """
 import sys
-from coilclaw.workspace import process
+from coilclaw.workspace.process import command as process
 live = process.open(["sh", "-c", "echo $$; exec sleep " + sys.argv[1]], cwd="/", timeout_s=600)
 print(live.stdout.readline().decode(), end="")
 """
@@ -216,8 +217,8 @@ print(live.stdout.readline().decode(), end="")
 
 def test_a_program_that_forgets_one_ends_it_when_it_exits(tmp_path: Path) -> None:
     mark = marker()
-    source = str(Path(process.__file__).parents[2])
-    result = process.run(
+    source = str(Path(command.__file__).parents[3])
+    result = command.run(
         [sys.executable, "-c", FORGETFUL, mark],
         cwd=tmp_path,
         timeout_s=PATIENCE_S,

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import ProcessFault, UsageError
-from coilclaw.workspace import process
-from coilclaw.workspace.capture import Captured
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.sandbox import Enforced
+from coilclaw.kernel.errors import ProcessFault, UsageError
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.capture import Captured
+from coilclaw.workspace.process.confinement import Enforced
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import (
     PATIENCE_S,
     PYTHON,
@@ -34,7 +34,7 @@ from tests.support.scale import scaled
 
 
 def sh(text: str, tmp_path: Path, **kwargs: Any) -> ProcessResult:
-    return process.run(
+    return command.run(
         ["sh", "-c", text], cwd=tmp_path, timeout_s=kwargs.pop("timeout_s", PATIENCE_S), **kwargs
     )
 
@@ -80,17 +80,17 @@ def test_it_has_no_input_unless_given(tmp_path: Path) -> None:
 
 def test_bytes_are_fed_however_many(tmp_path: Path) -> None:
     data = os.urandom(1 << 20)
-    result = process.run(
+    result = command.run(
         ["cat"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=data, limit_bytes=1 << 21
     )
     assert result.stdout == Captured(data[: 1 << 20])
-    assert process.run(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=b"").stdout == Captured()
+    assert command.run(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=b"").stdout == Captured()
 
 
 def test_a_file_object_in_memory_is_fed(tmp_path: Path) -> None:
     source = io.BytesIO(b"skipped" + b"x" * 200_000)
     source.seek(7)
-    result = process.run(["wc", "-c"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=source)
+    result = command.run(["wc", "-c"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=source)
     assert result.stdout.text() == "200000\n"
 
 
@@ -117,7 +117,7 @@ def test_input_that_is_never_read_does_not_hold_up_the_time_limit(tmp_path: Path
 @pytest.mark.parametrize("source", ["text", io.StringIO("text")])
 def test_text_is_no_input(tmp_path: Path, source: Any) -> None:
     with pytest.raises(UsageError) as caught:
-        process.run(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=source)
+        command.run(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S, stdin=source)
     assert caught.value.rule == "process.stdin"
 
 
@@ -139,11 +139,11 @@ def test_an_error_of_the_source_ends_the_child_and_is_raised(tmp_path: Path) -> 
     mark = marker()
     before = open_fds()
     with pytest.raises(RuntimeError, match="the source broke"):
-        process.run(
+        command.run(
             ["sleep", mark],
             cwd=tmp_path,
             timeout_s=PATIENCE_S,
-            stdin=BrokenSource(),  # type: ignore[arg-type]
+            stdin=BrokenSource(),
         )
     assert running(mark) == []
     assert open_fds() == before
@@ -238,8 +238,8 @@ def test_the_end_is_noticed_without_process_descriptors(
 
 LOST = """
 import signal, sys
-from coilclaw.errors import ProcessFault
-from coilclaw.workspace import process
+from coilclaw.kernel.errors import ProcessFault
+from coilclaw.workspace.process import command as process
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 try:
     print(process.run(["sh", "-c", "exit 7"], cwd="/", timeout_s=60))
@@ -249,8 +249,8 @@ except ProcessFault as fault:
 
 
 def test_an_end_that_somebody_else_took_is_no_success(tmp_path: Path) -> None:
-    source = str(Path(process.__file__).parents[2])
-    result = process.run(
+    source = str(Path(command.__file__).parents[3])
+    result = command.run(
         [sys.executable, "-c", LOST], cwd=tmp_path, timeout_s=60, env={"PYTHONPATH": source}
     )
     assert (result.stdout.text(), result.stderr.text()) == ("process.lost\n", "")
@@ -266,7 +266,7 @@ def test_want_of_file_descriptors_is_a_fault_and_leaves_nothing(tmp_path: Path) 
     for room in range(12):
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[room], hard))
         try:
-            result = sh(f"sleep {mark} & exit 0", tmp_path, cancel=process.Cancellation())
+            result = sh(f"sleep {mark} & exit 0", tmp_path, cancel=command.Cancellation())
             seen.add(str(result.exit_code))
         except ProcessFault as fault:
             seen.add(fault.rule)
@@ -292,7 +292,7 @@ def test_many_threads_run_at_once(tmp_path: Path) -> None:
 
 
 def test_a_sweep_leaves_the_children_of_other_threads_alone(tmp_path: Path) -> None:
-    with process.open(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S) as other:
+    with command.open(["cat"], cwd=tmp_path, timeout_s=PATIENCE_S) as other:
         for _ in range(5):
             sh("setsid sleep 1000 & exit 0", tmp_path)
             assert sh("sleep 1000", tmp_path, timeout_s=0.05).outcome == "timed_out"
@@ -307,7 +307,7 @@ def test_nothing_is_left_open_by_any_outcome(tmp_path: Path) -> None:
     sh("cat", tmp_path, stdin=b"x")
     sh("sleep 1000", tmp_path, timeout_s=0.05)
     sh("sleep 1000 & exit 0", tmp_path)
-    cancel = process.Cancellation()
+    cancel = command.Cancellation()
     cancel.cancel("before")
     sh("exit 0", tmp_path, cancel=cancel)
     assert open_fds() == before
@@ -316,14 +316,14 @@ def test_nothing_is_left_open_by_any_outcome(tmp_path: Path) -> None:
 
 def test_the_time_limit_counts_from_the_call(tmp_path: Path) -> None:
     began = time.monotonic()
-    result = process.run([*PYTHON, "import time; time.sleep(1000)"], cwd=tmp_path, timeout_s=0.3)
+    result = command.run([*PYTHON, "import time; time.sleep(1000)"], cwd=tmp_path, timeout_s=0.3)
     assert result.outcome == "timed_out"
     assert 0.3 <= result.duration_s <= time.monotonic() - began < PATIENCE_S
 
 
 def test_output_can_be_watched_as_it_comes(tmp_path: Path) -> None:
     seen: list[bytes] = []
-    result = process.run(
+    result = command.run(
         ["sh", "-c", "echo one; echo two >&2; head -c 300000 /dev/zero"],
         cwd=tmp_path,
         timeout_s=PATIENCE_S,

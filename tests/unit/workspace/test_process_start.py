@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import ProcessFault, UsageError
-from coilclaw.workspace import process
-from coilclaw.workspace.environment import DEFAULT_PATH, MAX_NESTED_TAGS
+from coilclaw.kernel.errors import ProcessFault, UsageError
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.environment import DEFAULT_PATH, MAX_NESTED_TAGS
 from tests.support.children import PATIENCE_S, open_fds
 
 Starter = Callable[..., Any]
@@ -20,7 +20,7 @@ Starter = Callable[..., Any]
 
 @pytest.fixture(params=["run", "open"])
 def begin(request: pytest.FixtureRequest) -> Starter:
-    return process.run if request.param == "run" else process.open
+    return command.run if request.param == "run" else command.open
 
 
 def script(path: Path, text: str = "#!/bin/sh\necho found\n", mode: int = 0o755) -> Path:
@@ -35,8 +35,8 @@ def script(path: Path, text: str = "#!/bin/sh\necho found\n", mode: int = 0o755)
     [
         ("echo hi", "A process is started from a list of arguments, not from one string."),
         (b"echo hi", "A process is started from a list of arguments, not from one string."),
-        ([], "There is no program to start."),
-        ([""], "There is no program to start."),
+        ([], "The program to start is not named."),
+        ([""], "The program to start is not named."),
         (["echo", "a\0b"], "Argument 1 holds a NUL or a character that has no bytes."),
         ([b"echo", b"\0"], "Argument 1 holds a NUL or a character that has no bytes."),
         (["echo", "a", "\ud800"], "Argument 2 holds a NUL or a character that has no bytes."),
@@ -133,11 +133,11 @@ def test_a_program_is_looked_up_in_the_childs_path_only(
     monkeypatch.setenv("PATH", f"{tmp_path / 'ours'}:{DEFAULT_PATH}")
     env = {"PATH": f"{tmp_path / 'theirs'}:/bin"}
     with pytest.raises(ProcessFault):
-        process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env)
+        command.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env)
     assert (
-        process.run(["tool"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env).stdout.data == b"found\n"
+        command.run(["tool"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env).stdout.data == b"found\n"
     )
-    assert process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S).stdout.data == b"found\n"
+    assert command.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S).stdout.data == b"found\n"
 
 
 @pytest.mark.parametrize("path", [".", "", "bin", ":/nowhere", "./bin:bin/"])
@@ -145,13 +145,13 @@ def test_a_program_is_never_taken_from_the_working_directory(tmp_path: Path, pat
     script(tmp_path / "prog")
     script(tmp_path / "bin" / "prog")
     with pytest.raises(ProcessFault) as caught:
-        process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env={"PATH": path})
+        command.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env={"PATH": path})
     assert caught.value.rule == "process.not_found"
 
 
 def test_a_program_with_a_slash_is_taken_from_the_working_directory(tmp_path: Path) -> None:
     script(tmp_path / "bin" / "prog")
-    result = process.run(["bin/prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env={})
+    result = command.run(["bin/prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env={})
     assert result.stdout.data == b"found\n"
 
 
@@ -160,24 +160,24 @@ def test_an_unusable_entry_of_the_path_does_not_hide_a_later_one(tmp_path: Path)
     script(tmp_path / "second" / "prog")
     env = {"PATH": f"{tmp_path / 'first'}:{tmp_path / 'second'}:/bin"}
     assert (
-        process.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env).stdout.data == b"found\n"
+        command.run(["prog"], cwd=tmp_path, timeout_s=PATIENCE_S, env=env).stdout.data == b"found\n"
     )
 
 
 def test_arguments_arrive_as_they_were_given(tmp_path: Path) -> None:
     argv: list[str | bytes] = ["printf", "%s|", "a b", "$HOME", "*", "", "é", b"\xff\xfe", ";id"]
-    result = process.run(argv, cwd=tmp_path, timeout_s=PATIENCE_S)
+    result = command.run(argv, cwd=tmp_path, timeout_s=PATIENCE_S)
     assert result.stdout.data == "a b|$HOME|*||é|".encode() + b"\xff\xfe|;id|"
     assert result.argv == tuple(argv)
 
 
 def test_it_runs_in_the_directory_named(tmp_path: Path) -> None:
-    result = process.run(["pwd"], cwd=str(tmp_path), timeout_s=PATIENCE_S)
+    result = command.run(["pwd"], cwd=str(tmp_path), timeout_s=PATIENCE_S)
     assert result.stdout.text() == f"{tmp_path.resolve()}\n"
 
 
 def environment_of(tmp_path: Path, **kwargs: Any) -> dict[str, str]:
-    result = process.run(["/usr/bin/env", "-0"], cwd=tmp_path, timeout_s=PATIENCE_S, **kwargs)
+    result = command.run(["/usr/bin/env", "-0"], cwd=tmp_path, timeout_s=PATIENCE_S, **kwargs)
     pairs = (entry.partition("=") for entry in result.stdout.text().split("\0") if entry)
     return {name: value for name, _, value in pairs}
 
@@ -246,11 +246,11 @@ def test_no_file_descriptor_leaks_into_the_child(tmp_path: Path) -> None:
     fd = os.open(secret, os.O_RDONLY)
     os.set_inheritable(fd, True)
     try:
-        result = process.run(["ls", "/proc/self/fd"], cwd=tmp_path, timeout_s=PATIENCE_S)
+        result = command.run(["ls", "/proc/self/fd"], cwd=tmp_path, timeout_s=PATIENCE_S)
         # The last one is the listing itself.
         assert result.stdout.text().split() == ["0", "1", "2", "3"]
         assert (
-            process.run(
+            command.run(
                 ["cat", f"/proc/self/fd/{fd}"], cwd=tmp_path, timeout_s=PATIENCE_S
             ).exit_code
             == 1
@@ -260,7 +260,7 @@ def test_no_file_descriptor_leaks_into_the_child(tmp_path: Path) -> None:
 
 
 def test_it_leads_a_session_of_its_own_without_a_terminal(tmp_path: Path) -> None:
-    result = process.run(
+    result = command.run(
         ["sh", "-c", "cut -d' ' -f1,5,6,7 /proc/$$/stat; echo $$"],
         cwd=tmp_path,
         timeout_s=PATIENCE_S,

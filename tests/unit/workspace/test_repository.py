@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.workspace.repository import Repository, branch_ref, read_pointer
+from coilclaw.kernel.errors import UsageError
+from coilclaw.workspace.git.repository import Repository, branch_ref, read_pointer
 from tests.support.snapshot_trees import Content, Link, Program, build, git
 
 FILES: dict[str, Content] = {
@@ -95,7 +95,7 @@ def test_a_linked_worktree_and_a_submodule_are_repositories_too(root: Path, tmp_
     inner = Repository.open(outer / "sub" / "src")
     assert inner.top == outer / "sub"
     assert inner.common_dir == outer / ".git" / "modules" / "sub"
-    assert inner.status_clean()
+    assert not inner.modified()
     (outer / "sub" / "README.md").write_text("changed\n")
     assert inner.modified() == ("README.md",)
 
@@ -164,7 +164,7 @@ def test_what_is_no_file_or_too_large_is_not_read(root: Path) -> None:
     with pytest.raises(UsageError) as caught:
         repository.read(commit, "README.md", 5)
     assert caught.value.rule == "repository.file_large"
-    with pytest.raises(UsageError, match="no full id"):
+    with pytest.raises(UsageError, match="not the full id"):
         repository.tree("HEAD")
 
 
@@ -174,10 +174,10 @@ def test_ancestors_and_modified_files(root: Path) -> None:
     (root / "untracked").write_text("x")
     repository = Repository.open(root)
     assert repository.modified() == ("src/a.py",)
-    assert repository.status_clean(["README.md"])
-    assert not repository.status_clean(["src"])
+    assert not repository.modified(["README.md"])
+    assert repository.modified(["src"])
     git(root, "commit", "-q", "-am", "second")
-    assert repository.status_clean()
+    assert not repository.modified()
     assert repository.is_ancestor(first, head(root))
     assert not repository.is_ancestor(head(root), first)
 
@@ -207,7 +207,7 @@ def test_nothing_that_the_repository_configures_runs(root: Path, tmp_path: Path)
     os.utime(root / "README.md", (1, 1))
     repository, commit = Repository.open(root), head(root)
     assert repository.head() == ("main", commit)
-    assert repository.status_clean()
+    assert not repository.modified()
     assert repository.read(commit, "README.md", 100) == b"hello\n"
     assert set(repository.files(commit)) == set(FILES)
     assert not (tmp_path / "ran").exists()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.files import Obstacle, RegularFile, Symlink
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import EnvironmentFault, PathRefused, PlanRefused, UsageError
-from coilclaw.workspace.resolve import Root
+from coilclaw.kernel.errors import EnvironmentFault, PathRefused, PlanRefused, UsageError
+from coilclaw.kernel.tree_files import Obstacle, RegularFile, Symlink
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.workspace.tree.root import Root
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_file_beyond_the_bound_is_refused_unread(tree: Path) -> None:
 
 
 def test_a_root_must_be_a_directory(tree: Path) -> None:
-    with pytest.raises(UsageError, match="no directory"):
+    with pytest.raises(UsageError, match="does not exist"):
         Root(tree / "missing")
     with pytest.raises(UsageError, match="not a directory"):
         Root(tree / "src" / "a.txt")

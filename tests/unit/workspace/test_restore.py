@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.treediff import ChangeKind
-from coilclaw.errors import UsageError
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.restore import Restored, restore
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.undo import undo
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.tree_files import ChangeKind
+from coilclaw.workspace.snapshot.store import SnapshotStore
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.undo import Restored, restore_snapshot, undo_change
 from tests.support.trees import make, picture
 
 
@@ -40,7 +39,7 @@ class World:
 
     def restore(self, snapshot: str, *, dry_run: bool = False) -> Restored:
         with Root(self.tree) as root:
-            return restore(root, self.state, self.store, snapshot, dry_run=dry_run)
+            return restore_snapshot(root, self.state, self.store, snapshot, dry_run=dry_run)
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def test_a_restore_can_be_undone(world: World) -> None:
     done = world.restore(snapshot)
     assert done.change is not None
     with Root(world.tree) as root:
-        undo(root, world.state, done.change.id)
+        undo_change(root, world.state, done.change.id)
     assert picture(world.tree) == wrecked
     assert world.store.exists(done.before)
 
@@ -104,7 +103,7 @@ def test_links_and_directories_swap_places(world: World) -> None:
     assert picture(world.tree) == before
     assert done.change is not None
     with Root(world.tree) as root:
-        undo(root, world.state, done.change.id)
+        undo_change(root, world.state, done.change.id)
     assert picture(world.tree) == after
 
 
@@ -118,7 +117,7 @@ def test_directories_alone_are_restored_and_undone(world: World) -> None:
     assert picture(world.tree) == before
     assert done.change is not None
     with Root(world.tree) as root:
-        undo(root, world.state, done.change.id)
+        undo_change(root, world.state, done.change.id)
     assert picture(world.tree) == after
 
 
@@ -137,7 +136,7 @@ def test_permission_bits_come_back(world: World) -> None:
     assert world.take() == snapshot
     assert done.change is not None
     with Root(world.tree) as root:
-        undo(root, world.state, done.change.id)
+        undo_change(root, world.state, done.change.id)
     assert not (world.tree / "secret").exists()
     assert (world.tree / "plain").stat().st_mode & 0o777 == 0o600
 
@@ -153,7 +152,7 @@ def test_what_was_left_out_of_a_snapshot_is_left_alone(world: World) -> None:
 
 @pytest.mark.parametrize("path", ["", ".", "..", "/etc", "../x", "a/../b", "a//b"])
 def test_what_is_left_out_is_a_path_of_the_tree(world: World, path: str) -> None:
-    with pytest.raises(UsageError, match="no path inside the tree"):
+    with pytest.raises(UsageError, match="not a path inside the tree"):
         world.store.take(world.tree, exclude=(path,))
 
 

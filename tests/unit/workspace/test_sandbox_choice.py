@@ -12,20 +12,20 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.workspace import landlock, process
-from coilclaw.workspace.confinement import Confinement, resolve
-from coilclaw.workspace.sandbox import (
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.tree_path import is_below
+from coilclaw.workspace.process import command, landlock
+from coilclaw.workspace.process.confinement import (
     NO_SANDBOX,
     SYSTEM_PATHS,
+    Confinement,
     Enforced,
     Kind,
     Sandbox,
     SandboxSupport,
-    choose,
-    probe,
+    resolve,
 )
-from coilclaw.workspace.toolchain import is_below
+from coilclaw.workspace.process.sandbox import choose_sandbox, probe_sandboxes
 
 NOTHING = SandboxSupport(notes=("The program 'bwrap' was not found.", "No Landlock."))
 BOTH = SandboxSupport("/usr/bin/bwrap", bubblewrap_proc=True, landlock_abi=7)
@@ -35,7 +35,7 @@ LANDLOCK = SandboxSupport(landlock_abi=7)
 
 def refused(sandbox: Sandbox, support: SandboxSupport) -> EnvironmentFault:
     with pytest.raises(EnvironmentFault) as caught:
-        choose(sandbox, support)
+        choose_sandbox(sandbox, support)
     assert caught.value.rule == "sandbox.unavailable"
     assert caught.value.hint is not None
     return caught.value
@@ -78,7 +78,7 @@ def test_a_landlock_that_allows_truncation_does_not_stand_in_for_a_closed_tree(a
 def test_an_old_landlock_is_better_than_nothing_and_says_what_it_lacks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    held = choose(Sandbox("auto", network=False), SandboxSupport(landlock_abi=2)).enforced
+    held = choose_sandbox(Sandbox("auto", network=False), SandboxSupport(landlock_abi=2)).enforced
     assert (held.kind, held.filesystem, held.network) == ("landlock", False, "open")
     assert "Landlock 2 cannot keep files from being truncated." in held.notes
     assert "Landlock 2 cannot block the network." in held.notes
@@ -100,27 +100,27 @@ def test_an_old_landlock_is_better_than_nothing_and_says_what_it_lacks(
 def test_the_best_there_is_is_used(
     kind: Kind, support: SandboxSupport, expected: tuple[object, ...]
 ) -> None:
-    held = choose(Sandbox(kind), support).enforced
+    held = choose_sandbox(Sandbox(kind), support).enforced
     assert (held.kind, held.filesystem, held.network, held.processes) == expected
 
 
 def test_what_is_asked_for_open_is_recorded_open() -> None:
     for support in (BUBBLEWRAP, LANDLOCK):
-        assert choose(Sandbox("auto", network=True), support).enforced.network == "open"
+        assert choose_sandbox(Sandbox("auto", network=True), support).enforced.network == "open"
 
 
 def test_landlock_says_what_it_does_not_hold(tmp_path: Path) -> None:
     shown = Sandbox("landlock", readable=(tmp_path.parent,), hidden=(tmp_path,))
-    notes = choose(shown, LANDLOCK).enforced.notes
+    notes = choose_sandbox(shown, LANDLOCK).enforced.notes
     assert notes[:3] == (
         "Landlock gives no private /tmp: it is shared, and writable only if listed.",
         "Directories above a hidden path cannot be listed.",
         "Landlock blocks TCP only: UDP and Unix sockets in the file system stay open.",
     )
     assert notes[3:] == (landlock.NOT_HELD_UNFILTERED,)
-    filtered = choose(Sandbox("landlock"), replace(LANDLOCK, seccomp=True)).enforced.notes
+    filtered = choose_sandbox(Sandbox("landlock"), replace(LANDLOCK, seccomp=True)).enforced.notes
     assert filtered[1:] == (landlock.NOT_HELD,)
-    open_ = choose(Sandbox("landlock", network=True), replace(LANDLOCK, seccomp=True))
+    open_ = choose_sandbox(Sandbox("landlock", network=True), replace(LANDLOCK, seccomp=True))
     assert "With the network, Unix sockets in the file system stay open." in open_.enforced.notes
 
 
@@ -130,14 +130,14 @@ def test_a_bubblewrap_that_the_child_could_replace_is_not_used(tmp_path: Path) -
     own.touch()
     support = replace(BOTH, bubblewrap=str(own))
     inside, beside = Sandbox("auto", writable=(tmp_path,)), Sandbox("auto", readable=(tmp_path,))
-    assert choose(inside, support).enforced.kind == "landlock"
-    assert choose(beside, support).enforced.kind == "bubblewrap"
+    assert choose_sandbox(inside, support).enforced.kind == "landlock"
+    assert choose_sandbox(beside, support).enforced.kind == "bubblewrap"
     with pytest.raises(EnvironmentFault, match="it lies where the process may write"):
-        choose(replace(inside, kind="bubblewrap"), support)
+        choose_sandbox(replace(inside, kind="bubblewrap"), support)
 
 
 def test_no_sandbox_at_all_is_loud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    result = process.run(
+    result = command.run(
         ["touch", "started"], cwd=tmp_path, timeout_s=30, sandbox=Sandbox("auto"), support=NOTHING
     )
     assert result.ok
@@ -152,7 +152,7 @@ def test_no_sandbox_at_all_is_loud(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 def test_none_asked_for_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    result = process.run(["true"], cwd=tmp_path, timeout_s=30, sandbox=NO_SANDBOX)
+    result = command.run(["true"], cwd=tmp_path, timeout_s=30, sandbox=NO_SANDBOX)
     assert (result.enforced, caplog.records) == (Enforced(), [])
 
 
@@ -162,7 +162,7 @@ def test_none_asked_for_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_a_process_is_not_started_without_the_sandbox_it_requires(
     tmp_path: Path, sandbox: Sandbox
 ) -> None:
-    starters: list[Callable[..., Any]] = [process.run, process.open]
+    starters: list[Callable[..., Any]] = [command.run, command.open]
     for begin in starters:
         with pytest.raises(EnvironmentFault):
             begin(
@@ -193,7 +193,7 @@ def test_a_path_is_absolute(field: str, path: Path) -> None:
 def test_a_place_that_does_not_exist_is_refused(tmp_path: Path, field: str) -> None:
     sandbox = Sandbox("auto", **{field: (tmp_path / "missing",)})  # type: ignore[arg-type]
     with pytest.raises(EnvironmentFault) as caught:
-        choose(sandbox, BOTH)
+        choose_sandbox(sandbox, BOTH)
     assert caught.value.rule == "sandbox.path"
 
 
@@ -281,4 +281,4 @@ def test_a_name_that_begins_alike_is_not_below(path: str, ancestor: str, below: 
 
 
 def test_probing_leaves_nothing_behind() -> None:
-    assert probe() == probe()
+    assert probe_sandboxes() == probe_sandboxes()

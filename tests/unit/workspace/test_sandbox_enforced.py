@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from coilclaw.workspace import process, supervise
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.sandbox import SYSTEM_PATHS, Kind, Sandbox, SandboxSupport
+from coilclaw.workspace.process import command, supervision
+from coilclaw.workspace.process.confinement import SYSTEM_PATHS, Kind, Sandbox, SandboxSupport
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import (
     PATIENCE_S,
     PYTHON,
@@ -58,7 +58,7 @@ class Place:
 
     def run(self, argv: list[str], sandbox: Sandbox | None = None, **kwargs: Any) -> ProcessResult:
         kwargs = {"cwd": self.tree, "timeout_s": PATIENCE_S, **kwargs}
-        return process.run(argv, sandbox=sandbox or self.sandbox(), support=self.support, **kwargs)
+        return command.run(argv, sandbox=sandbox or self.sandbox(), support=self.support, **kwargs)
 
 
 @pytest.fixture
@@ -333,7 +333,7 @@ def test_an_abstract_socket_of_ours_is_out_of_reach(place: Place) -> None:
             denied = place.run(argv, place.sandbox(network=network))
             assert denied.stdout.text() in {"ConnectionRefusedError\n", "PermissionError\n"}
         assert (
-            process.run(argv, cwd=place.tree, timeout_s=PATIENCE_S).stdout.text() == "connected\n"
+            command.run(argv, cwd=place.tree, timeout_s=PATIENCE_S).stdout.text() == "connected\n"
         )
 
 
@@ -347,7 +347,7 @@ def test_our_processes_cannot_be_signalled(place: Place) -> None:
     if place.kind == "landlock" and place.support.landlock_abi < 6:
         pytest.skip("Landlock scopes signals from version 6")
     mark = marker()
-    with process.open(["sleep", mark], cwd=place.tree, timeout_s=600) as other:
+    with command.open(["sleep", mark], cwd=place.tree, timeout_s=600) as other:
         result = place.sh(
             f"kill -9 {other.pid} || echo denied; kill -0 {os.getpid()} || echo denied"
         )
@@ -384,7 +384,7 @@ def test_what_the_child_is_held_to_does_not_hold_us(place: Place) -> None:
     assert privileges() == before
     assert threading.active_count() == threads
     assert not (place.outside / "new").exists()
-    assert process.run(["touch", str(place.outside / "free")], cwd="/", timeout_s=PATIENCE_S).ok
+    assert command.run(["touch", str(place.outside / "free")], cwd="/", timeout_s=PATIENCE_S).ok
 
 
 def test_the_exit_code_passes_through(place: Place) -> None:
@@ -431,7 +431,7 @@ def test_the_time_limit_ends_everything_in_it(place: Place) -> None:
 def test_a_child_that_ends_on_sigterm_may_say_goodbye_in_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "TERMINATE_GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(supervision, "TERMINATE_GRACE_S", PATIENCE_S)
     text = "trap 'echo bye; exit 9' TERM; sleep 1000 & echo up; wait"
     result = given_time(
         0.5,
@@ -449,7 +449,7 @@ def test_what_it_leaves_behind_ends(place: Place) -> None:
 
 
 def test_it_is_cancelled_at_once(place: Place) -> None:
-    cancel, mark = process.Cancellation(), marker()
+    cancel, mark = command.Cancellation(), marker()
     timer = threading.Timer(0.3, cancel.cancel, ["enough"])
     timer.start()
     result = place.run(["sleep", mark], timeout_s=600, cancel=cancel)
@@ -460,7 +460,7 @@ def test_it_is_cancelled_at_once(place: Place) -> None:
 
 def test_it_can_be_spoken_with(place: Place) -> None:
     before = open_fds()
-    with process.open(
+    with command.open(
         ["sh", "-c", f"read line; echo $line > mine; echo x > {place.outside}/new; cat mine"],
         cwd=place.tree,
         timeout_s=PATIENCE_S,
@@ -479,7 +479,7 @@ def test_it_outlives_the_thread_that_opened_it(place: Place) -> None:
     """A sandbox that dies with its parent dies with the thread that started it."""
     with ThreadPoolExecutor(1) as pool:
         live = pool.submit(
-            process.open,
+            command.open,
             ["cat"],
             cwd=place.tree,
             timeout_s=600,
@@ -509,8 +509,8 @@ def test_many_threads_use_it_at_once(place: Place) -> None:
 ORDINARY = """
 import json, os, sys
 from pathlib import Path
-from coilclaw.workspace import process
-from coilclaw.workspace.sandbox import Sandbox, probe
+from coilclaw.workspace.process import command as process
+from coilclaw.workspace.process.sandbox import Sandbox, probe_sandboxes as probe
 kind, root = sys.argv[1], Path(sys.argv[2])
 sandbox = Sandbox(kind, writable=(root / "tree",), hidden=(root / "secrets",))
 text = f"id -u; echo x > mine && cat mine; echo x > {root}/outside/new; cat {root}/secrets/key"
@@ -530,12 +530,12 @@ def test_it_holds_for_an_ordinary_user(place: Place) -> None:
         pytest.skip("every other test here was run as an ordinary user already")
     for path in (place.tree, place.outside, place.secrets):
         path.chmod(0o777)
-    source = Path(process.__file__).parents[1]
+    source = Path(command.__file__).parents[2]
     shutil.copytree(source, place.root / "coilclaw", ignore=shutil.ignore_patterns("__pycache__"))
     for package in bubblewrap_packages():
         shutil.copytree(package, place.root / package.name)
     user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-    result = process.run(
+    result = command.run(
         [*user, "/usr/bin/python3", "-c", ORDINARY, place.kind, str(place.root)],
         cwd=place.root,
         timeout_s=PATIENCE_S,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault
-from coilclaw.workspace import bubblewrap, process
-from coilclaw.workspace.confinement import Confinement, resolve
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.sandbox import Sandbox, SandboxSupport, choose
+from coilclaw.kernel.errors import EnvironmentFault
+from coilclaw.workspace.process import bubblewrap, command
+from coilclaw.workspace.process.confinement import Confinement, Sandbox, SandboxSupport, resolve
+from coilclaw.workspace.process.launch import ProcessResult
+from coilclaw.workspace.process.sandbox import choose_sandbox
 from tests.support.children import PATIENCE_S
 from tests.support.sandboxes import supported
 
@@ -31,7 +31,7 @@ def sh(text: str, tree: Path, support: SandboxSupport, *, nested: bool) -> Proce
     sandbox = Sandbox(
         "bubblewrap", writable=(tree,), shown=(packages,), private_tmp=False, nested=nested
     )
-    return process.run(
+    return command.run(
         ["sh", "-c", text], cwd=tree, timeout_s=PATIENCE_S, sandbox=sandbox, support=support
     )
 
@@ -53,9 +53,9 @@ def test_what_is_asked_for_is_resolved() -> None:
 def test_under_landlock_there_can_be_none(kind: str) -> None:
     landlock = SandboxSupport(landlock_abi=7, seccomp=True)
     with pytest.raises(EnvironmentFault) as caught:
-        choose(Sandbox(kind, nested=True), landlock)  # type: ignore[arg-type]  # both are kinds
+        choose_sandbox(Sandbox(kind, nested=True), landlock)  # type: ignore[arg-type]  # both are kinds
     assert caught.value.rule == "sandbox.nested"
-    assert choose(Sandbox(kind), landlock).enforced.kind == "landlock"  # type: ignore[arg-type]
+    assert choose_sandbox(Sandbox(kind), landlock).enforced.kind == "landlock"  # type: ignore[arg-type]
 
 
 def test_an_inner_sandbox_can_be_narrower(tmp_path: Path, support: SandboxSupport) -> None:

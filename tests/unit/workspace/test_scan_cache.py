@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.files import RegularFile
-from coilclaw.workspace import statcache
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.statcache import MARGIN_NS, Directory, StatCache
+from coilclaw.kernel.tree_files import RegularFile
+from coilclaw.workspace.snapshot import stat_cache
+from coilclaw.workspace.snapshot.stat_cache import MARGIN_NS, Directory, StatCache
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Link, Program, build, git
 
 HOUR_NS = 3600 * 10**9
@@ -88,9 +88,9 @@ def test_files_touched_within_the_margin_are_not_trusted(tmp_path: Path, root: P
 def test_a_key_that_is_not_trusted_matches_nothing() -> None:
     settled_ns = 1000
     old = (5, 999, 999, 1, 2, 0o100644)
-    assert statcache.lasting(old, settled_ns) == old
+    assert stat_cache.lasting(old, settled_ns) == old
     for fresh in ((5, 1000, 999, 1, 2, 0o100644), (5, 999, 1000, 1, 2, 0o100644)):
-        assert statcache.lasting(fresh, settled_ns) == (-1, 0, 0, 0, 0, 0o100644)
+        assert stat_cache.lasting(fresh, settled_ns) == (-1, 0, 0, 0, 0, 0o100644)
 
 
 def test_a_later_edit_that_keeps_size_and_mtime_is_noticed_by_its_ctime(
@@ -202,7 +202,7 @@ def test_a_cache_beyond_its_bound_is_no_cache(
 ) -> None:
     store = settled(tmp_path)
     store.take(root)
-    monkeypatch.setattr(statcache, "MAX_CACHE_BYTES", 100)
+    monkeypatch.setattr(stat_cache, "MAX_CACHE_BYTES", 100)
     assert store.take(root).read == len(NAMES)
 
 
@@ -285,7 +285,7 @@ def test_what_is_stored_can_be_read_back() -> None:
         {path: entry.encode(path) for path, entry in directories.items()},
         {odd: (key, bytes(range(32)))},
     )
-    read = statcache.decode(statcache.encode(cache))
+    read = stat_cache.decode(stat_cache.encode(cache))
     assert read == cache
     for path, directory in directories.items():
         remembered = read.directory(path)
@@ -299,5 +299,5 @@ def test_what_is_stored_can_be_read_back() -> None:
 
 
 def test_an_empty_cache_can_be_stored() -> None:
-    assert statcache.decode(statcache.encode(StatCache())) == StatCache()
+    assert stat_cache.decode(stat_cache.encode(StatCache())) == StatCache()
     assert struct.calcsize("<qqqQQI") == 44

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.files import RegularFile
-from coilclaw.domain.treediff import EntryType
-from coilclaw.errors import EnvironmentFault, UsageError
-from coilclaw.workspace import scan, spool
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.tally import Bounds
+from coilclaw.kernel.errors import EnvironmentFault, UsageError
+from coilclaw.kernel.tree_files import EntryType, RegularFile
+from coilclaw.workspace.git import object_format
+from coilclaw.workspace.git.object_format import CHUNK_BYTES
+from coilclaw.workspace.snapshot import scan
+from coilclaw.workspace.snapshot.fingerprint import Bounds
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.children import PATIENCE_S
 from tests.support.snapshot_trees import Empty, Link, build, git
 
@@ -211,10 +212,10 @@ class Meddler:
 def meddle(
     monkeypatch: pytest.MonkeyPatch, call: str, name: str, act: Callable[[], None]
 ) -> Meddler:
-    from coilclaw.workspace import openat
+    from coilclaw.workspace.tree import directory_entry
 
     meddler = Meddler(call, name, act)
-    monkeypatch.setattr(openat, "os", meddler)
+    monkeypatch.setattr(directory_entry, "os", meddler)
     monkeypatch.setattr(scan, "os", meddler)
     return meddler
 
@@ -342,10 +343,10 @@ def test_what_never_holds_still_is_an_error(
             path.unlink()
             os.symlink("x", path)
 
-    from coilclaw.workspace import openat
+    from coilclaw.workspace.tree import directory_entry
 
     opening, linking = Meddler("open", "b", flip), Meddler("readlink", "b", flip)
-    monkeypatch.setattr(openat, "os", opening)
+    monkeypatch.setattr(directory_entry, "os", opening)
     monkeypatch.setattr(scan, "os", linking)
     with pytest.raises(EnvironmentFault, match="'d/b' kept changing") as caught:
         store.take(root)
@@ -367,12 +368,12 @@ class Growing:
         return os.read(descriptor, size)
 
 
-@pytest.mark.parametrize("size", [10, spool.CHUNK_BYTES + 5])
+@pytest.mark.parametrize("size", [10, CHUNK_BYTES + 5])
 def test_a_file_that_grows_while_it_is_read_is_read_again(
     root: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     (root / "a").write_bytes(b"x" * size)
-    monkeypatch.setattr(spool, "os", Growing(root / "a", 3))
+    monkeypatch.setattr(object_format, "os", Growing(root / "a", 3))
     taken = store.take(root)
     content = (root / "a").read_bytes()
     assert len(content) > size
@@ -382,16 +383,16 @@ def test_a_file_that_grows_while_it_is_read_is_read_again(
 def test_a_file_that_never_stops_growing_is_an_error(
     root: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "os", Growing(root / "a", 1000))
+    monkeypatch.setattr(object_format, "os", Growing(root / "a", 1000))
     with pytest.raises(EnvironmentFault, match="'a' kept changing"):
         store.take(root)
 
 
-@pytest.mark.parametrize("size", [0, 1, spool.CHUNK_BYTES, spool.CHUNK_BYTES + 1, 5 * 2**20 + 3])
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * 2**20 + 3])
 def test_contents_of_any_size_come_back_whole(
     root: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(spool, "MAX_IN_MEMORY", 2**20)
+    monkeypatch.setattr(object_format, "MAX_IN_MEMORY", 2**20)
     data = os.urandom(size)
     build(root, {"a": data, "twin": data, "zeros": bytes(size)})
     taken = store.take(root)
@@ -411,7 +412,7 @@ def test_a_full_disk_is_not_blamed_on_the_file(
     store.take(root)
     before = store.list()
     (root / "a").write_bytes(os.urandom(3 * 2**20))
-    monkeypatch.setattr(spool, "MAX_IN_MEMORY", 2**20)
+    monkeypatch.setattr(object_format, "MAX_IN_MEMORY", 2**20)
 
     def limited() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -421,13 +422,6 @@ def test_a_full_disk_is_not_blamed_on_the_file(
 
     assert in_child(limited) == 0
     assert store.list() == before
-
-
-def test_a_scan_can_be_watched(root: Path, store: SnapshotStore) -> None:
-    seen: list[int] = []
-    store.take(root, progress=seen.append)
-    assert seen == sorted(seen)
-    assert seen[-1] == 5
 
 
 def test_paths_can_be_left_out(root: Path, store: SnapshotStore) -> None:

@@ -6,9 +6,9 @@ import json
 import os
 from pathlib import Path
 
-from coilclaw.workspace import statcache
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.statcache import Directory, StatCache
+from coilclaw.workspace.snapshot import stat_cache
+from coilclaw.workspace.snapshot.stat_cache import Directory, StatCache
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Empty, Link, Program, build
 
 BASELINE = Path(__file__).parents[2] / "baselines" / "v1" / "snapshot"
@@ -76,5 +76,5 @@ def test_the_id_of_a_fixed_tree(tmp_path: Path) -> None:
 
 def test_the_stat_cache_of_version_1_is_read_and_written_alike() -> None:
     stored = (BASELINE / "stat-cache.bin").read_bytes()
-    assert statcache.decode(stored) == fixed_cache()
-    assert statcache.encode(fixed_cache()) == stored
+    assert stat_cache.decode(stored) == fixed_cache()
+    assert stat_cache.encode(fixed_cache()) == stored

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.treediff import ChangeKind, EntryType, TreeChange, TreeDiff
-from coilclaw.errors import UsageError
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.treefile import object_id
+from coilclaw.kernel.errors import UsageError
+from coilclaw.kernel.tree_files import ChangeKind, EntryType, TreeChange, TreeDiff
+from coilclaw.workspace.git.object_format import object_id
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Content, Empty, Link, Program, build, git
 
 FILE, LINK = EntryType.FILE, EntryType.SYMLINK

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Content, Empty, Link, Program, build, contents, git
 
 TEXT = b"".join(b"line %d\n" % number for number in range(40))

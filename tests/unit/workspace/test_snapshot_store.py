@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.files import RegularFile
-from coilclaw.domain.treediff import EntryType
-from coilclaw.errors import EnvironmentFault, GitFailed, UsageError
-from coilclaw.workspace import objects, packs, snapshot
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.kernel.errors import EnvironmentFault, GitFailed, UsageError
+from coilclaw.kernel.tree_files import EntryType, RegularFile
+from coilclaw.workspace.git import object_store
+from coilclaw.workspace.snapshot import store as snapshot
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.scale import scaled
 from tests.support.snapshot_trees import Empty, Link, build, contents, git
 
@@ -57,7 +57,7 @@ def test_a_store_that_is_not_there_yet_is_empty(store: SnapshotStore) -> None:
     assert not store.exists("0" * 40)
     assert not store.directory.exists()
     for ask in (store.files, lambda name: store.read(name, ["a"])):
-        with pytest.raises(UsageError, match="there is no snapshot"):
+        with pytest.raises(UsageError, match=r"the snapshot .* does not exist"):
             ask("0" * 40)
 
 
@@ -88,7 +88,7 @@ def test_everything_is_listed_with_its_id(root: Path, store: SnapshotStore) -> N
 def test_what_is_no_file_cannot_be_read(root: Path, store: SnapshotStore, path: str) -> None:
     os.mkfifo(root / "d" / "p")
     taken = store.take(root).id
-    with pytest.raises(UsageError, match=f"'{path}' is no file in snapshot"):
+    with pytest.raises(UsageError, match=f"'{path}' is not a file in snapshot"):
         store.read(taken, ["a", path])
     assert store.read(taken, ["a", path + "x"]) == {"a": RegularFile(b"a"), path + "x": None}
 
@@ -108,7 +108,7 @@ def test_reading_in_batches(
 ) -> None:
     wanted = {f"f{n}": bytes([n]) * n for n in range(40)}
     taken = store.take(build(root, wanted)).id
-    monkeypatch.setattr(objects, "BATCH_BYTES", 100)
+    monkeypatch.setattr(object_store, "BATCH_BYTES", 100)
     assert store.read(taken, list(wanted)) == {n: RegularFile(c) for n, c in wanted.items()}
     assert store.read(taken, []) == {}
 
@@ -149,7 +149,7 @@ def test_the_store_is_private_and_sound(root: Path, store: SnapshotStore) -> Non
 def test_many_snapshots_do_not_make_many_packs(
     root: Path, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "MAX_PACKS", 4)
+    monkeypatch.setattr(object_store, "MAX_PACKS", 4)
     taken = {}
     for number in range(12):
         build(root, {"d/b": b"version %d" % number})
@@ -185,7 +185,7 @@ def test_a_failure_while_storing_leaves_no_snapshot(
 ) -> None:
     first = store.take(root)
     build(root, {"a": b"new"})
-    monkeypatch.setattr(objects, "PACK_TIMEOUT_S", 1e-9)
+    monkeypatch.setattr(object_store, "TIMEOUT_S", 1e-9)
     with pytest.raises(GitFailed, match="index-pack"):
         store.take(root)
     assert store.list() == (first.id,)

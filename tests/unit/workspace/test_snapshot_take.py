@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.domain.files import RegularFile, Symlink
-from coilclaw.domain.treediff import ChangeKind, EntryType, TreeChange
-from coilclaw.workspace.snapshot import SnapshotStore
+from coilclaw.kernel.tree_files import ChangeKind, EntryType, RegularFile, Symlink, TreeChange
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Content, Empty, Link, Program, build, git, witness
 
 ODD = [

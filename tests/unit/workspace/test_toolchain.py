@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.workspace import process, toolchain
-from coilclaw.workspace.confinement import MAX_SHOWN, resolve
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.sandbox import Kind, Sandbox
+from coilclaw.kernel.errors import UsageError
+from coilclaw.workspace.process import command, toolchain
+from coilclaw.workspace.process.confinement import MAX_SHOWN, Kind, Sandbox, resolve
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import PATIENCE_S
 from tests.support.sandboxes import supported
 
@@ -64,12 +63,12 @@ def at(path: Path) -> str | None:
     """The place of a program, or of a directory of programs."""
     found = toolchain.follow(str(path))
     assert found is not None
-    return toolchain.place(found)
+    return toolchain.find_installation(found)
 
 
 def within(sandbox: Sandbox, tree: Path, *argv: str) -> ProcessResult:
     """Run a command in a sandbox, with the PATH of the tests."""
-    return process.run(
+    return command.run(
         argv,
         cwd=tree,
         timeout_s=PATIENCE_S,
@@ -82,7 +81,7 @@ def sh(
     text: str, tree: Path, path: str, kind: Kind = "bubblewrap", **more: object
 ) -> ProcessResult:
     sandbox = Sandbox(kind, writable=(tree,), **more)  # type: ignore[arg-type]  # as a test says
-    return process.run(
+    return command.run(
         ["sh", "-c", text],
         cwd=tree,
         timeout_s=PATIENCE_S,
@@ -126,7 +125,7 @@ def test_a_link_on_path_leads_to_its_installation(place: Path, tree: Path) -> No
 
 
 def test_a_real_virtual_environment_runs(place: Path, tree: Path) -> None:
-    made = process.run(
+    made = command.run(
         [sys.executable, "-m", "venv", "--without-pip", str(place / "real")],
         cwd=tree,
         timeout_s=PATIENCE_S,
@@ -255,7 +254,7 @@ def test_what_was_written_before_shows_nothing_to_a_command_that_only_reads(
 ) -> None:
     (tree / "bin").mkdir()
     (tree / "bin" / "x").symlink_to(secret)
-    result = process.run(
+    result = command.run(
         ["sh", "-c", SECRET],
         cwd=tree,
         timeout_s=PATIENCE_S,

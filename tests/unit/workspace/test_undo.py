@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.domain.files import FileState, RegularFile
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import UndoRefused, UsageError
-from coilclaw.workspace.changelog import Changelog
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.undo import undo, undo_group
-from coilclaw.workspace.writer import Purpose, Writer
+from coilclaw.changes.operations import PathChange, Plan
+from coilclaw.kernel.errors import UndoRefused, UsageError
+from coilclaw.kernel.tree_files import FileState, RegularFile
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.workspace.tree.changelog import Changelog
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.undo import undo_change, undo_group
+from coilclaw.workspace.tree.writer import Purpose, Writer
 from tests.support.trees import make, picture
 
 
-def change(name: str, before: FileState, after: FileState) -> FileChange:
-    return FileChange(TreePath(tuple(name.split("/"))), before, after)
+def change(name: str, before: FileState, after: FileState) -> PathChange:
+    return PathChange(TreePath(tuple(name.split("/"))), before, after)
 
 
 PLAN = Plan(
@@ -54,7 +54,7 @@ def test_undo_refuses_and_names_files_changed_since(tree: Path, state: TreeState
         (tree / "made" / "new.txt").chmod(0o755)
         now = picture(tree)
         with pytest.raises(UndoRefused) as caught:
-            undo(root, state, done)
+            undo_change(root, state, done)
     assert caught.value.paths == ("a.txt", "made/new.txt")
     assert "--force" in str(caught.value.hint)
     assert picture(tree) == now
@@ -67,9 +67,9 @@ def test_force_overrides(tree: Path, state: TreeState) -> None:
         (tree / "a.txt").write_bytes(b"mine\n")
         (tree / "d").mkdir()
         (tree / "d" / "b.txt").write_bytes(b"also mine\n")
-        forced = undo(root, state, done, force=True)
+        forced = undo_change(root, state, done, force=True)
         assert picture(tree) == before
-        undo(root, state, forced.id)
+        undo_change(root, state, forced.id)
     assert (tree / "a.txt").read_bytes() == b"mine\n"
     assert (tree / "d" / "b.txt").read_bytes() == b"also mine\n"
 
@@ -83,7 +83,7 @@ def test_force_does_not_go_through_links_or_over_directories(tree: Path, state: 
         (tree / "made").rmdir()
         os.symlink("empty", tree / "made")
         with pytest.raises(UndoRefused) as caught:
-            undo(root, state, done, force=True)
+            undo_change(root, state, done, force=True)
     assert [name.split()[0] for name in caught.value.paths] == ["a.txt", "made/new.txt"]
 
 
@@ -92,7 +92,7 @@ def test_undo_restores_every_byte_mode_and_directory(tree: Path, state: TreeStat
     with Root(tree) as root:
         done = apply(root, state)
         assert not (tree / "d").exists()
-        taken = undo(root, state, None)
+        taken = undo_change(root, state, None)
         assert (taken.undoes, taken.origin, taken.group) == ((done,), "undo", "g")
         assert picture(tree) == before
 
@@ -101,8 +101,8 @@ def test_undo_of_an_undo_brings_the_change_back(tree: Path, state: TreeState) ->
     with Root(tree) as root:
         done = apply(root, state)
         after = picture(tree)
-        taken = undo(root, state, None)
-        again = undo(root, state, taken.id)
+        taken = undo_change(root, state, None)
+        again = undo_change(root, state, taken.id)
         assert picture(tree) == after
         entries = {entry.id: entry for entry in Changelog(state).entries()}
         assert entries[done].undone_by == ""
@@ -118,30 +118,30 @@ def test_undo_walks_back_through_the_changes(tree: Path, state: TreeState) -> No
             root, state, Plan((change("a.txt", RegularFile(b"A\n"), RegularFile(b"B\n")),))
         )
         with pytest.raises(UndoRefused, match=r"a\.txt"):
-            undo(root, state, first)
-        assert undo(root, state, None).undoes == (second,)
-        assert undo(root, state, None).undoes == (first,)
+            undo_change(root, state, first)
+        assert undo_change(root, state, None).undoes == (second,)
+        assert undo_change(root, state, None).undoes == (first,)
         assert picture(tree) == before
         with pytest.raises(UsageError, match="no change"):
-            undo(root, state, None)
+            undo_change(root, state, None)
 
 
 def test_a_change_is_taken_back_once(tree: Path, state: TreeState) -> None:
     with Root(tree) as root:
         done = apply(root, state)
-        undo(root, state, done)
+        undo_change(root, state, done)
         with pytest.raises(UndoRefused, match="taken back already"):
-            undo(root, state, done)
+            undo_change(root, state, done)
 
 
 def test_ids_are_found_by_prefix_and_unknown_ones_are_not(tree: Path, state: TreeState) -> None:
     with Root(tree) as root:
         done = apply(root, state)
-        with pytest.raises(UsageError, match="no change 'zzz'"):
-            undo(root, state, "zzz")
+        with pytest.raises(UsageError, match="'zzz' is not a change"):
+            undo_change(root, state, "zzz")
         with pytest.raises(UsageError):
-            undo(root, state, "../../etc")
-        assert undo(root, state, done[:-2]).undoes == (done,)
+            undo_change(root, state, "../../etc")
+        assert undo_change(root, state, done[:-2]).undoes == (done,)
 
 
 def test_an_ambiguous_prefix_is_refused(tree: Path, state: TreeState) -> None:
@@ -149,7 +149,7 @@ def test_an_ambiguous_prefix_is_refused(tree: Path, state: TreeState) -> None:
         one = apply(root, state)
         apply(root, state, Plan((change("x", None, RegularFile(b"")),)))
         with pytest.raises(UsageError, match="fits 2 changes"):
-            undo(root, state, one[:4])
+            undo_change(root, state, one[:4])
 
 
 def test_a_run_is_taken_back_at_once_and_brought_back_at_once(tree: Path, state: TreeState) -> None:
@@ -169,7 +169,7 @@ def test_a_run_is_taken_back_at_once_and_brought_back_at_once(tree: Path, state:
             undo_group(root, state, first)
         with pytest.raises(UsageError, match="part of no run"):
             undo_group(root, state, other.id)
-        undo(root, state, taken.id)
+        undo_change(root, state, taken.id)
         assert picture(tree) == after
         assert [entry.id for entry in Changelog(state).group("g")] == [first, second]
 
@@ -192,7 +192,7 @@ def test_bits_of_files_and_directories_come_back(tree: Path, state: TreeState) -
     with Root(tree) as root:
         done = apply(root, state, Plan((change("p/s", RegularFile(b"secret"), None),)))
         assert not (tree / "p").exists()
-        undo(root, state, done)
+        undo_change(root, state, done)
     assert {name: (tree / name).stat().st_mode for name in before} == before
 
 
@@ -200,9 +200,9 @@ def test_what_stands_is_right_however_deep_the_undoing_goes(tree: Path, state: T
     with Root(tree) as root:
         first = apply(root, state, Plan((change("x", None, RegularFile(b"x")),)))
         second = apply(root, state, Plan((change("y", None, RegularFile(b"y")),)))
-        undone = undo(root, state, second)
+        undone = undo_change(root, state, second)
         for stands in (True, False, True, False):
-            undone = undo(root, state, undone.id)
+            undone = undo_change(root, state, undone.id)
             entries = {entry.id: entry for entry in Changelog(state).entries()}
             assert (entries[second].undone_by == "") is stands
             assert (tree / "y").exists() is stands
@@ -213,4 +213,4 @@ def test_an_empty_id_names_no_change(tree: Path, state: TreeState) -> None:
     with Root(tree) as root:
         apply(root, state)
         with pytest.raises(UsageError):
-            undo(root, state, "")
+            undo_change(root, state, "")

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, ProcessFault
-from coilclaw.workspace import process
-from coilclaw.workspace.dependencies import find_dependencies
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.repository import Repository
-from coilclaw.workspace.sandbox import Kind, Sandbox, SandboxSupport
-from coilclaw.workspace.worktree_mount import WorktreeMount, can_mount, mounted
-from coilclaw.workspace.worktrees import Worktree, Worktrees
+from coilclaw.kernel.errors import EnvironmentFault, ProcessFault
+from coilclaw.workspace.git.dependencies import find_dependencies
+from coilclaw.workspace.git.repository import Repository
+from coilclaw.workspace.git.worktree_mount import WorktreeMount, can_mount, mount_worktree
+from coilclaw.workspace.git.worktrees import Worktree, Worktrees
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.confinement import Kind, Sandbox, SandboxSupport
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import PATIENCE_S, marker
 from tests.support.sandboxes import supported
 from tests.support.snapshot_trees import Program, build, git
@@ -63,7 +63,7 @@ class Checkout:
     def open(self) -> Iterator[WorktreeMount]:
         files = self.repository.files(self.repository.resolve("HEAD"))
         with (
-            mounted(
+            mount_worktree(
                 self.worktree,
                 self.repository,
                 runtime=self.runtime,
@@ -83,7 +83,7 @@ class Checkout:
             shown=(*self.worktree.writable, self.repository.common_dir),
             mounts=mount.with_home(self.home),
         )
-        return process.run(
+        return command.run(
             argv,
             cwd=self.worktree.path,
             env={"PATH": os.environ["PATH"], "HOME": str(self.home), **mount.environ},

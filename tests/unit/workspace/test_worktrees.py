@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.errors import EnvironmentFault, GitFailed, UsageError
-from coilclaw.workspace import environment, removal, worktrees
-from coilclaw.workspace.repository import Repository
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.worktrees import Worktree, Worktrees
+from coilclaw.kernel.errors import EnvironmentFault, GitFailed, UsageError
+from coilclaw.workspace.git import worktrees
+from coilclaw.workspace.git.repository import Repository
+from coilclaw.workspace.git.worktrees import Worktree, Worktrees
+from coilclaw.workspace.process import environment
+from coilclaw.workspace.snapshot.store import SnapshotStore
+from coilclaw.workspace.tree import removal
 from tests.support.children import wait_for
 from tests.support.scale import scaled
 from tests.support.snapshot_trees import Content, Empty, Link, Program, build, contents, git
@@ -213,8 +215,8 @@ def test_a_linked_worktree_and_a_submodule_can_be_the_control_root(
 
 
 def test_removing_leaves_nothing(world: World) -> None:
-    objects = world.runtime / "homes" / "objects"
-    worktree = world.worktrees.add(world.path(), world.commit, objects=objects)
+    worktree = world.worktrees.add(world.path(), world.commit)
+    objects = worktree.objects
     assert objects.is_dir()
     world.worktrees.remove(worktree)
     assert world.left() == []
@@ -556,7 +558,7 @@ def test_a_damaged_record_is_named(world: World) -> None:
     world.worktrees.add(world.path(), world.commit)
     (place,) = (world.runtime / "git/coilclaw/worktrees").glob("*.json")
     place.write_text("{}")
-    with pytest.raises(EnvironmentFault, match="is no record of a worktree"):
+    with pytest.raises(EnvironmentFault, match="is not a record of a worktree"):
         world.worktrees.leftovers()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.domain.messages import Json
-from coilclaw.errors import EnvironmentFault, LockTimeout
-from coilclaw.workspace import process
-from coilclaw.workspace.guard import guarded
-from coilclaw.workspace.owner import Owner
-from coilclaw.workspace.removal import is_remainder, remove_tree
+from coilclaw.kernel.errors import EnvironmentFault, LockTimeout
+from coilclaw.kernel.file_lock import hold_guard
+from coilclaw.kernel.messages import Json
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.owner import Owner
+from coilclaw.workspace.tree.removal import is_remainder, remove_tree
 from tests.support.children import PATIENCE_S
 from tests.support.snapshot_trees import Link, build, contents
 
@@ -110,12 +110,12 @@ def test_only_what_a_dead_process_left_is_a_remainder() -> None:
 def test_a_child_that_was_given_the_guard_holds_it(tmp_path: Path) -> None:
     place, door = tmp_path / "guard", tmp_path / "door"
     os.mkfifo(door)
-    with guarded(place, timeout_s=PATIENCE_S) as guard:
+    with hold_guard(place, timeout_s=PATIENCE_S) as guard:
         pid = os.fork()
         if pid == 0:
             try:
                 # It is killed while it waits for a program.
-                process.run(["cat", str(door)], cwd="/", timeout_s=10 * PATIENCE_S, stdin=guard)
+                command.run(["cat", str(door)], cwd="/", timeout_s=10 * PATIENCE_S, stdin=guard)
             finally:
                 os._exit(0)
     until = Path(f"/proc/{pid}/task/{pid}/children")
@@ -123,10 +123,10 @@ def test_a_child_that_was_given_the_guard_holds_it(tmp_path: Path) -> None:
         time.sleep(0.001)
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    with pytest.raises(LockTimeout), guarded(place, timeout_s=0.0):
+    with pytest.raises(LockTimeout), hold_guard(place, timeout_s=0.0):
         raise AssertionError("it was free")
     door.write_bytes(b"")  # the program comes to its end
-    with guarded(place, timeout_s=PATIENCE_S):
+    with hold_guard(place, timeout_s=PATIENCE_S):
         place.unlink()
     assert not place.exists()
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from coilclaw.errors import UsageError
-from coilclaw.workspace.repository import Repository
-from coilclaw.workspace.rollback import RolledBack, roll_back
-from coilclaw.workspace.snapshot import SnapshotStore
-from coilclaw.workspace.worktrees import Worktree, Worktrees
+from coilclaw.kernel.errors import UsageError
+from coilclaw.workspace.git.repository import Repository
+from coilclaw.workspace.git.rollback import RolledBack, roll_back
+from coilclaw.workspace.git.worktrees import Worktree, Worktrees
+from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Content, Link, build, contents, git
 
 FILES: dict[str, Content] = {

@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from coilclaw.workspace import process
-from coilclaw.workspace.process import ProcessResult
-from coilclaw.workspace.repository import Repository
-from coilclaw.workspace.sandbox import Kind, Sandbox, SandboxSupport
-from coilclaw.workspace.worktrees import Worktree, Worktrees
+from coilclaw.workspace.git.repository import Repository
+from coilclaw.workspace.git.worktrees import Worktree, Worktrees
+from coilclaw.workspace.process import command
+from coilclaw.workspace.process.confinement import Kind, Sandbox, SandboxSupport
+from coilclaw.workspace.process.launch import ProcessResult
 from tests.support.children import PATIENCE_S, marker
 from tests.support.sandboxes import supported
 from tests.support.snapshot_trees import Program, build, git, witness
@@ -47,7 +47,7 @@ class Agent:
         common = self.repository.common_dir
         sandbox = Sandbox(self.kind, writable=self.worktree.writable, shown=(common,))
         env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **self.worktree.environ}
-        return process.run(
+        return command.run(
             ["sh", "-c", text],
             cwd=self.worktree.path,
             env=env,
@@ -127,7 +127,7 @@ def test_git_works_in_the_worktree(agent: Agent) -> None:
     # What it committed is in its own store only.
     assert any(agent.worktree.objects.iterdir())
     assert git(agent.tree, "rev-list", "--all", "--count") == b"1\n"
-    assert agent.repository.status_clean()
+    assert not agent.repository.modified()
     agent.worktrees.remove(agent.worktree)
     assert not agent.worktree.objects.exists()
     assert git(agent.tree, "fsck", "--strict") == b""

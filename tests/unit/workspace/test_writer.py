@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.domain.files import FileState, RegularFile, Symlink
-from coilclaw.domain.treepath import TreePath
-from coilclaw.errors import (
+from coilclaw.changes.operations import PathChange, Plan
+from coilclaw.kernel.errors import (
     CoilClawError,
     DeniedError,
     EnvironmentFault,
@@ -20,20 +18,22 @@ from coilclaw.errors import (
     PlanRefused,
     Stopped,
 )
-from coilclaw.storage.verify import verify
-from coilclaw.workspace import changefile, recovery
-from coilclaw.workspace.changelog import HASH_FIELD, Changelog
-from coilclaw.workspace.placement import Placement
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.writer import Purpose, Writer, mark
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.tree_files import FileState, RegularFile, Symlink
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.workspace.tree import changelog, recovery
+from coilclaw.workspace.tree.changelog import HASH_FIELD, Changelog
+from coilclaw.workspace.tree.placement import Placement
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.writer import Purpose, Writer, mark
 from tests.support.trees import make, picture
 
 PURPOSE = Purpose("apply")
 
 
-def change(name: str, before: FileState, after: FileState) -> FileChange:
-    return FileChange(TreePath(tuple(name.split("/"))), before, after)
+def change(name: str, before: FileState, after: FileState) -> PathChange:
+    return PathChange(TreePath(tuple(name.split("/"))), before, after)
 
 
 def text(content: str, *, executable: bool = False) -> RegularFile:
@@ -160,7 +160,7 @@ def test_a_plan_is_applied_and_recorded(tree: Path, state: TreeState) -> None:
     changelog = Changelog(state)
     assert [entry.id for entry in changelog.entries()] == [done.id]
     assert changelog.plan(changelog.load(changelog.find(done.id))) == PLAN
-    report = verify(state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key)
+    report = verify_journal(state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key)
     assert report.ok
     assert not state.pending.exists()
 
@@ -365,7 +365,7 @@ def test_a_path_that_leads_elsewhere_is_no_record(
     record = state.changes / done.id / "change.json"
     record.write_bytes(record.read_bytes().replace(b'["a.txt"]', parts))
     with pytest.raises(EnvironmentFault, match="damaged"):
-        changefile.read(state.changes / done.id)
+        changelog.read_change(state.changes / done.id)
 
 
 def test_an_edited_journal_is_not_read_as_if_it_were_whole(tree: Path, state: TreeState) -> None:
@@ -389,7 +389,7 @@ def test_an_interrupted_change_is_not_finished_in_another_directory(
     make(tree, {"fresh": b"fresh"})
     before = picture(tree)
     with Root(tree) as root:
-        done = recovery.repair(root, state)
+        done = recovery.repair_tree(root, state)
     assert done is not None
     assert done.outcome == "forgotten"
     assert picture(tree) == before
@@ -403,7 +403,7 @@ def test_a_marker_names_a_change_and_nothing_else(
     with Root(tree) as root:
         mark(root, state, change_id, "staging")
         with pytest.raises(EnvironmentFault, match="damaged"):
-            recovery.repair(root, state)
+            recovery.repair_tree(root, state)
 
 
 def state_of(state: TreeState) -> TreeState:
@@ -417,7 +417,7 @@ def test_a_moved_file_keeps_its_bits(tree: Path, state: TreeState) -> None:
     plan = Plan(
         (
             change("a.txt", text("a\n"), None),
-            FileChange(moved, None, text("a\n"), TreePath(("a.txt",))),
+            PathChange(moved, None, text("a\n"), TreePath(("a.txt",))),
         )
     )
     with Root(tree) as root:

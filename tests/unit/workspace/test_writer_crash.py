@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from coilclaw.changes.plan import FileChange, Plan
-from coilclaw.domain.files import FileState, RegularFile, Symlink
-from coilclaw.domain.treepath import TreePath
-from coilclaw.storage.verify import verify
-from coilclaw.workspace import recovery
-from coilclaw.workspace.changelog import HASH_FIELD, Changelog
-from coilclaw.workspace.resolve import Root
-from coilclaw.workspace.state import TreeState
-from coilclaw.workspace.writer import Purpose, Writer
+from coilclaw.changes.operations import PathChange, Plan
+from coilclaw.kernel.journal_verification import verify_journal
+from coilclaw.kernel.tree_files import FileState, RegularFile, Symlink
+from coilclaw.kernel.tree_path import TreePath
+from coilclaw.workspace.tree import recovery
+from coilclaw.workspace.tree.changelog import HASH_FIELD, Changelog
+from coilclaw.workspace.tree.root import Root
+from coilclaw.workspace.tree.state import TreeState
+from coilclaw.workspace.tree.writer import Purpose, Writer
 from tests.support.scale import scaled
 from tests.support.trees import make, picture
 
@@ -29,8 +29,8 @@ BEFORE = {"a.txt": b"a\n" * 50, "d/b.txt": b"b\n", "keep.txt": b"k", "t/x": b"fi
 Picture = dict[str, tuple[str, bytes, int]]
 
 
-def change(name: str, before: FileState, after: FileState) -> FileChange:
-    return FileChange(TreePath(tuple(name.split("/"))), before, after)
+def change(name: str, before: FileState, after: FileState) -> PathChange:
+    return PathChange(TreePath(tuple(name.split("/"))), before, after)
 
 
 PLAN = Plan(
@@ -87,7 +87,7 @@ def child(work: Callable[[], None]) -> Iterator[int]:
 
 def repaired(tree: Path, state: TreeState) -> Picture:
     with Root(tree) as root:
-        recovery.repair(root, state)
+        recovery.repair_tree(root, state)
     assert not state.pending.exists()
     return picture(tree)
 
@@ -101,7 +101,9 @@ def check(tree: Path, state: TreeState, both: tuple[Picture, Picture]) -> bool:
     stands = bool(entries) and not entries[-1].undoes
     assert stands == (found == after)
     if entries:
-        report = verify(state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key)
+        report = verify_journal(
+            state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key
+        )
         assert report.ok, report
         assert {folder.name for folder in state.changes.iterdir()} == {e.id for e in entries}
     return stands
@@ -194,7 +196,7 @@ def test_death_during_the_repair_itself_is_repaired(
             def repair(second: int = second) -> None:
                 with Root(tree) as root:
                     dies_at(second)()
-                    recovery.repair(root, state)
+                    recovery.repair_tree(root, state)
 
             for task in (work, repair):
                 with child(task) as pid:
@@ -271,7 +273,7 @@ def test_a_file_changed_after_the_crash_is_left_as_it_is(
     expected = dict(both[1])
     expected["n/tool"] = ("file", b"the user's own", 0o644)
     assert found == expected
-    assert "n/tool was changed by somebody else since" in caplog.text
+    assert "n/tool was changed by another process since" in caplog.text
 
 
 def test_two_processes_apply_one_after_the_other(tree: Path, state: TreeState) -> None:
@@ -289,4 +291,6 @@ def test_two_processes_apply_one_after_the_other(tree: Path, state: TreeState) -
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in (first, second)]
     assert codes == [7, 7]
     assert len(Changelog(state).entries()) == 20
-    assert verify(state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key).ok
+    assert verify_journal(
+        state.journal, hash_field=HASH_FIELD, id_field="id", key_path=state.key
+    ).ok

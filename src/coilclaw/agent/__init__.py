@@ -1,0 +1,71 @@
+"""Talk, call tools behind the guard, and keep receipts.
+
+The loop asks a model and passes every tool call to the guard: emergency stop, schema, verdict,
+approval, intent written and synced, execution in the sandbox, receipt. Plugins, MCP tools and the
+stages of SOPs take the same way. Conversations are kept in memory, receipts in a journal that
+anyone can verify.
+"""
+
+from coilclaw.pages import lazy_names
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "approvals": (
+            "Approval ApprovalQuestion ApprovalStore ApprovalSuspended LOOK_EVERY_S "
+            "MAX_ANSWER_CHARS"
+        ),
+        "channels.prompts": "TerminalApprover TerminalAsker",
+        "channels.terminal": "TerminalChannel run_one_turn",
+        "channels.visible": "visible",
+        "checkpoints": (
+            "CheckpointPlace CheckpointWriter DEFAULT_EVERY classify_place is_ref "
+            "read_checkpoint_state"
+        ),
+        "estop": "Estop",
+        "guard": "Guard",
+        "handle": "TurnOutcome UndoneTurn check_message not_unicode_error",
+        "loop": "AgentLoop MAX_MESSAGE_BYTES",
+        "mcp.connection": "ConnectionTerms ForeignTool McpConnection",
+        "mcp.definitions": "Definition ToolListing count_hidden tool_name",
+        "mcp.http_server": "OnDemand make_app",
+        "mcp.pins": "Pins ServerPins",
+        "mcp.server_process": "launch",
+        "mcp.settings": "McpServer flaws identity",
+        "mcp.stdio_server": "divert_output serve_stdio",
+        "mcp.tool_server": "Call Offered REQUEST offered_tool",
+        "memory.rows": "fields",
+        "memory.store": "Memory",
+        "open_turns": "OpenTurns is_abandoned look_up_call",
+        "plugins.installation": "approve_plugin install_plugin list_trials review_plugin",
+        "plugins.manifest": "Manifest",
+        "plugins.plugin_tool": "offer_tools",
+        "plugins.store": "InstalledPlugin PluginStore",
+        "receipts.book": "ReceiptBook SETTLES export_receipts intents_path",
+        "receipts.settlement": "SettlementFinding Settling",
+        "receipts.verification": (
+            "ReceiptVerification find_departures is_of_receipts read_origin take_checkpoint verify"
+        ),
+        "settings": "AgentLimits PluginSettings SearchSettings",
+        "sop.document": "Sop StageOutcome",
+        "sop.engine": "SopEngine",
+        "sop.inputs": "InputSpec check_inputs parse_inputs",
+        "sop.interruption": "Resolution",
+        "sop.run_journal": "Decision RunFile SopRun SopRuns stored_inputs valid",
+        "sop.stage_attempt": "SopDependencies",
+        "sop.validation": "Checker SopProblem invalid",
+        "tools.builtin": "builtin_tools",
+        "tools.command_environment": "search_path",
+        "tools.contract": (
+            "Arguments ReadyCall Tool ToolContext ToolLimits Validators "
+            "failure integer_argument object_schema success text_argument"
+        ),
+        "tools.file_read": "FileSearch",
+        "tools.file_write": "FileWrite",
+        "tools.output": "text_size",
+        "turn_undo": "TurnUndo",
+    },
+    modules=(
+        "estop history plugins.installation sop.folders tools.command_environment tools.output"
+    ),
+)

@@ -1,0 +1,1 @@
+"""Hold a conversation on a terminal: one message, a session, approval prompts."""

@@ -1,0 +1,1 @@
+"""Offer our tools over the Model Context Protocol, and use those of other servers."""

@@ -1,0 +1,1 @@
+"""Keep conversations in SQLite, with full-text search."""

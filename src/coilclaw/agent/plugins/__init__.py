@@ -1,0 +1,1 @@
+"""Install, pin and run tools that are programs of their own."""

@@ -1,0 +1,1 @@
+"""Write, verify, settle and export the receipts of tool calls."""

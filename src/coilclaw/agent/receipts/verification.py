@@ -1,0 +1,376 @@
+"""Verifying receipts: both chains, and that intents and receipts belong together.
+
+Memory stays constant however long the logs are: receipts come in about the order of their intents,
+so only the intents that still wait for theirs are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, get_args
+
+from coilclaw.agent.receipts.book import (
+    ID_FIELD,
+    INTENT_HASH,
+    RECEIPT_HASH,
+    SETTLES,
+    Happened,
+    calls_line,
+    intents_path,
+    parse_line,
+)
+from coilclaw.kernel import (
+    Checkpoint,
+    UsageError,
+    VerificationFailed,
+    anchor_path,
+    from_base64,
+    to_base64,
+)
+from coilclaw.kernel import journal_verification as journals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from coilclaw.agent.receipts.book import ReceiptBook
+    from coilclaw.kernel import JournalReport
+
+ORIGIN: Final = "coilclaw/receipts/"
+TIME: Final = "time"
+INTENTS: Final = "intents"
+_NAME_CHARS: Final = 32
+
+
+def take_checkpoint(book: ReceiptBook, time: str) -> Checkpoint:
+    """Say how far the receipts are, as the anchors have it."""
+    head = journals.read_head(book.path, key_path=book.key_path)
+    origin = read_origin(book)
+    if head is None or head[0] == 0 or origin is None:
+        raise UsageError(
+            f"there is no receipt in {book.path} to make a checkpoint of", rule="checkpoint.empty"
+        )
+    extensions = [f"{TIME} {time}"]
+    intents = journals.read_head(intents_path(book.path), key_path=book.key_path)
+    if intents is not None and intents[0]:
+        extensions.append(f"{INTENTS} {intents[0]} {to_base64(intents[1])}")
+    return Checkpoint(origin, head[0], head[1], tuple(extensions))
+
+
+def read_origin(book: ReceiptBook) -> str | None:
+    """Return what checkpoints call this log; ``None`` while it is empty."""
+    first = next(journals.list_hashes(book.path, hash_field=RECEIPT_HASH), None)
+    return None if first is None else f"{ORIGIN}{first[:_NAME_CHARS]}"
+
+
+def is_of_receipts(checkpoint: Checkpoint) -> bool:
+    """Tell whether a checkpoint is about receipts, of whatever home."""
+    return checkpoint.origin.startswith(ORIGIN)
+
+
+def find_departures(book: ReceiptBook, checkpoints: Iterable[Checkpoint]) -> tuple[str, ...]:
+    """Return a sentence for each checkpoint of receipts that the logs do not extend.
+
+    The hashes are taken as the logs claim them: whether they are true, verification says.
+    """
+    origin = read_origin(book)
+    receipts: dict[int, list[tuple[str, str]]] = {}
+    intents: dict[int, list[tuple[str, str]]] = {}
+    problems = []
+    for one in checkpoints:
+        when = one.find(TIME) or "an unknown time"
+        if origin is not None and one.origin != origin:
+            problems.append(
+                f"the checkpoint of {one.size} receipts of {when} is of another log: "
+                "another home, or a history that was rewritten from its beginning"
+            )
+            continue
+        receipts.setdefault(one.size, []).append((one.root, when))
+        stated = one.find(INTENTS)
+        if stated is not None:
+            count, _, encoded = stated.partition(" ")
+            root = from_base64(encoded)
+            if root is None or not count.isascii() or not count.isdigit():
+                problems.append(f"the checkpoint of {when} says nothing readable about intents")
+            else:
+                intents.setdefault(int(count), []).append((root, when))
+    there = intents_path(book.path)
+    problems += _departures("receipt", book.path, RECEIPT_HASH, receipts)
+    problems += _departures("intent", there, INTENT_HASH, intents)
+    return tuple(problems)
+
+
+def _departures(
+    what: str, path: Path, hash_field: str, expected: Mapping[int, list[tuple[str, str]]]
+) -> Iterator[str]:
+    waiting = {size: stated for size, stated in expected.items() if size}
+    count = 0
+    for count, found in enumerate(journals.list_hashes(path, hash_field=hash_field), 1):
+        for root, when in waiting.pop(count, ()):
+            if root != found:
+                yield (
+                    f"{what} {count} is not the one of the checkpoint of {when}: "
+                    "the history was forked or rewritten"
+                )
+    for size, stated in sorted(waiting.items()):
+        for _, when in stated:
+            yield (
+                f"there are {count} {what}s, and the checkpoint of {when} says {size}: "
+                "the log was rolled back"
+            )
+
+
+MAX_NAMED: Final = 100
+"""How many intents without a receipt are named one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIntent:
+    """An intent without a receipt: still running, or the process died in the middle."""
+
+    id: str
+    timestamp: str
+    tool: str
+    conversation_id: str
+    running: bool
+    overtaken: bool = False
+    """Whether its process went on in the same conversation, so that no crash can be the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptVerification:
+    """What was found; ``problems`` are sentences, in the order in which a person should read."""
+
+    receipts: int
+    intents: int
+    broken_at: int | None
+    """The number of the first receipt that does not hold, from 1."""
+    problems: tuple[str, ...]
+    open_intents: tuple[OpenIntent, ...]
+    more_open: int = 0
+    anchor: str = "valid"
+    unanchored: int = 0
+    """Records of either log that stand after its anchor."""
+    torn_bytes: int = 0
+    missing: bool = False
+    """Whether a log has no record, though the home once had some."""
+    settlements: int = 0
+    unsettled: int = 0
+    """Calls that a crash ended, and of which nobody has said yet whether they had an effect."""
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no tool was called yet, so that there is nothing to verify."""
+        return self.ok and not self.receipts and not self.intents
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is broken: what a crash leaves unsettled or torn is said, and no more."""
+        # What stands after the anchor is not vouched for by the key.
+        return not (self.problems or self.unanchored)
+
+    @property
+    def settled(self) -> bool:
+        """Whether besides no crash left anything to be settled or repaired."""
+        return self.ok and not (self.unsettled or self.torn_bytes)
+
+
+def verify(
+    book: ReceiptBook,
+    alive: Callable[[str], bool],
+    remembered: Callable[[], bool] = lambda: False,
+) -> ReceiptVerification:
+    """Replay both logs; ``alive`` says whether the process that an intent names still runs.
+
+    ``remembered`` says whether anything else of the home tells of receipts; it is asked only when
+    both logs are empty and nobody beside them knows better.
+    """
+    matching = _Matching(intents_path(book.path))
+    report = _checked(book.path, RECEIPT_HASH, book.key_path, matching.observe)
+    intents = _checked(intents_path(book.path), INTENT_HASH, book.key_path, None)
+    lost, missing = _find_lost(book, (report, intents), remembered)
+    logs = (("receipt", book.path, report), ("intent", intents_path(book.path), intents))
+    problems = [*lost, *(_describe_break(what, one) for what, _, one in logs if one and one.break_)]
+    problems += matching.problems
+    for what, path, one in logs:
+        # An interrupted write leaves the beginning of a line; whole lines come from elsewhere.
+        if (
+            one
+            and one.torn_bytes
+            and deque(journals.read_raw_lines(path), maxlen=1)[0].endswith(b"\n")
+        ):
+            problems.append(
+                f"{one.torn_bytes} bytes at the end are not {what}s, and not a torn line"
+            )
+    waiting = matching.rest()
+    found, more, unsettled = _open(book, waiting, alive) if waiting else ((), 0, 0)
+    problems += [
+        f"{intent.id} has no receipt, though its process went on: the receipt was lost or removed"
+        for intent in found
+        if intent.overtaken and not intent.running
+    ]
+    broken = report.break_.number if report and report.break_ else None
+    return ReceiptVerification(
+        receipts=report.records - matching.settlements if report else 0,
+        intents=intents.records if intents else 0,
+        broken_at=broken if broken is not None else matching.broken_at,
+        problems=tuple(problems),
+        open_intents=found,
+        more_open=more,
+        anchor=report.anchor if report else "missing",
+        unanchored=sum(one.unanchored for one in (report, intents) if one),
+        torn_bytes=sum(one.torn_bytes for one in (report, intents) if one),
+        missing=missing,
+        settlements=matching.settlements,
+        unsettled=unsettled,
+    )
+
+
+def _find_lost(
+    book: ReceiptBook,
+    reports: tuple[JournalReport | None, JournalReport | None],
+    remembered: Callable[[], bool],
+) -> tuple[list[str], bool]:
+    """Return what the home knows against its logs, and whether one is empty that was not."""
+    logs = (book.path, intents_path(book.path))
+    known = tuple(mark.find_problem() for mark in book.marks) or (None, None)
+    missing = any(
+        not _begun(log) and (problem is not None or (report is not None and not report.ok))
+        for log, report, problem in zip(logs, reports, known, strict=True)
+    )
+    problems = [problem for problem in known if problem is not None]
+    # The first call of another process may come in between, so that the logs are looked at last.
+    if not any((missing, *map(_begun, logs))) and remembered() and not any(map(_begun, logs)):
+        return [f"the records of {book.path} are missing: the memory tells of receipts"], True
+    return problems, missing
+
+
+def _begun(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _checked(
+    path: Path, hash_field: str, key_path: Path, observe: journals.Observe | None
+) -> JournalReport | None:
+    if not _begun(path) and not anchor_path(path).exists():
+        # Never written, or killed while it was being made: nothing was in it yet.
+        return None
+    try:
+        return journals.verify_journal(
+            path, hash_field=hash_field, id_field=ID_FIELD, key_path=key_path, observe=observe
+        )
+    except VerificationFailed as problem:
+        gone = journals.JournalBreak(0, None, "truncated", problem.message)
+        return journals.JournalReport(False, 0, 0, 0, "missing", gone)
+
+
+def _describe_break(what: str, report: JournalReport) -> str:
+    broken = report.break_
+    assert broken is not None, "only a broken chain is described"
+    where = f" at {what} {broken.number}" if broken.number else ""
+    name = f" ({broken.id})" if broken.id else ""
+    return f"invalid chain{where}{name}: {broken.sentence}"
+
+
+class _Matching:
+    """Joins receipts with their intents while both stream by."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin()
+
+    def _begin(self) -> None:
+        self.problems: list[str] = []
+        self.broken_at: int | None = None
+        self.settlements = 0
+        self._waiting: dict[str, None] = {}
+        self._settled: set[str] = set()
+        self._intents = journals.list_hashes(self._path, hash_field=INTENT_HASH)
+
+    def observe(self, number: int, receipt: Mapping[str, object]) -> None:
+        if number == 1:
+            self._begin()
+        if SETTLES in receipt:
+            self.settlements += 1
+            self._observe_settlement(number, receipt)
+            return
+        wanted = receipt.get(INTENT_HASH)
+        if not isinstance(wanted, str) or not wanted:
+            if receipt.get("status") == "allowed":
+                self._problem(number, "says that a call was made, and names no intent")
+            return
+        if wanted in self._settled:
+            # Its process ran where we could not see it: what it says itself is the better word.
+            self._settled.discard(wanted)
+        elif not self._take(wanted):
+            self._problem(
+                number, "names an intent that is not in the log of intents, or names it twice"
+            )
+
+    def _observe_settlement(self, number: int, settlement: Mapping[str, object]) -> None:
+        wanted = str(settlement[SETTLES])
+        if settlement.get("happened") not in get_args(Happened):
+            self._problem(number, "settles a call, and does not say whether it happened")
+        elif not self._take(wanted):
+            self._problem(number, "settles an intent that is not open in the log of intents")
+        else:
+            self._settled.add(wanted)
+
+    def _take(self, wanted: str) -> bool:
+        """Join an intent that waits with its record; say whether there is one."""
+        if wanted in self._waiting:
+            del self._waiting[wanted]
+            return True
+        for intent in self._intents:
+            if intent == wanted:
+                return True
+            self._waiting[intent] = None
+        return False
+
+    def rest(self) -> frozenset[str]:
+        """The intents that no receipt names."""
+        for intent in self._intents:
+            self._waiting[intent] = None
+        return frozenset(self._waiting)
+
+    def _problem(self, number: int, what: str) -> None:
+        if self.broken_at is None:
+            self.broken_at = number
+            self.problems.append(f"receipt {number} {what}")
+
+
+def _open(
+    book: ReceiptBook, waiting: frozenset[str], alive: Callable[[str], bool]
+) -> tuple[tuple[OpenIntent, ...], int, int]:
+    """Name the intents without a receipt; some may have got theirs while we were reading."""
+    late = set(deque(journals.list_hashes(book.path, hash_field=INTENT_HASH), maxlen=MAX_NAMED))
+    late |= set(deque(journals.list_hashes(book.path, hash_field=SETTLES), maxlen=MAX_NAMED))
+    found: list[OpenIntent] = []
+    more = unsettled = 0
+    lines: dict[tuple[str, str], int] = {}
+    for line in journals.read_raw_lines(intents_path(book.path)):
+        intent = parse_line(line)
+        place = calls_line(intent)
+        before = None if place is None else lines.pop(place, None)
+        if before is not None:
+            found[before] = replace(found[before], overtaken=True)
+        if intent.get(INTENT_HASH) not in waiting or intent.get(INTENT_HASH) in late:
+            continue
+        running = alive(str(intent.get("process")))
+        unsettled += not running
+        if len(found) == MAX_NAMED:
+            more += 1
+            continue
+        if place is not None:
+            lines[place] = len(found)
+        found.append(
+            OpenIntent(
+                str(intent.get(ID_FIELD)),
+                str(intent.get("timestamp")),
+                str(intent.get("tool")),
+                str(intent.get("conversation_id")),
+                running,
+            )
+        )
+    return tuple(found), more, unsettled

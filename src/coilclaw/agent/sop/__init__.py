@@ -1,0 +1,1 @@
+"""Run standard operating procedures: stages, conditions, and runs that survive a kill."""

@@ -1,0 +1,1 @@
+"""Read, check, edit and show the configuration."""

@@ -1,0 +1,1 @@
+"""Install CoilClaw as a service of the system."""

@@ -1,0 +1,1 @@
+"""Format and redact what packages log."""

@@ -1,0 +1,219 @@
+"""How an answer is cut into the blocks that ask for changes; everything else is prose.
+
+One pass over the lines, which looks only at lines that could begin a block. What a block holds is
+never searched for another. ``^^^`` fences, envelopes and search-and-replace blocks carry their own
+ends and are found inside code blocks too, indented as a whole or not; JSON and git patches end
+where their code block ends, and a git patch in prose where its grammar says so. A code block that
+holds none of these is prose, whether it is closed or not. One around the whole answer does not
+count, and code blocks inside a longer one of text are an example: see ``markdown``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.changes.formats import git_extent, json_search
+from coilclaw.changes.formats.answer_text import AnswerSegment, BlockScan, fence_at, malformed
+from coilclaw.changes.formats.json_search import JsonSearch
+from coilclaw.changes.formats.table import FORMATS
+from coilclaw.changes.operations import AnswerLimits, Format
+
+if TYPE_CHECKING:
+    from coilclaw.changes.formats.answer_text import CodeFence
+    from coilclaw.changes.formats.json_search import FoundJson
+
+EVERY: Final = frozenset(Format)
+MAX_NESTING: Final = 64
+"""Code blocks within code blocks that are kept in mind."""
+MAX_MARKS: Final = 250_000
+"""Lines of an answer, outside of its blocks, that could begin one."""
+MAX_UNCLOSED: Final = 8
+"""Kinds of code blocks of text that an answer may leave open."""
+
+_CODE_MARKS: Final = "|".join(
+    [
+        *(
+            f"(?P<{form}>{known.marks})"
+            for form, known in FORMATS.items()
+            if known.marks and known.in_code
+        ),
+        r"(?P<code>[ \t]*(?:```|~~~))",
+    ]
+)
+_PROSE_MARKS: Final = "|".join(
+    [
+        # A brace that no key, comment or closing brace follows begins no JSON.
+        r"(?P<brace>[ \t]*\{(?=[ \t\r\n]*[\"'}/]))",
+        *(
+            f"(?P<{form}>{known.marks})"
+            for form, known in FORMATS.items()
+            if known.marks and not known.in_code
+        ),
+    ]
+)
+# Most lines are none of these, which their first letter tells.
+_IN_CODE: Final = re.compile(rf"^(?=[ \t]*[\^*<>`~])(?:{_CODE_MARKS})", re.MULTILINE)
+_IN_PROSE: Final = re.compile(
+    rf"^(?=[ \t]*[\^*<>`~{{d@-])(?:{_CODE_MARKS}|{_PROSE_MARKS})", re.MULTILINE
+)
+# Blocks that carry their own ends and may stand in a code block of any language.
+_OWN_END: Final = re.compile(r"\^\^\^|\*\*\* Begin Patch|(?:[^\n]*\n)?[ \t]*<{5,9}[ \t]*SEARCH")
+_MAIL: Final = re.compile(r"From [0-9a-f]{40} ")
+_PATCH: Final = re.compile(r"diff --git |--- [^\n]*\n[ \t]*\+\+\+ |From [0-9a-f]{40} ")
+
+_LIMITS: Final = AnswerLimits()
+_JSON_LABELS: Final = json_search.LABELS | json_search.CODE_LABELS
+_GIT_LABELS: Final = frozenset({"patch", "diff"})
+_PERHAPS_GIT_LABELS: Final = frozenset({"", "git", "udiff", "unified", "unidiff"})
+_KEYS: Final = {Format.BUNDLE: "files", Format.PATCH: "patches"}
+
+
+def split(
+    text: str, wanted: frozenset[Format] = EVERY, *, most: int = _LIMITS.operations
+) -> tuple[AnswerSegment, ...]:
+    """Return the blocks of the wanted formats, in order; what else there is counts as prose."""
+    return _Splitter(text, wanted, most).run()
+
+
+class _Splitter:
+    def __init__(self, text: str, wanted: frozenset[Format], most: int) -> None:
+        self._text = text
+        self._wanted = wanted
+        self._scan = BlockScan(text, most)
+        self._lines = self._scan.lines
+        keys = frozenset(key for form, key in _KEYS.items() if form in wanted)
+        self._json = JsonSearch(self._lines, keys) if keys else None
+        self._prose: list[CodeFence] = []
+        """Code blocks that are open and hold no delivery of their own, the innermost last."""
+        self._is_first = True
+        """No code block was seen yet."""
+        self._wrapper_end: int | None = None
+        """The closing line of the code block that the whole answer is in."""
+        self._example: CodeFence | None = None
+        self._example_end = 0
+        """The code block of text that we are in, and its closing line."""
+        self._unclosed: list[CodeFence] = []
+        """Code blocks of text that nothing closes, each of another kind."""
+
+    def run(self) -> tuple[AnswerSegment, ...]:
+        place = self._take_mail()
+        marks = 0
+        while match := (_IN_CODE if self._prose else _IN_PROSE).search(self._text, place):
+            marks += 1
+            if marks > MAX_MARKS:
+                message = (
+                    f"more than {MAX_MARKS:,} lines of the answer look like the begin of a block"
+                )
+                raise malformed(self._lines.line(match.start()), "answer.bounds", message)
+            place = self._take_block(str(match.lastgroup), match.start())
+        return self._scan.finish()
+
+    def _take_block(self, mark: str, start: int) -> int:
+        """Take the block that a line may begin, and return the line start to go on from."""
+        if mark == "code":
+            return self._take_code(start)
+        if mark == "brace":
+            return (
+                self._deliver(self._json.on_line(start)) if self._json else self._lines.after(start)
+            )
+        if Format(mark) not in self._wanted:
+            return self._lines.after(start)
+        return FORMATS[Format(mark)].take(self._scan, start)
+
+    def _take_mail(self) -> int:
+        """Take the whole answer if it is a mail that git has made."""
+        first = self._lines.first
+        if (
+            Format.GIT not in self._wanted
+            or first != self._lines.line_start(first)
+            or not _MAIL.match(self._text, first)
+        ):
+            return 0
+        return self._scan.add(
+            AnswerSegment(Format.GIT, first, self._lines.end, self._lines.line(first))
+        )
+
+    def _take_code(self, start: int) -> int:
+        opener = fence_at(self._text, start)
+        body = self._lines.after(start)
+        if opener is None or start == self._wrapper_end:
+            return body
+        if self._prose and self._prose[-1].closed_by(opener):
+            self._prose.pop()
+            return body
+        if self._example and start < self._example_end and self._example.can_hold(opener):
+            end = opener.closing_line(self._text, body, self._example_end)
+            return self._example_end if end is None else self._lines.after(end)
+        first = self._lines.skip_space(body)
+        is_own = _OWN_END.match(self._text, first) is not None
+        if Format.GIT in self._wanted and self._is_patch(opener, first) and not is_own:
+            return self._take_patch(opener, start, body)
+        if opener.holds_prose(self._text, body):
+            return self._take_text(opener, start, body)
+        self._is_first = False
+        if self._json and opener.label in _JSON_LABELS:
+            return self._deliver(self._json.in_code_block(opener, body, is_other=is_own), opener)
+        self._ignore(opener)
+        return body
+
+    def _take_text(self, opener: CodeFence, start: int, body: int) -> int:
+        """Go into a code block of text: it is the answer, an example, or neither."""
+        if self._is_first and not self._scan.segments:
+            self._is_first = False
+            self._wrapper_end = opener.end_of_answer(self._text, start, body)
+            if self._wrapper_end is not None:
+                return body
+        if start >= self._example_end:
+            end = self._closing_line(opener, start, body)
+            self._example, self._example_end = opener, body if end is None else end
+        self._ignore(opener)
+        return body
+
+    def _closing_line(self, opener: CodeFence, start: int, body: int) -> int | None:
+        """Find what closes a code block, without looking twice for what is not there."""
+        if any(opener.needs_more_than(fence) for fence in self._unclosed):
+            return None
+        end = opener.closing_line(self._text, body)
+        if end is None:
+            self._unclosed.append(opener)
+            if len(self._unclosed) > MAX_UNCLOSED:
+                message = f"more than {MAX_UNCLOSED} code blocks of text are not closed"
+                raise malformed(self._lines.line(start), "answer.bounds", message)
+        return end
+
+    def _is_patch(self, opener: CodeFence, first: int) -> bool:
+        if opener.label in _PERHAPS_GIT_LABELS:
+            return _PATCH.match(self._text, first) is not None
+        return opener.label in _GIT_LABELS
+
+    def _take_patch(self, opener: CodeFence, start: int, body: int) -> int:
+        self._is_first = False
+        end = opener.closing_line(self._text, body)
+        if end is None:
+            message = "the code block that holds a patch is not closed"
+            raise malformed(self._lines.line(start), "answer.unclosed", message)
+        after = self._lines.after(end)
+        if self._text[body:end].strip():
+            line = self._lines.line(body)
+            more = git_extent.find_more(self._text, after, opener.indent)
+            segment = AnswerSegment(Format.GIT, body, end, line, width=opener.indent, closed=True)
+            if more is not None:
+                segment.more_line = line + self._text.count("\n", body, more)
+            self._scan.add(segment)
+        return after
+
+    def _deliver(self, found: FoundJson, opener: CodeFence | None = None) -> int:
+        if found.document is not None:
+            is_bundle = _KEYS[Format.BUNDLE] in found.document.members
+            kind = Format.BUNDLE if is_bundle else Format.PATCH
+            line = self._lines.line(found.start)
+            self._scan.add(AnswerSegment(kind, found.start, found.end, line, found.document))
+        elif found.is_prose and opener is not None:
+            self._ignore(opener)
+        return found.resume
+
+    def _ignore(self, opener: CodeFence) -> None:
+        if len(self._prose) == MAX_NESTING:
+            del self._prose[0]
+        self._prose.append(opener)

@@ -1,0 +1,1 @@
+"""Parse the formats of answers: one module for each."""

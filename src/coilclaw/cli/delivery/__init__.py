@@ -1,0 +1,1 @@
+"""Commands that change a tree: apply, undo, commit, roll-ups and snapshots."""

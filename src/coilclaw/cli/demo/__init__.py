@@ -1,0 +1,1 @@
+"""Demonstrations on trees made for the purpose."""

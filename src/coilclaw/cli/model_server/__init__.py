@@ -1,0 +1,1 @@
+"""Serve scripted model answers over the wire formats of real services."""

@@ -1,0 +1,196 @@
+"""OpenAI chat completions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.cli.model_server.dialect import (
+    Call,
+    ChatQuery,
+    FreeformCall,
+    FunctionCall,
+    OfferedTool,
+    Reply,
+    Said,
+    Speaker,
+    Tokens,
+    encoded,
+    event,
+    mapping,
+    new_id,
+    objects,
+    pieces,
+    require_list,
+    require_text,
+    text,
+    texts,
+)
+from coilclaw.cli.model_server.script import Stop
+from coilclaw.cli.model_server.structured import check_openai
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coilclaw.cli.model_server.dialect import Body
+
+_SERVER: Final = 500
+_KINDS: Final[dict[int, tuple[str, str | None]]] = {
+    401: ("invalid_request_error", "invalid_api_key"),
+    403: ("permission_error", None),
+    404: ("invalid_request_error", "not_found"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+}
+
+
+def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:  # noqa: ARG001 - one shape for all dialects
+    """Return an error; how long to wait stands in a header only."""
+    otherwise = ("server_error" if status >= _SERVER else "invalid_request_error", None)
+    kind, code = _KINDS.get(status, otherwise)
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+__all__ = ["check", "error", "said", "stream", "tools", "whole"]
+
+_SPEAKERS: Final = {
+    "user": Speaker.USER,
+    "assistant": Speaker.MODEL,
+    "tool": Speaker.TOOL,
+    "function": Speaker.TOOL,
+    "system": Speaker.SYSTEM,
+    "developer": Speaker.SYSTEM,
+}
+_FINISH: Final = {
+    Stop.STOP: "stop",
+    Stop.LENGTH: "length",
+    Stop.CONTENT_FILTER: "content_filter",
+    Stop.TOOL_CALLS: "tool_calls",
+}
+
+
+def check(asked: ChatQuery) -> None:
+    """Refuse a request without a model or messages, or with a schema that cannot be kept."""
+    require_text(asked.body, "model")
+    require_list(asked.body, "messages")
+    wanted = mapping(asked.body.get("response_format"))
+    if wanted.get("type") == "json_schema":
+        check_openai(mapping(wanted.get("json_schema")), "response_format.json_schema")
+
+
+def said(body: Body) -> list[Said]:
+    """Return the messages as who said what."""
+    return [
+        Said(
+            _SPEAKERS.get(text(message.get("role")), Speaker.SYSTEM), texts(message.get("content"))
+        )
+        for message in objects(body.get("messages"))
+    ]
+
+
+def tools(body: Body) -> list[OfferedTool]:
+    """Return the tools offered."""
+    found = []
+    for tool in objects(body.get("tools")):
+        function, custom = mapping(tool.get("function")), mapping(tool.get("custom"))
+        if name := text(function.get("name")):
+            found.append(OfferedTool(name, schema=mapping(function.get("parameters"))))
+        elif name := text(custom.get("name")):
+            found.append(OfferedTool(name, "freeform"))
+    return found
+
+
+def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
+    """Return a ``chat.completion``."""
+    message: dict[str, object] = {
+        "role": "assistant",
+        "content": reply.text,
+        "refusal": None,
+        "annotations": [],
+    }
+    if reply.reasoning is not None:
+        message["reasoning_content"] = reply.reasoning
+    if reply.calls:
+        message["tool_calls"] = [_call(call) for call in reply.calls]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
+    return {
+        **_frame(reply, asked, "chat.completion"),
+        "choices": [choice],
+        "usage": _usage(reply.tokens),
+    }
+
+
+def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
+    """Yield ``chat.completion.chunk`` events."""
+    with_usage = mapping(asked.body.get("stream_options")).get("include_usage") is True
+    frame = _frame(reply, asked, "chat.completion.chunk")
+    usage: dict[str, object] = {"usage": None} if with_usage else {}
+
+    def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return event({**frame, "choices": [choice], **usage})
+
+    yield chunk({"role": "assistant", "content": "", "refusal": None})
+    for piece in pieces(reply.reasoning or ""):
+        yield chunk({"reasoning_content": piece})
+    for piece in pieces(reply.text or ""):
+        yield chunk({"content": piece})
+    for index, call in enumerate(reply.calls):
+        for delta in _call_deltas(index, call):
+            yield chunk({"tool_calls": [delta]})
+    yield chunk({}, _finish(reply))
+    if with_usage:
+        yield event({**frame, "choices": [], "usage": _usage(reply.tokens)})
+    yield event(b"[DONE]")
+
+
+def _frame(reply: Reply, asked: ChatQuery, kind: str) -> dict[str, object]:
+    return {
+        "id": new_id("chatcmpl-"),
+        "object": kind,
+        "created": reply.created,
+        "model": asked.model,
+        "service_tier": "default",
+        "system_fingerprint": "fp_scripted",
+    }
+
+
+def _finish(reply: Reply) -> str:
+    return reply.stop_as or _FINISH[reply.stop]
+
+
+def _call(call: Call) -> dict[str, object]:
+    kind, key, name, value = _named(call)
+    return {"id": _id(call), "type": kind, kind: {"name": name, key: value}}
+
+
+def _call_deltas(index: int, call: Call) -> Iterator[dict[str, object]]:
+    kind, key, name, value = _named(call)
+    yield {"index": index, "id": _id(call), "type": kind, kind: {"name": name, key: ""}}
+    for piece in pieces(value):
+        yield {"index": index, kind: {key: piece}}
+
+
+def _named(call: Call) -> tuple[str, str, str, str]:
+    """Return the kind of call, what its input is called, its name, and its input as text."""
+    if isinstance(call, FreeformCall):
+        return "custom", "input", call.name, call.input
+    assert isinstance(call, FunctionCall), "this dialect has no shell tool of its own"
+    return "function", "arguments", call.name, encoded(dict(call.arguments)).decode()
+
+
+def _id(call: Call) -> str:
+    return call.id or new_id("call_")
+
+
+def _usage(tokens: Tokens) -> dict[str, object]:
+    return {
+        "prompt_tokens": tokens.input,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.total,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": tokens.reasoning,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

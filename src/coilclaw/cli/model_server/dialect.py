@@ -1,0 +1,363 @@
+"""What every dialect does, each in a module of its own that is the implementation."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+
+from coilclaw.cli.model_server.script_file import MAX_DEPTH
+from coilclaw.kernel import JsonFault, UsageError, describe_type, read_json_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from coilclaw.cli.model_server.script import Counts, Stop
+    from coilclaw.kernel import Json
+
+Body: TypeAlias = "Mapping[str, object]"
+
+
+def read_body(data: bytes) -> dict[str, object]:
+    """Return the object that a request's body holds; anything else is a ``UsageError``."""
+    try:
+        return dict(read_json_object(data, max_depth=MAX_DEPTH))
+    except JsonFault as fault:
+        raise refuse_shape(f"the body {fault}") from fault
+
+
+def text(value: object) -> str:
+    """Return text, or nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def mapping(value: object) -> Body:
+    """Return an object, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Body]:
+    """Return the objects of a list, and leave out whatever else it holds."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def texts(content: object, key: str = "text") -> list[str]:
+    """Return the texts of a content, which is a text or a list of parts."""
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return []
+    return [
+        part if isinstance(part, str) else text(mapping(part)[key])
+        for part in content
+        if isinstance(part, str) or isinstance(mapping(part).get(key), str)
+    ]
+
+
+def require_list(body: Body, key: str) -> None:
+    """Insist on a list that holds objects and is not empty."""
+    value = body.get(key)
+    if key not in body:
+        raise refuse_shape(f"{key}: field required")
+    if not isinstance(value, list) or not value:
+        shown = "an empty list" if value == [] else describe_type(value)
+        raise refuse_shape(f"{key}: must be a list that is not empty, not {shown}")
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise refuse_shape(f"{key}[{index}]: must be an object, not {describe_type(item)}")
+
+
+def require_text(body: Body, key: str) -> None:
+    """Insist on text that is not empty."""
+    if key not in body:
+        raise refuse_shape(f"{key}: field required")
+    if not text(body[key]):
+        raise refuse_shape(f"{key}: must be text that is not empty")
+
+
+def refuse_shape(message: str) -> UsageError:
+    """Return the error for a request that the service would not take."""
+    return UsageError(message, rule="request.shape")
+
+
+BYTES_PER_TOKEN: Final = 4
+SMALLEST_PIECE: Final = 8
+MOST_PIECES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What the model thinks aloud."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What the model says."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call with arguments; ``namespace`` is for dialects that group their tools."""
+
+    name: str
+    arguments: Mapping[str, Json]
+    namespace: str | None = None
+    id: str | None = None
+    """As the script gives it; without one, the dialect makes its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeformCall:
+    """A call whose input is plain text."""
+
+    name: str
+    input: str
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShellCall:
+    """A call of the shell tool that is part of a dialect itself."""
+
+    command: tuple[str, ...]
+    id: str | None = None
+
+
+Call: TypeAlias = FunctionCall | FreeformCall | LocalShellCall
+Item: TypeAlias = Reasoning | Text | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What is reported as used."""
+
+    input: int
+    output: int
+    cached: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer as every dialect renders it; ``items`` are in the order they are said."""
+
+    items: tuple[Item, ...]
+    stop: Stop
+    tokens: Tokens
+    created: int
+    stop_as: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        return _joined([item.text for item in self.items if isinstance(item, Text)])
+
+    @property
+    def reasoning(self) -> str | None:
+        return _joined([item.text for item in self.items if isinstance(item, Reasoning)])
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(item for item in self.items if not isinstance(item, Reasoning | Text))
+
+
+def tokens_of(counts: Counts, request_bytes: int, items: tuple[Item, ...]) -> Tokens:
+    """Return the counts of the script, and estimates for what it leaves out."""
+    output = estimate(sum(_size(item) for item in items))
+    return Tokens(
+        input=estimate(request_bytes) if counts.input is None else counts.input,
+        output=output if counts.output is None else counts.output,
+        cached=counts.cached,
+        reasoning=counts.reasoning,
+    )
+
+
+def estimate(size: int) -> int:
+    """Return about how many tokens some bytes are; the same for the same bytes."""
+    return max(1, math.ceil(size / BYTES_PER_TOKEN))
+
+
+def pieces(text: str) -> list[str]:
+    """Cut text as a stream does: anywhere, and in a bounded number of pieces."""
+    size = max(SMALLEST_PIECE, math.ceil(len(text) / MOST_PIECES))
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def new_id(prefix: str) -> str:
+    """Return an identifier that is not used twice."""
+    return prefix + os.urandom(12).hex()
+
+
+def _joined(texts: list[str]) -> str | None:
+    return "".join(texts) if texts else None
+
+
+def _size(item: Item) -> int:
+    if isinstance(item, Reasoning | Text):
+        return len(item.text)
+    if isinstance(item, FunctionCall):
+        return len(item.name) + len(repr(item.arguments))
+    if isinstance(item, FreeformCall):
+        return len(item.name) + len(item.input)
+    return sum(map(len, item.command))
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as the request offers it."""
+
+    name: str
+    kind: Literal["function", "freeform", "local_shell"] = "function"
+    schema: Mapping[str, object] = field(default_factory=dict)
+    namespace: str | None = None
+
+    @property
+    def properties(self) -> Mapping[str, object]:
+        return mapping(self.schema.get("properties"))
+
+    def key(self, names: Sequence[str]) -> str:
+        """Return the first of the names that the tool has an argument for."""
+        return next((name for name in names if name in self.properties), "")
+
+
+# Agents put these before or between the words of their user, in the user's name.
+CONTEXT_PREFIXES: Final = (
+    "<environment_context>",
+    "<user_instructions>",
+    "<permissions",
+    "<skills_instructions>",
+    "<recommended_plugins>",
+    "<turn_aborted>",
+    "<system-reminder>",
+    "<session_context>",
+    "# AGENTS.md",
+)
+
+
+class Speaker(Enum):
+    """Who says something."""
+
+    USER = auto()
+    MODEL = auto()
+    TOOL = auto()
+    SYSTEM = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One entry of a history; ``texts`` are the parts of it that are text."""
+
+    speaker: Speaker
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatHistory:
+    """What decides which answer is next."""
+
+    prompts: tuple[str, ...] = ()
+    answered: int = 0
+    """The turns of the model since the last prompt."""
+    system: str = ""
+
+    @property
+    def prompt(self) -> str:
+        return self.prompts[-1] if self.prompts else ""
+
+
+def history(said: Iterable[Said], prefixes: Sequence[str] = ()) -> ChatHistory:
+    """Count the prompts, and the turns of the model since the last of them.
+
+    Whatever the model says without another speaker in between is one turn. Results of
+    tools, and context that an agent adds in its user's name, are not prompts.
+    """
+    context = (*CONTEXT_PREFIXES, *prefixes)
+    prompts: list[str] = []
+    system: list[str] = []
+    answered = 0
+    before: Speaker | None = None
+    for entry in said:
+        if entry.speaker is Speaker.MODEL:
+            answered += before is not Speaker.MODEL
+        elif entry.speaker is Speaker.SYSTEM:
+            system += entry.texts
+        elif entry.speaker is Speaker.USER:
+            words = [text for text in entry.texts if not text.lstrip().startswith(context)]
+            if words or not entry.texts:
+                prompts.append("\n".join(words))
+                answered = 0
+        before = entry.speaker
+    return ChatHistory(tuple(prompts), answered, "\n".join(system))
+
+
+_LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+class Streaming(Enum):
+    """How the answer is wanted."""
+
+    NO = auto()
+    EVENTS = auto()
+    """Server-sent events."""
+    ARRAY = auto()
+    """One JSON list that grows, which is what Gemini streams without ``alt=sse``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatQuery:
+    """A request for an answer; header names are lower case."""
+
+    body: Body
+    headers: Mapping[str, str]
+    model: str
+    streaming: Streaming
+
+
+class Dialect(Protocol):
+    """One wire format: what a request says, and how a reply or an error looks."""
+
+    def check(self, asked: ChatQuery) -> None:
+        """Refuse, with a ``UsageError``, what the real service would not take."""
+
+    def said(self, body: Body) -> Iterable[Said]:
+        """Return the history in the request, oldest first."""
+
+    def tools(self, body: Body) -> Sequence[OfferedTool]:
+        """Return the tools that the request offers."""
+
+    def whole(self, reply: Reply, asked: ChatQuery) -> dict[str, object]:
+        """Return the answer as one body."""
+
+    def stream(self, reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
+        """Return the answer as the events of a stream."""
+
+    def error(self, status: int, message: str, retry_after: str | None) -> dict[str, object]:
+        """Return an error in the dialect's own shape."""
+
+
+def encoded(value: object) -> bytes:
+    """Return JSON as services send it: compact, and in plain UTF-8 wherever that is possible."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        # Some clients take these for the end of a line, and so of an event.
+        return text.translate(_LINE_ENDS).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8; an escape can say it.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def event(value: object, name: str | None = None, *, newline: bytes = b"\n") -> bytes:
+    """Return one server-sent event."""
+    data = value if isinstance(value, bytes) else encoded(value)
+    head = b"event: " + name.encode() + newline if name else b""
+    return head + b"data: " + data + newline * 2

@@ -1,0 +1,184 @@
+"""Gemini ``generateContent`` and ``streamGenerateContent``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from coilclaw.cli.model_server.dialect import (
+    ChatQuery,
+    FreeformCall,
+    FunctionCall,
+    Item,
+    OfferedTool,
+    Reasoning,
+    Reply,
+    Said,
+    Speaker,
+    Streaming,
+    Text,
+    Tokens,
+    encoded,
+    event,
+    mapping,
+    new_id,
+    objects,
+    pieces,
+    require_list,
+    text,
+    texts,
+)
+from coilclaw.cli.model_server.script import Stop
+from coilclaw.cli.model_server.structured import check_gemini
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coilclaw.cli.model_server.dialect import Body
+
+_FINISH: Final = {
+    Stop.STOP: "STOP",
+    Stop.LENGTH: "MAX_TOKENS",
+    Stop.CONTENT_FILTER: "SAFETY",
+    Stop.TOOL_CALLS: "STOP",
+}
+_STATUSES: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_SERVER: Final = 500
+_SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+def check(asked: ChatQuery) -> None:
+    """Refuse a request without contents, or with a schema for an answer that is not JSON."""
+    require_list(asked.body, "contents")
+    check_gemini(asked.body)
+
+
+def said(body: Body) -> Iterator[Said]:
+    """Return the system instruction and the contents as who said what."""
+    system = mapping(body.get("systemInstruction") or body.get("system_instruction"))
+    yield Said(Speaker.SYSTEM, texts(system.get("parts")))
+    for content in objects(body.get("contents")):
+        role, parts = content.get("role", "user"), objects(content.get("parts"))
+        results = any("functionResponse" in part or "function_response" in part for part in parts)
+        if role == "model":
+            yield Said(Speaker.MODEL)
+        elif role == "user" and not results:
+            yield Said(Speaker.USER, texts(content.get("parts")))
+        else:
+            yield Said(Speaker.TOOL)
+
+
+def tools(body: Body) -> list[OfferedTool]:
+    """Return the functions declared."""
+    return [
+        OfferedTool(
+            name,
+            schema=mapping(function.get("parametersJsonSchema") or function.get("parameters")),
+        )
+        for tool in objects(body.get("tools"))
+        for function in objects(
+            tool.get("functionDeclarations") or tool.get("function_declarations")
+        )
+        if (name := text(function.get("name")))
+    ]
+
+
+def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
+    """Return a ``GenerateContentResponse``."""
+    parts = [_part(item) for item in reply.items]
+    return _response(parts, _finish(reply), reply.tokens, asked, new_id(""))
+
+
+def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
+    """Yield a ``GenerateContentResponse`` for every piece; the last one says why it ends."""
+    response_id = new_id("")
+    parts = [part for item in reply.items for part in _part_pieces(item)] or [{"text": ""}]
+    last = len(parts) - 1
+    for index, part in enumerate(parts):
+        finish = _finish(reply) if index == last else None
+        response = _response([part], finish, reply.tokens, asked, response_id)
+        if asked.streaming is Streaming.ARRAY:
+            opening = b"[" if index == 0 else b",\r\n"
+            yield opening + encoded(response) + (b"]" if index == last else b"")
+        else:
+            yield event(response, newline=b"\r\n")
+
+
+def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:
+    """Return a ``google.rpc.Status``, with how long to wait where that is known."""
+    name = _STATUSES.get(status, "INTERNAL" if status >= _SERVER else "FAILED_PRECONDITION")
+    problem: dict[str, object] = {"code": status, "message": message, "status": name}
+    if retry_after is not None and _SECONDS.fullmatch(retry_after):
+        kind = "type.googleapis.com/google.rpc.RetryInfo"
+        problem["details"] = [{"@type": kind, "retryDelay": f"{retry_after}s"}]
+    return {"error": problem}
+
+
+def _response(
+    parts: list[dict[str, object]],
+    finish: str | None,
+    tokens: Tokens,
+    asked: ChatQuery,
+    response_id: str,
+) -> dict[str, object]:
+    candidate: dict[str, object] = {"content": {"parts": parts, "role": "model"}}
+    if finish is not None:
+        candidate["finishReason"] = finish
+    return {
+        "candidates": [{**candidate, "index": 0}],
+        "usageMetadata": _usage(tokens),
+        "modelVersion": asked.model,
+        "responseId": response_id,
+    }
+
+
+def _finish(reply: Reply) -> str:
+    return reply.stop_as or _FINISH[reply.stop]
+
+
+def _part(item: Item) -> dict[str, object]:
+    if isinstance(item, Reasoning):
+        return {"text": item.text, "thought": True}
+    if isinstance(item, Text):
+        return {"text": item.text}
+    given: dict[str, object] = {"id": item.id} if item.id else {}
+    if isinstance(item, FreeformCall):
+        return {"functionCall": {**given, "name": item.name, "args": {"input": item.input}}}
+    assert isinstance(item, FunctionCall), "this dialect has no shell tool of its own"
+    return {"functionCall": {**given, "name": item.name, "args": dict(item.arguments)}}
+
+
+def _part_pieces(item: Item) -> Iterator[dict[str, object]]:
+    """Cut what is text; a function call always comes whole."""
+    if isinstance(item, Reasoning | Text):
+        for piece in pieces(item.text):
+            yield {**_part(item), "text": piece}
+    else:
+        yield _part(item)
+
+
+def _usage(tokens: Tokens) -> dict[str, object]:
+    usage: dict[str, object] = {
+        "promptTokenCount": tokens.input,
+        "candidatesTokenCount": tokens.output,
+        "totalTokenCount": tokens.total + tokens.reasoning,
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": tokens.input}],
+    }
+    if tokens.cached:
+        usage["cachedContentTokenCount"] = tokens.cached
+    if tokens.reasoning:
+        usage["thoughtsTokenCount"] = tokens.reasoning
+    return usage

@@ -1,0 +1,179 @@
+"""What was asked, one JSON line a request, without any key."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from coilclaw.cli.model_server.routes import KEY_HEADERS, KEY_PARAMETERS
+from coilclaw.kernel import digest_bytes, explain_os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from coilclaw.kernel import Secret
+
+SHORTEST_KEY: Final = 8
+"""A key is looked for outside its header too, unless it is so short that it stands everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One request. Keys are replaced by ``sha256:`` and the hash of the key."""
+
+    time: str
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: object
+    """The JSON it held, or its text where that is not JSON."""
+    dialect: str
+    answer: str | None
+    """Where in the script the answer stands."""
+    problem: str | None
+    """Why there is none."""
+
+
+class RequestLog:
+    """A file of lines, and the last requests in memory; safe for many threads."""
+
+    __slots__ = ("_clock", "_descriptor", "_kept", "_key", "_lock", "_path")
+
+    def __init__(
+        self, path: Path | None, kept: int, key: Secret | None, clock: Callable[[], float]
+    ) -> None:
+        self._path, self._key, self._clock = path, key, clock
+        self._kept: deque[Recorded] = deque(maxlen=kept)
+        self._lock = threading.Lock()
+        self._descriptor = -1
+
+    def open(self) -> None:
+        """Open the file, if there is to be one."""
+        if self._path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            with self._explain():
+                # It holds prompts, which only its owner may read.
+                self._descriptor = os.open(self._path, flags, 0o600)
+
+    @property
+    def requests(self) -> list[Recorded]:
+        """Return the last requests, oldest first."""
+        with self._lock:
+            return list(self._kept)
+
+    def add(
+        self,
+        *,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: object,
+        dialect: str,
+        answer: str | None,
+        problem: str | None,
+    ) -> None:
+        """Record one request; a request without a line on disk is not answered."""
+        mask = _Mask(_keys(target, headers, self._key))
+        recorded = Recorded(
+            time=datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds"),
+            method=method,
+            path=mask.text(_masked_target(target)),
+            headers={
+                name: mask.text(_masked_header(name, value)) for name, value in headers.items()
+            },
+            body=mask.value(body),
+            dialect=dialect,
+            answer=answer,
+            problem=None if problem is None else mask.text(problem),
+        )
+        with self._lock:
+            self._kept.append(recorded)
+            if self._descriptor >= 0:
+                line = json.dumps(asdict(recorded)).encode() + b"\n"
+                with self._explain():
+                    while line:
+                        line = line[os.write(self._descriptor, line) :]
+
+    def close(self) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _explain(self) -> AbstractContextManager[None]:
+        return explain_os_errors(f"write the log {self._path}", rule="server.log")
+
+
+class _Mask:
+    """Replaces keys wherever they stand."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: set[str]) -> None:
+        self._keys: list[tuple[str, str]] = []
+        # The longest first, because one key may hold another.
+        for key in sorted(keys, key=len, reverse=True):
+            if len(key) >= SHORTEST_KEY:
+                self._keys += [(form, hashed(key)) for form in {key, quote(key, safe="")}]
+
+    def text(self, text: str) -> str:
+        for key, replacement in self._keys:
+            text = text.replace(key, replacement)
+        return text
+
+    def value(self, value: object) -> object:
+        """Replace in every text and every number; a body is never nested too deeply for this."""
+        if not self._keys:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(key): self.value(item) for key, item in value.items()}
+        if isinstance(value, int | float) and self.text(repr(value)) != repr(value):
+            return self.text(repr(value))
+        return value
+
+
+def hashed(key: str) -> str:
+    """Return what stands in the log for a key."""
+    return "sha256:" + digest_bytes(key.encode("utf-8", "surrogateescape"))
+
+
+def _masked_header(name: str, value: str) -> str:
+    if name not in KEY_HEADERS:
+        return value
+    scheme, key = _credentials(name, value)
+    return f"{scheme} {hashed(key)}" if scheme else hashed(key)
+
+
+def _credentials(name: str, value: str) -> tuple[str, str]:
+    """Split ``Bearer KEY``; any other header is a key as a whole."""
+    scheme, space, key = value.partition(" ")
+    return (scheme, key.strip()) if space and name.endswith("authorization") else ("", value)
+
+
+def _masked_target(target: str) -> str:
+    parts = urlsplit(target)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if not any(name.lower() in KEY_PARAMETERS for name, _ in query):
+        return target
+    masked = [(name, hashed(v) if name.lower() in KEY_PARAMETERS else v) for name, v in query]
+    return urlunsplit(parts._replace(query=urlencode(masked, safe=":")))
+
+
+def _keys(target: str, headers: Mapping[str, str], required: Secret | None) -> set[str]:
+    """Return every key that this request shows, and the one that is required."""
+    found = {_credentials(*header)[1] for header in headers.items() if header[0] in KEY_HEADERS}
+    query = parse_qsl(urlsplit(target).query)
+    found |= {value for name, value in query if name.lower() in KEY_PARAMETERS}
+    return found | ({required.reveal()} if required else set())

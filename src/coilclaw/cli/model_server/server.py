@@ -1,0 +1,230 @@
+"""The server: listens on loopback, one thread a connection, and ends everything when told to."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+
+from coilclaw.cli.model_server.exchange import ServedExchange, play
+from coilclaw.cli.model_server.request_log import Recorded, RequestLog
+from coilclaw.cli.model_server.routes import is_loopback, likely_dialect
+from coilclaw.cli.model_server.script import DialectName, ModelScript
+from coilclaw.cli.model_server.script_file import script_of
+from coilclaw.cli.model_server.service import Service, refuse
+from coilclaw.cli.model_server.wire import Reader, WireLimits
+from coilclaw.kernel import CoilClawError, EnvironmentFault, Secret, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from coilclaw.cli.model_server.exchange import Payload
+    from coilclaw.cli.model_server.wire import RequestHead
+
+KEPT_REQUESTS: Final = 1_000
+BACKLOG: Final = 128
+JOIN_S: Final = 10.0
+RETRY_S: Final = 0.05
+MAX_PORT: Final = 65_535
+
+
+class ModelServer:
+    """A scripted model on loopback, running from ``start`` to ``stop`` in threads of its own.
+
+    ``script`` is a ``Script``, or the JSON value of a script file.
+    """
+
+    def __init__(
+        self,
+        script: ModelScript | object,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: str | None = None,
+        log: Path | None = None,
+        kept_requests: int = KEPT_REQUESTS,
+        limits: WireLimits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._script = script if isinstance(script, ModelScript) else script_of(script)
+        self._address = _checked(host, port)
+        self._key = Secret(key) if key else self._script.require_key
+        self._log = RequestLog(log, kept_requests, self._key, clock)
+        self._service = Service(self._script, self._key, self._log, clock)
+        self._limits = limits or WireLimits()
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._listener: socket.socket | None = None
+        self._acceptor = threading.Thread(target=self._accept, name="modelserver", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once it does."""
+        assert self._listener is not None, "the server is not started"
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """The address of the server, without a path."""
+        host = self._address[0]
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def requests(self) -> list[Recorded]:
+        """The last requests, oldest first."""
+        return self._log.requests
+
+    def start(self) -> None:
+        """Listen, and answer from now on."""
+        host, port = self._address
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        except OSError as problem:
+            raise EnvironmentFault(
+                f"cannot listen on {host} port {port}: {os.strerror(problem.errno or 0)}",
+                rule="server.bind",
+            ) from problem
+        try:
+            self._log.open()
+        except CoilClawError:
+            listener.close()
+            raise
+        self._listener = listener
+        self._acceptor.start()
+
+    def stop(self) -> None:
+        """End every connection, also those that hang, and wait until all is quiet."""
+        self._stopping.set()
+        if self._listener is not None:
+            with suppress(OSError):  # Closing alone would not wake who waits on it.
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._acceptor.join(JOIN_S)
+            self._listener.close()
+        with self._lock:
+            live = dict(self._connections)
+            for connection in live:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in live.values():
+            thread.join(JOIN_S)
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _accept(self) -> None:
+        assert self._listener is not None, "the server is started"
+        while not self._stopping.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                # The client left again, or too many files are open: soon it may go better.
+                self._stopping.wait(RETRY_S)
+                continue
+            thread = threading.Thread(
+                target=self._converse, args=(connection,), name="modelserver", daemon=True
+            )
+            with self._lock:
+                welcome = len(self._connections) < self._limits.connections
+                if welcome:
+                    self._connections[connection] = thread
+                    try:
+                        thread.start()
+                    except RuntimeError:
+                        # The machine has no further thread for us.
+                        del self._connections[connection]
+                        welcome = False
+            if not welcome:
+                self._turn_away(connection)
+
+    def _turn_away(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            self._refuse(
+                connection,
+                EnvironmentFault(
+                    f"there are {len(self._connections)} connections already",
+                    rule="server.connections",
+                ),
+            )
+
+    def _refuse(self, connection: socket.socket, problem: CoilClawError) -> ServedExchange:
+        """Answer a request that was not read, so that nothing is known of its dialect."""
+        exchange = ServedExchange(connection, self._limits, self._stopping, reusable=False)
+        play(exchange, refuse(DialectName.CHAT, problem))
+        return exchange
+
+    def _converse(self, connection: socket.socket) -> None:
+        try:
+            # A client that goes away is nothing to complain about.
+            with connection, suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                reader = Reader(connection, self._limits)
+                while not self._stopping.is_set() and self._turn(connection, reader):
+                    pass
+        finally:
+            with self._lock:
+                del self._connections[connection]
+
+    def _turn(self, connection: socket.socket, reader: Reader) -> bool:
+        """Read one request and answer it; tell whether the connection can take another."""
+        try:
+            head = reader.head()
+        except CoilClawError as problem:
+            self._refuse(connection, problem).linger()
+            return False
+        if head is None:
+            return False
+        data: bytes | CoilClawError
+        try:
+            data = reader.body(head)
+        except CoilClawError as problem:
+            data = problem
+        unread = isinstance(data, CoilClawError)
+        exchange = ServedExchange(
+            connection,
+            self._limits,
+            self._stopping,
+            reusable=head.keeps_alive and not unread,
+            modern=head.modern,
+            with_body=head.method != "HEAD",
+        )
+        play(exchange, self._answer(head, data))
+        if unread:
+            exchange.linger()
+        return exchange.reusable
+
+    def _answer(self, head: RequestHead, data: bytes | CoilClawError) -> Payload:
+        fault: CoilClawError
+        try:
+            return self._service.answer(head, data)
+        except CoilClawError as problem:
+            fault = problem
+        except Exception as problem:  # noqa: BLE001 - the client gets an error, not a dead line
+            logging.getLogger(__name__).warning("an answer failed: %r", problem)
+            fault = EnvironmentFault("the server failed to answer", rule="server.fault")
+        return refuse(likely_dialect(head.target, head.headers), fault)
+
+
+def _checked(host: str, port: int) -> tuple[str, int]:
+    """Return the address to listen on; one that others can reach is a ``UsageError``."""
+    if not is_loopback(host):
+        raise UsageError(
+            f"the host {host!r} is not loopback",
+            rule="server.host",
+            hint="a scripted model serves this machine only: use 127.0.0.1 or ::1",
+        )
+    if not 0 <= port <= MAX_PORT:
+        raise UsageError(f"{port} is not a port", rule="server.port")
+    return ("127.0.0.1" if host.lower() == "localhost" else str(ipaddress.ip_address(host))), port

@@ -1,0 +1,45 @@
+"""A plan in figures, for people and for machines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from coilclaw.changes import unified_diff
+from coilclaw.cli.command import count_noun, pick
+
+if TYPE_CHECKING:
+    from coilclaw.changes import Plan
+
+
+def count_changes(plan: Plan) -> str:
+    """Say how many files are created, changed and deleted."""
+    words = {"create": "created", "modify": "changed", "mode": "changed", "delete": "deleted"}
+    numbers = Counter(words[unified_diff.name_action(change)] for change in plan.changes)
+    parts = [
+        f"{numbers[word]} {word}" for word in ("created", "changed", "deleted") if numbers[word]
+    ]
+    return f"{count_noun(len(plan.changes), 'file')} ({', '.join(parts)})"
+
+
+def format_undo_command(change_id: str, root: str) -> str:
+    """Return the command that takes a change of a tree back, as it is typed in this directory."""
+    place = "" if root == "." else f" --root {quote(root)}"
+    return f"coilclaw undo {change_id}{place}"
+
+
+def record_plan(plan: Plan) -> dict[str, object]:
+    """Return a plan as JSON values."""
+    return {
+        "files": [
+            {
+                **pick(summary, "path", "action", "added", "removed", "binary"),
+                "before_sha256": change.before and change.before.digest,
+                "after_sha256": change.after and change.after.digest,
+            }
+            for summary, change in zip(unified_diff.summarise_plan(plan), plan.changes, strict=True)
+        ],
+        "warnings": list(plan.warnings),
+        "diff": "\n".join(unified_diff.diff_plan(plan)) + ("\n" if plan.changes else ""),
+    }

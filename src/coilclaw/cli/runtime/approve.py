@@ -1,0 +1,21 @@
+"""``coilclaw approve``: say yes to what waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coilclaw.cli.runtime import approvals
+
+if TYPE_CHECKING:
+    from coilclaw.cli.command import Console, Namespace, Parser
+
+
+def declare(parser: Parser) -> None:
+    """Declare the arguments."""
+    approvals.declare_answer(parser)
+    parser.value("--text", "ANSWER", "the answer, where words are asked for")
+
+
+def run(args: Namespace, console: Console) -> int:
+    """Answer."""
+    return approvals.answer_approval(args.id, console, approved=True, words=args.text)

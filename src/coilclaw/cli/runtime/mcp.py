@@ -1,0 +1,176 @@
+"""``coilclaw mcp``: offer our tools to others, and approve those of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from coilclaw.cli.command import DENIED, DONE, FAILED, find_home, load_config, pick
+from coilclaw.kernel import DeniedError, UsageError
+
+if TYPE_CHECKING:
+    from coilclaw.agent import Definition, McpServer, ToolListing
+    from coilclaw.app import Compared
+    from coilclaw.cli.command import Console, Namespace, Parser
+
+
+def declare(parser: Parser) -> None:
+    """Declare the arguments."""
+    action = parser.actions()
+    serving = action("serve", "offer the active tools over standard input and output", _serve)
+    summary = "seconds that a call waits for 'coilclaw approve' (default: 300; 0: denied at once)"
+    serving.value("--approval-timeout", "S", summary, type=float)
+    action("list", "the servers in the configuration, and what is approved", _list).json()
+    showing = action("tools", "ask a server for its tools, and compare", _show_tools)
+    showing.value("name", "NAME", "the server").json()
+    approving = action("approve", "show the tools of a server, and approve exactly these", _approve)
+    approving.value("name", "NAME", "the server")
+    approving.flag("--yes", "approve without being asked")
+    forgetting = action("forget", "take the approval of a server back", _forget)
+    forgetting.value("name", "NAME", "the server")
+
+
+def _serve(args: Namespace, _: Console) -> None:
+    from datetime import datetime
+
+    from coilclaw.agent import ApprovalStore, Estop, divert_output, serve_stdio
+    from coilclaw.app import People, mcp_clients, open_runtime
+    from coilclaw.cli.session import open_logs
+
+    timeout = args.approval_timeout
+    seconds = mcp_clients.APPROVAL_S if timeout is None else timeout
+    if not 0 <= seconds <= 24 * 3600:
+        raise UsageError("--approval-timeout is 0 to 86400 seconds", rule="usage.timeout")
+    place = find_home()
+    config = load_config()
+    desk = ApprovalStore(place, lambda: datetime.now().astimezone())
+    people = mcp_clients.DeskPeople(desk, Estop.of(place), seconds)
+    with (
+        divert_output() as (source, sink),
+        open_logs(os.environ, config),
+        open_runtime(
+            place, os.environ, People(people.approve, people.ask), config=config
+        ) as runtime,
+    ):
+        runtime.announce("mcp")
+        call = mcp_clients.make_guarded_call(runtime, people)
+        serve_stdio(call, mcp_clients.list_offered_tools(runtime), source, sink, people.halt)
+
+
+def _list(_: Namespace, console: Console) -> None:
+    from coilclaw.agent import Pins, identity
+
+    pins = Pins(find_home()).read()
+    records: list[dict[str, object]] = []
+    lines: list[tuple[str, str | None]] = []
+    for name, server in load_config().mcp_servers.items():
+        pinned = pins.get(name)
+        standing = "not approved"
+        if pinned is not None:
+            fits = pinned.identity == identity(server)
+            standing = "approved" if fits else "approved for another command or address"
+        tools = [] if pinned is None else list(pinned.tools)
+        about = {"risk": str(server.risk), "standing": standing, "tools": tools}
+        records.append({**pick(server, "name", "where", "enabled"), **about})
+        state = standing if server.enabled else "disabled"
+        lines.append((f"{server.name:<16} {state}, {len(tools)} tools, {server.risk} risk", None))
+        lines.append((f"  {server.where}", "dim"))
+    empty = "no server in the configuration: [mcp.servers.NAME] names one"
+    console.table(records, lines, empty)
+
+
+def _examine(name: str) -> tuple[McpServer, ToolListing, list[Compared]]:
+    """Ask a server what it offers, contained as it would be for the agent."""
+    from coilclaw.agent import Pins, estop
+    from coilclaw.app import mcp_clients
+    from coilclaw.cli.session import open_session
+
+    config = load_config()
+    server = mcp_clients.find_server(config.mcp_servers, name)
+    with open_session(config) as runtime:
+        if runtime.guard.estop.set:
+            raise DeniedError(
+                f"{estop.ESTOP_REASON}, and no server is started", rule=estop.ESTOP_RULE
+            )
+        context = runtime.context("mcp-approve", "turn")
+        listing = mcp_clients.examine(server, context, runtime.redactor.redact)
+    return (
+        server,
+        listing,
+        mcp_clients.compare_tools(server, listing, Pins(find_home()).read().get(name)),
+    )
+
+
+def _show_tools(args: Namespace, console: Console) -> int:
+    server, listing, compared = _examine(args.name)
+    if console.as_json:
+        console.data([_record(server, one, listing.tools.get(one.name)) for one in compared])
+    else:
+        _show_all(server, listing, compared, console)
+    return DONE if all(one.standing == "approved" for one in compared) else FAILED
+
+
+def _record(server: McpServer, one: Compared, definition: Definition | None) -> dict[str, object]:
+    from coilclaw.agent import tool_name
+
+    record: dict[str, object] = {
+        "name": one.name,
+        "called": tool_name(server.name, one.name),
+        **pick(one, "standing", "reason"),
+    }
+    if definition is not None:
+        record |= {"sha256": definition.sha256, "definition": json.loads(definition.text)}
+    return record
+
+
+def _show_all(
+    server: McpServer, listing: ToolListing, compared: list[Compared], console: Console
+) -> None:
+    """Show definitions with everything in them visible: it is what a model will read."""
+    from coilclaw.agent import count_hidden, tool_name, visible
+
+    for one in compared:
+        style = {"approved": "green", "new": "yellow", "changed": "red"}.get(one.standing, "dim")
+        console.print(f"{one.standing:<9} {visible(tool_name(server.name, one.name))}", style)
+        if one.reason:
+            console.print(f"  {visible(one.reason)}")
+        definition = listing.tools.get(one.name)
+        if definition is None:
+            continue
+        console.print(f"  sha256 {definition.sha256}", "dim")
+        if count_hidden(definition.text) + count_hidden(definition.description):
+            console.print("  it holds invisible characters", "red")
+        for line in definition.description.split("\n"):
+            console.print(f"  | {visible(line)}")
+        rest = {k: v for k, v in json.loads(definition.text).items() if k != "description"}
+        for line in json.dumps(rest, indent=2, ensure_ascii=False).split("\n"):
+            console.print(f"  {visible(line)}", "dim")
+
+
+def _approve(args: Namespace, console: Console) -> int:
+    from datetime import datetime
+
+    from coilclaw.app import mcp_clients
+    from coilclaw.cli.question import Questions
+
+    server, listing, compared = _examine(args.name)
+    _show_all(server, listing, compared, console)
+    asked = f"Approve these {len(listing.tools)} tools of {server.name} ({server.where})?"
+    questions = Questions(console, sys.stdin)
+    if not args.yes and not questions.agrees(asked, flag="--yes", default=False):
+        console.note("nothing is approved")
+        return DENIED
+    mcp_clients.approve(server, listing, find_home(), datetime.now().astimezone())
+    console.print(f"{len(listing.tools)} tools of {server.name} are approved", "green")
+    return DONE
+
+
+def _forget(args: Namespace, console: Console) -> None:
+    from coilclaw.agent import Pins
+
+    name = args.name
+    if not Pins(find_home()).forget(name):
+        raise UsageError(f"nothing of an MCP server {name!r} is approved", rule="mcp.unknown")
+    console.print(f"the approval of {name} is taken back")

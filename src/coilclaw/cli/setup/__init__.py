@@ -1,0 +1,1 @@
+"""Commands that set up and serve: configuration, keys, tokens, agents and services."""

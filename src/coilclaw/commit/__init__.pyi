@@ -1,0 +1,15 @@
+from coilclaw.commit import rollup as rollup
+from coilclaw.commit.build import Build as Build
+from coilclaw.commit.interrupts import Interrupts as Interrupts
+from coilclaw.commit.project import BUILD as BUILD
+from coilclaw.commit.project import CODEBASE as CODEBASE
+from coilclaw.commit.project import Project as Project
+from coilclaw.commit.project import set_up as set_up
+from coilclaw.commit.run_log import RunLog as RunLog
+from coilclaw.commit.session import CommitOptions as CommitOptions
+from coilclaw.commit.session import Committed as Committed
+from coilclaw.commit.session import find_known_secrets as find_known_secrets
+from coilclaw.commit.session import run_commit as run_commit
+from coilclaw.commit.workflow import CommitOutcome as CommitOutcome
+from coilclaw.commit.workflow import CommitRun as CommitRun
+from coilclaw.commit.workflow import REPAIRS as REPAIRS

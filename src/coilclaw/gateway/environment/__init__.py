@@ -1,0 +1,1 @@
+"""Serve environments as an HTTP runtime."""

@@ -1,0 +1,1 @@
+"""Bound, admit and answer HTTP requests."""

@@ -1,0 +1,1 @@
+"""Serve runs: submit, watch, approve and fetch them."""

@@ -1,5 +1,0 @@
-"""Conversations and turns, kept and searched."""
-
-from typing import Final
-
-PUBLIC_MODULES: Final = ("rows", "store")

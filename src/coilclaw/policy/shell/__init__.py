@@ -1,0 +1,1 @@
+"""Read a shell script without running it, and refuse what cannot be understood."""

@@ -1,0 +1,1 @@
+"""Run agents that speak the Agent Client Protocol, opencode among them."""

@@ -1,0 +1,1 @@
+"""Run Codex: its private home, its app-server and what it reports."""

@@ -1,0 +1,1 @@
+"""Define the records of orchestrated work and the rules beyond their schemas."""

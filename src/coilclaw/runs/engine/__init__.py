@@ -1,0 +1,1 @@
+"""Carry out a run: its stages, commands, approvals, locks and worktrees."""

@@ -1,0 +1,1 @@
+"""Write, seal, verify and rehydrate the bundle of a run."""

@@ -1,0 +1,1 @@
+"""Judge a contract against recorded evidence: one module for each gate."""

@@ -1,0 +1,59 @@
+"""``GateResult``: what a gate says, with every violation and its rule."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from coilclaw.kernel import quote_text
+from coilclaw.runs.contracts.records import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from coilclaw.kernel import Json
+
+
+GateName: TypeAlias = Gate
+MAX_NAMES: Final = 1000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is not as it must be."""
+
+    rule: str
+    """Dotted and stable, such as ``diff.out_of_scope``."""
+    message: str
+    """What, where, and what is allowed."""
+    path: str = ""
+    """The path in the tree, or the key in the contract, where there is one."""
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """The answer of one gate; it passed exactly when nothing violates it."""
+
+    gate: Gate
+    violations: tuple[Violation, ...] = ()
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """What was looked at, for the event: integers, texts, booleans and lists of them."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.violations
+
+
+def find_malformed_names(rule: str, key: str, names: Sequence[object]) -> Iterator[Violation]:
+    """Say what is wrong with a list of names; a text is not a list of its letters."""
+    if isinstance(names, str) or len(names) > MAX_NAMES:
+        yield Violation(rule, f"{key} is no list of at most {MAX_NAMES} names", key)
+        return
+    for name in names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            yield Violation(rule, f"{key} holds {quote_text(str(name))}, which is no name", key)

@@ -1,0 +1,1 @@
+"""Render a run as a page."""

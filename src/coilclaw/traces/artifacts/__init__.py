@@ -1,0 +1,1 @@
+"""Keep trajectories in a directory or an S3-compatible bucket."""

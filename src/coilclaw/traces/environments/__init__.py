@@ -1,0 +1,1 @@
+"""Declare, load and judge tasks with tests; fixtures, sessions and self-checks."""

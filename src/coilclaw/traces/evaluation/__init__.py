@@ -1,0 +1,1 @@
+"""Judge, compare, bisect and plot recorded trajectories."""

@@ -1,0 +1,1 @@
+"""Record a trajectory: turns, parts, checkpoints, resume and uploads."""

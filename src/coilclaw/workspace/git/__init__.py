@@ -1,0 +1,1 @@
+"""Work on git repositories, worktrees, objects and merges without running their configuration."""

@@ -1,0 +1,1 @@
+"""Start programs: captured or live, in a sandbox, with limits."""

@@ -1,0 +1,1 @@
+"""Picture a whole tree, compare two pictures, and bring one back."""

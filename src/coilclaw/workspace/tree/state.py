@@ -1,0 +1,74 @@
+"""``TreeState``: where our own state about one tree is kept, outside of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coilclaw.kernel import FileLock, explain_os_errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class TreeState:
+    """The directory of one tree's state below the home, and the names in it."""
+
+    home: Path
+    tree: Path
+    """The real path of the tree."""
+    directory: Path
+
+    @classmethod
+    def of(cls, home: Path, tree: Path) -> TreeState:
+        """Name the state of a tree; nothing is created before the first write."""
+        real = tree.resolve()
+        digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", real.name)[:40].strip(".") or "root"
+        return cls(home, real, home / "trees" / f"{name}-{digest}")
+
+    def create(self) -> None:
+        """Make the directory, readable by its owner alone."""
+        with explain_os_errors(
+            f"create our state directory {self.directory}",
+            rule="state.create",
+            hint="set COILCLAW_HOME to a directory you can write",
+        ):
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            own = (self.directory.parent, self.directory, self.changes, self.key.parent)
+            for folder in (self.home, *own):
+                folder.mkdir(exist_ok=True, mode=0o700)
+
+    def lock(self) -> FileLock:
+        """Return the lock that every change of the tree is made under."""
+        return FileLock(self.directory / "lock")
+
+    @property
+    def changes(self) -> Path:
+        return self.directory / "changes"
+
+    @property
+    def pending(self) -> Path:
+        """Names the change that is being applied, from before its first effect until its record."""
+        return self.directory / "pending"
+
+    @property
+    def journal(self) -> Path:
+        return self.directory / "changes.jsonl"
+
+    @property
+    def key(self) -> Path:
+        return self.home / "keys" / "journal.key"
+
+    @property
+    def git(self) -> Path:
+        """An empty git directory of ours, for questions about the tree."""
+        return self.directory / "git"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.directory / "snapshots"
