@@ -35,9 +35,10 @@ _COMPOUNDS = frozenset(
     | {"database", "gateway", "lifetime", "openapi", "opencode", "output", "rollback", "rollout"}
     | {"runtime", "snapshot", "timeline", "toolchain", "workspace", "worktree"}
 )
+_CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 _PHRASES = re.compile(
-    r"\b(?:is|are|was|were) no [A-Za-z]+|\b(?:some|any|no)body\b|\bwhoever\b"
-    r"|\b(?:go|goes|going|went) on with\b|\bin trouble\b",
+    r"(?<!there )\b(?:is|are|was|were) no (?!longer|more\b)[A-Za-z]+"
+    r"|\b(?:some|any|no)body\b|\bwhoever\b|\b(?:go|goes|going|went) on with\b|\bin trouble\b",
     re.IGNORECASE,
 )
 
@@ -156,7 +157,7 @@ def small_modules() -> list[str]:
 
 
 def forbidden_phrases() -> list[str]:
-    """Find phrases that the rules for prose forbid, in docstrings and texts of the product."""
+    """Find phrases that the rules for prose forbid, in the product's texts and its documents."""
     found = []
     for module in ours():
         for node in ast.walk(module.tree):
@@ -165,6 +166,10 @@ def forbidden_phrases() -> list[str]:
                     f"{module.name}:{node.lineno}: {match[0]}"
                     for match in _PHRASES.finditer(node.value)
                 ]
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
+        if page.name != "CHANGELOG.md":
+            prose = _CODE.sub("", page.read_text(encoding="utf-8"))
+            found += [f"{page.name}: {match[0]}" for match in _PHRASES.finditer(prose)]
     return found
 
 
