@@ -9,6 +9,7 @@ from tests.support.house_rules import (
     code_lines,
     count_code_lines,
     is_gerund,
+    is_participle,
     is_run_together,
     read_budget,
 )
@@ -40,6 +41,16 @@ def test_two_words_run_together_are_found_and_one_word_is_not() -> None:
     assert is_run_together("runview", words)
     assert not is_run_together("workspace", words)
     assert not is_run_together("journal", words)
+
+
+@pytest.mark.parametrize("name", ["_told", "listed", "_surely"])
+def test_a_function_named_after_a_result_is_found(name: str) -> None:
+    assert is_participle(name)
+
+
+@pytest.mark.parametrize("name", ["tell", "list_runs", "_apply", "feed", "is_listed"])
+def test_a_function_named_after_what_it_does_is_not(name: str) -> None:
+    assert not is_participle(name)
 
 
 def test_no_package_grows_and_the_budget_follows_what_shrinks() -> None:

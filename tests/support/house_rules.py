@@ -35,6 +35,12 @@ _COMPOUNDS = frozenset(
     | {"database", "gateway", "lifetime", "openapi", "opencode", "output", "rollback", "rollout"}
     | {"runtime", "snapshot", "timeline", "toolchain", "workspace", "worktree"}
 )
+_PARTICIPLES = frozenset(
+    {"told", "shown", "given", "taken", "found", "held", "kept", "said", "made", "known", "written"}
+    | {"sent", "left", "gone", "begun", "done", "drawn", "hidden", "chosen", "seen", "built"}
+    | {"whole", "below", "above", "beside", "within", "anew", "away", "apart"}
+)
+_VERBS = frozenset({"apply", "embed", "exceed", "feed", "need", "proceed", "reply", "supply"})
 _CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 _PHRASES = re.compile(
     r"(?<!there )\b(?:is|are|was|were) no (?!longer|more\b)[A-Za-z]+"
@@ -173,6 +179,25 @@ def forbidden_phrases() -> list[str]:
     return found
 
 
+def is_participle(name: str) -> bool:
+    """Tell whether a function is named by a bare participle or adverb instead of a verb."""
+    word = name.strip("_")
+    ending = word.endswith(("ed", "ly")) and "_" not in word and word not in _VERBS
+    return ending or word in _PARTICIPLES
+
+
+def participle_functions() -> list[str]:
+    """Find functions that are named after a result instead of what they do."""
+    return [
+        f"{module.name}:{node.lineno}: {node.name}"
+        for module in ours()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_participle(node.name)
+        and not any(ast.unparse(each).endswith("property") for each in node.decorator_list)
+    ]
+
+
 def exported_names() -> list[str]:
     """List the names that packages offer to each other."""
     return [f"{TOP}.{page.package}.{name}" for page in pages() for name in page.offered]
@@ -183,6 +208,7 @@ RULES: Mapping[str, Callable[[], list[str]]] = {
     "exported_names": exported_names,
     "forbidden_phrases": forbidden_phrases,
     "gerund_modules": gerund_modules,
+    "participle_functions": participle_functions,
     "run_together_modules": run_together_modules,
     "small_modules": small_modules,
 }
