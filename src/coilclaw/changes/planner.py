@@ -61,7 +61,7 @@ def name_lines(change_set: ChangeSet) -> dict[TreePath, int | None]:
     named: dict[TreePath, int | None] = {}
     for operation in change_set.operations:
         for path in named_paths(operation):
-            named.setdefault(path, _line(operation))
+            named.setdefault(path, operation.source.line if operation.source else None)
     return named
 
 
@@ -72,21 +72,42 @@ def plan_changes(
     options: AnswerOptions = AnswerOptions(),
     limits: AnswerLimits = AnswerLimits(),
 ) -> Plan:
-    """Work out the whole effect of an answer, or refuse it whole, with every part that fails."""
-    return _Planner(seen, options, limits, change_set).plan()
+    """Return the whole effect of an answer; raise ``PlanRefused`` with every part that fails."""
+    vacated = frozenset(
+        seen[path].own.parts[:depth]
+        for path in removed_paths(change_set)
+        for depth in range(1, len(seen[path].own.parts))
+    )
+    planner = _Planner(seen, options, limits, vacated)
+    failed: list[PlanRefused] = []
+    for operation in change_set.operations:
+        try:
+            planner.add(operation, seen[operation.path])
+        except PlanRefused as problem:
+            failed.append(problem)
+            if problem.rule == "plan.bounds":
+                raise combine(failed) from problem
+    failed += planner.find_nesting()
+    if failed:
+        raise combine(failed)
+    changes = [change for change in planner.outcomes if change.before != change.after]
+    changes.sort(key=lambda change: change.path)
+    return Plan(tuple(changes), tuple(planner.warnings))
 
 
 def removed_paths(change_set: ChangeSet) -> frozenset[TreePath]:
-    """Return the paths that an answer names to take away, by deletion or by a move."""
-    return frozenset(operation.path for operation in change_set.operations if _removes(operation))
-
-
-def _removes(operation: Operation) -> bool:
-    if isinstance(operation, PatchBinary) and operation.delete:
-        return True
-    if isinstance(operation, PatchFile | PatchBinary):
-        return operation.target is not None and not operation.keep
-    return isinstance(operation, DeleteFile)
+    """Return the paths that an answer removes, by deletion or by a move."""
+    return frozenset(
+        operation.path
+        for operation in change_set.operations
+        if isinstance(operation, DeleteFile)
+        or (isinstance(operation, PatchBinary) and operation.delete)
+        or (
+            isinstance(operation, PatchFile | PatchBinary)
+            and operation.target is not None
+            and not operation.keep
+        )
+    )
 
 
 class _Planner:
@@ -95,45 +116,24 @@ class _Planner:
         seen: Mapping[TreePath, PathState],
         options: AnswerOptions,
         limits: AnswerLimits,
-        change_set: ChangeSet,
+        vacated: frozenset[tuple[str, ...]],
     ) -> None:
         self._seen = seen
-        self._operations = change_set.operations
-        self._failed: list[PlanRefused] = []
-        self._vacated = frozenset(
-            seen[path].own.parts[:depth]
-            for path in removed_paths(change_set)
-            for depth in range(1, len(seen[path].own.parts))
-        )
+        self._vacated = vacated
         """Directories that files are taken out of, which may make room for a file."""
         self._options = options
         self._limits = limits
-        self._outcomes: list[PathChange] = []
+        self.outcomes: list[PathChange] = []
         self._touched: dict[TreePath, Operation] = {}
         self._written: dict[tuple[str, ...], TreePath] = {}
         self._identities: dict[tuple[int, int], TreePath] = {}
-        self._warnings: list[str] = []
+        self.warnings: list[str] = []
         self._total = 0
         self._work = Work()
 
-    def plan(self) -> Plan:
-        for operation in self._operations:
-            try:
-                self._add(operation, self._seen[operation.path])
-            except PlanRefused as problem:
-                self._failed.append(problem)
-                if problem.rule == "plan.bounds":
-                    raise combine(self._failed) from problem
-        self._note_nesting()
-        if self._failed:
-            raise combine(self._failed)
-        changes = [change for change in self._outcomes if change.before != change.after]
-        changes.sort(key=lambda change: change.path)
-        return Plan(tuple(changes), tuple(self._warnings))
-
     # One method per operation.
 
-    def _add(self, operation: Operation, sighting: PathState) -> None:
+    def add(self, operation: Operation, sighting: PathState) -> None:
         match operation:
             case WriteFile():
                 self._write_file(operation, sighting)
@@ -150,7 +150,7 @@ class _Planner:
                     options=self._options,
                     work=self._work,
                 )
-                self._warnings.extend(warnings)
+                self.warnings.extend(warnings)
                 self._put(operation, sighting, before, RegularFile(content, before.executable))
             case PatchFile():
                 self._patch_file(operation, sighting)
@@ -201,7 +201,7 @@ class _Planner:
             before.content, operation.hunks, path=path, work=self._work
         )
         if operation.old_executable not in {None, before.executable}:
-            self._warnings.append(f"'{operation.path}' has another mode than the patch says")
+            self.warnings.append(f"'{operation.path}' has another mode than the patch says")
         self._deliver(operation, sighting, before, content)
 
     def _patch_binary(self, operation: PatchBinary, sighting: PathState) -> None:
@@ -317,12 +317,13 @@ class _Planner:
             if twin != path:
                 message = f"'{twin}' and '{path}' would be one file on some file systems"
                 raise _overlap(operation, path, message)
-        self._outcomes.append(PathChange(path, before, after, like))
+        self.outcomes.append(PathChange(path, before, after, like))
 
-    def _note_nesting(self) -> None:
-        """A path that one operation leaves as a file may not be a directory of another."""
+    def find_nesting(self) -> list[PlanRefused]:
+        """Return a refusal for each path that lies below a file of another operation."""
+        failed: list[PlanRefused] = []
         files = {path.folded: path for path in self._touched}
-        outcomes = {change.path: change for change in self._outcomes}
+        outcomes = {change.path: change for change in self.outcomes}
         for path, operation in self._touched.items():
             for depth in range(1, len(path.folded)):
                 parent = files.get(path.folded[:depth])
@@ -330,7 +331,8 @@ class _Planner:
                     continue
                 message = f"'{parent}' is a file for one operation and a directory for '{path}'"
                 hint = f"delete '{parent}' in the same answer if a directory replaces it"
-                self._failed.append(_overlap(operation, path, message, hint))
+                failed.append(_overlap(operation, path, message, hint))
+        return failed
 
 
 def _makes_room(parent: PathChange | None, child: PathChange | None) -> bool:

@@ -64,8 +64,8 @@ def take(scan: BlockScan, start: int) -> int:
     closing = scan.find_closing(_END_LINE, start, indent) if begins else None
     if closing is None:
         what = "an envelope has no" if begins else "there is no envelope before"
-        raise malformed(scan.lines.line(start), "envelope.end", f"{what} '{END}'")
-    return scan.add_indented(Format.ENVELOPE, start, start, scan.lines.after(closing), indent)
+        raise malformed(scan.line(start), "envelope.end", f"{what} '{END}'")
+    return scan.add_indented(Format.ENVELOPE, start, start, scan.after(closing), indent)
 
 
 def parse(

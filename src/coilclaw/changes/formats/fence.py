@@ -29,12 +29,12 @@ def take(scan: BlockScan, start: int) -> int:
     indent = scan.indent_at(start)
     marker = scan.text.find(f"\n{indent}{MARKER}", start)
     if marker < 0 and indent:
-        after = scan.lines.after(start)
+        after = scan.after(start)
         if " " in scan.text[start:after].strip():
             return after  # a sentence about the marker
         message = "an indented ^^^ block has no ^^^end with the same indentation"
-        raise malformed(scan.lines.line(start), "fence.unclosed", message)
-    end = scan.lines.end if marker < 0 else scan.lines.after(marker + 1)
+        raise malformed(scan.line(start), "fence.unclosed", message)
+    end = scan.end if marker < 0 else scan.after(marker + 1)
     return scan.add_indented(Format.FENCE, start, start, end, indent)
 
 
