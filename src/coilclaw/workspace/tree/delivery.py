@@ -156,9 +156,10 @@ def _examine(
         for path, sighting in seen.items()
         for place in dict.fromkeys((sighting.own, sighting.real))
     ]
-    reached = _denials(
-        policy, places, _ignored(policy, root, state, terms, [p for _, _, p in places])
-    )
+    ignored: frozenset[str] = frozenset()
+    if policy.ignored_too:
+        ignored = _find_ignored(root, state, terms, [str(place) for _, _, place in places])
+    reached = _denials(policy, places, ignored)
     denied |= {denial.path for denial in reached}
     usable = {path for path in seen if str(path) not in denied}
     plan = Plan(())
@@ -210,19 +211,18 @@ def _sight_all(
     failed: list[CoilClawError] = []
     for path, line in lines.items():
         try:
-            seen[path] = _sight_in_place_of(root, path, removed, limits) or root.sight(
-                path, limit=limits.file_bytes
-            )
+            below = _sight_below_removed(root, path, removed, limits) if removed else None
+            seen[path] = below or root.sight(path, limit=limits.file_bytes)
         except (PathRefused, PlanRefused) as refused:
             refused.line = line
             failed.append(refused)
     return seen, failed
 
 
-def _sight_in_place_of(
+def _sight_below_removed(
     root: Root, path: TreePath, removed: frozenset[TreePath], limits: AnswerLimits
 ) -> PathState | None:
-    """Sight a path below a file or a link that the same answer takes away: nothing is there yet."""
+    """Return the state of a path below a file or link that the answer removes: nothing exists."""
     for depth in range(1, len(path.parts)):
         above = TreePath(path.parts[:depth])
         if above in removed:
@@ -234,8 +234,10 @@ def _sight_in_place_of(
 
 
 def _check_room(root: Root, plan: Plan) -> None:
-    """A directory makes room for a file only if the plan takes everything out of it."""
+    """Refuse a file in place of a directory, unless the plan takes everything out of that."""
     gone = frozenset(change.path.parts for change in plan.changes if change.after is None)
+    if not gone:
+        return
     crowded = [
         PlanRefused(
             f"'{change.path}' is a directory that holds more than the answer removes: "
@@ -278,19 +280,13 @@ def _denials(
     return tuple(denial for denial in judged if denial.verdict.denied)
 
 
-def _ignored(
-    policy: ProtectedPolicy,
-    root: Root,
-    state: TreeState,
-    terms: DeliveryTerms,
-    places: Sequence[TreePath],
+def _find_ignored(
+    root: Root, state: TreeState, terms: DeliveryTerms, names: Sequence[str]
 ) -> frozenset[str]:
-    if not policy.ignored_too:
-        return frozenset()
     from coilclaw.workspace.git.client import Git
 
     state.create()
-    git, names = Git(state.git), [str(path) for path in places]
+    git = Git(state.git)
     ignored = git.ignored(root.path, names)
     if terms.ignore_root is not None:
         ignored |= git.ignored(terms.ignore_root, names)

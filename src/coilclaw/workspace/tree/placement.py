@@ -49,11 +49,6 @@ class Placement:
         info = self._info(path)
         return stat.S_IMODE(info.st_mode) if info and stat.S_ISREG(info.st_mode) else None
 
-    def list_modes(self, paths: Mapping[TreePath, TreePath]) -> dict[TreePath, int]:
-        """Return for each path the permission bits of the file at the other, if it is there."""
-        modes = {path: self.mode(other) for path, other in paths.items()}
-        return {path: mode for path, mode in modes.items() if mode is not None}
-
     def signature(self, path: TreePath) -> Signature | None:
         """Return what changes whenever a process writes to a path; ``None`` is nothing there."""
         info = self._info(path)
@@ -61,11 +56,11 @@ class Placement:
             return None
         return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
-    def existing(self, path: TreePath) -> Parts:
-        """Return the innermost directory on the way to a path that is there already."""
-        for depth in range(len(path.parents), 0, -1):
-            parts = path.parents[:depth]
-            with suppress(FileNotFoundError, PathRefused), self._root.directory(parts, path):
+    def existing(self, directory: Parts) -> Parts:
+        """Return a directory as far as it exists already."""
+        for depth in range(len(directory), 0, -1):
+            parts = directory[:depth]
+            with suppress(FileNotFoundError, PathRefused), self._root.directory(parts):
                 return parts
         return ()
 
@@ -73,7 +68,7 @@ class Placement:
         self, index: int, path: TreePath, state: RegularFile | Symlink, mode: int | None
     ) -> Staged:
         """Write new content beside its place, synced; ``mode`` is None for a file that is new."""
-        directory = self.existing(path)
+        directory = self.existing(path.parents)
         staged = Staged(path, directory, f"{self._prefix}{index}")
         with self._root.directory(directory, path) as fd:
             if isinstance(state, Symlink):
@@ -105,10 +100,10 @@ class Placement:
         finally:
             os.close(file)
 
-    def install(self, staged: Staged, modes: Mapping[Parts, int] | None = None) -> None:
+    def install(self, staged: Staged, modes: Mapping[Parts, int | None]) -> None:
         """Make the directories on the way and rename the staged content into place."""
         path = staged.path
-        self.make_directories(path, modes)
+        self.make_directories((path.parents,), modes)
         with (
             self._root.directory(staged.directory, path) as source,
             self._root.parent(path) as target,
@@ -116,29 +111,23 @@ class Placement:
             os.rename(staged.name, path.name, src_dir_fd=source, dst_dir_fd=target)
         self._dirty.add(path.parents)
 
-    def make_directories(self, path: TreePath, modes: Mapping[Parts, int] | None = None) -> None:
-        """Make the missing directories on the way to a path, with their bits where known."""
-        start = len(self.existing(path))
-        for depth in range(start + 1, len(path.parts)):
-            parts = path.parts[:depth]
-            with self._root.directory(parts[:-1], path) as fd, suppress(FileExistsError):
-                os.mkdir(parts[-1], dir_fd=fd)
-                self._dirty.add(parts[:-1])
-                if modes and parts in modes:
-                    os.chmod(parts[-1], modes[parts], dir_fd=fd)
-
-    def make_all(self, wanted: Mapping[Parts, int | None]) -> None:
-        """Make directories, outermost first, with their bits where known."""
-        modes = {parts: mode for parts, mode in wanted.items() if mode is not None}
-        for parts in sorted(wanted):
-            self.make_directories(_any_path((*parts, "_")), modes)
+    def make_directories(self, wanted: Iterable[Parts], modes: Mapping[Parts, int | None]) -> None:
+        """Make what is missing of some directories, outermost first, with their bits if known."""
+        for directory in sorted(wanted):
+            for depth in range(len(self.existing(directory)), len(directory)):
+                parent, name = directory[:depth], directory[depth]
+                with self._root.directory(parent) as fd, suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=fd)
+                    self._dirty.add(parent)
+                    if (mode := modes.get((*parent, name))) is not None:
+                        os.chmod(name, mode, dir_fd=fd)
 
     def list_missing(self, plan: Plan, besides: Iterable[Parts]) -> tuple[Parts, ...]:
         """Return the directories of a plan that are not there yet, outermost first."""
         wanted = {item.path.parents for item in plan.changes if item.after is not None}
         found: set[Parts] = set()
         for parts in wanted.union(besides):
-            depth = len(self.existing(_any_path((*parts, "_"))))
+            depth = len(self.existing(parts))
             found.update(parts[:level] for level in range(depth + 1, len(parts) + 1))
         return tuple(sorted(found))
 
@@ -161,7 +150,7 @@ class Placement:
                 continue
             with (
                 suppress(FileNotFoundError, PathRefused),
-                self._root.directory(parts, _any_path(parts)) as fd,
+                self._root.directory(parts) as fd,
             ):
                 if not names.issuperset(os.listdir(fd)):
                     continue
@@ -179,7 +168,7 @@ class Placement:
     def remove_directory(self, parts: Parts) -> None:
         """Remove a directory if it is empty; one that is gone or in use stays as it is."""
         try:
-            with self._root.directory(parts[:-1], _any_path(parts)) as fd:
+            with self._root.directory(parts[:-1]) as fd:
                 os.rmdir(parts[-1], dir_fd=fd)
         except OSError as problem:
             if problem.errno in _STAYS:
@@ -193,7 +182,7 @@ class Placement:
         for parts in directories:
             with (
                 suppress(FileNotFoundError, PathRefused),
-                self._root.directory(parts, _any_path(parts)) as fd,
+                self._root.directory(parts) as fd,
             ):
                 for name in os.listdir(fd):
                     if name.startswith(self._prefix):
@@ -205,7 +194,7 @@ class Placement:
         for parts in sorted(self._dirty):
             with (
                 suppress(FileNotFoundError),
-                self._root.directory(parts, _any_path(parts)) as fd,
+                self._root.directory(parts) as fd,
             ):
                 os.fsync(fd)
         self._dirty.clear()
@@ -216,20 +205,11 @@ class Placement:
         return None
 
 
-def _any_path(parts: Parts) -> TreePath:
-    return TreePath(parts or (".",))
-
-
 def list_parents(paths: Iterable[TreePath]) -> frozenset[Parts]:
     """Return every directory that some of the paths lie in."""
     return frozenset(path.parts[:depth] for path in paths for depth in range(1, len(path.parts)))
 
 
-def list_vacated(plan: Plan) -> frozenset[Parts]:
-    """Return the directories that a plan takes files out of, which may make room for a file."""
-    return list_parents(item.path for item in plan.changes if item.after is None)
-
-
 def lies_below(path: TreePath, others: Container[Parts]) -> bool:
-    """Whether a path lies below one of others, which are files or links for the same change."""
+    """Tell whether a path lies below one of others: files or links of the same change."""
     return any(path.parts[:depth] in others for depth in range(1, len(path.parts)))

@@ -19,7 +19,7 @@ from coilclaw.kernel import (
 )
 from coilclaw.workspace.tree import recovery
 from coilclaw.workspace.tree.changelog import ChangeEntry, Changelog
-from coilclaw.workspace.tree.placement import lies_below, list_vacated
+from coilclaw.workspace.tree.placement import lies_below, list_parents
 from coilclaw.workspace.tree.writer import Extent, Purpose, Writer
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ def _plan(
     changes: list[PathChange] = []
     in_the_way: list[str] = []
     back = done.inverted()
-    vacated = list_vacated(back).union(extent.remove)
+    vacated = list_parents(item.path for item in back.changes if item.after is None)
+    vacated |= frozenset(extent.remove)
     files = frozenset(item.path.parts for item in back.changes if item.before is not None)
     for item in back.changes:
         if item.before is None and lies_below(item.path, files):
