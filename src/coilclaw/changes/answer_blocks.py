@@ -11,6 +11,7 @@ count, and code blocks inside a longer one of text are an example: see ``markdow
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.formats import git_extent, json_delivery, json_search
@@ -59,7 +60,7 @@ _IN_PROSE: Final = re.compile(
 )
 # Blocks that carry their own ends and may stand in a code block of any language.
 _OWN_END: Final = re.compile(r"\^\^\^|\*\*\* Begin Patch|(?:[^\n]*\n)?[ \t]*<{5,9}[ \t]*SEARCH")
-_MAIL: Final = re.compile(r"From [0-9a-f]{40} ")
+_MAIL: Final = re.compile(r"^From [0-9a-f]{40} ", re.MULTILINE)
 _PATCH: Final = re.compile(r"diff --git |--- [^\n]*\n[ \t]*\+\+\+ |From [0-9a-f]{40} ")
 
 _LIMITS: Final = AnswerLimits()
@@ -68,15 +69,12 @@ _GIT_LABELS: Final = frozenset({"patch", "diff"})
 _PERHAPS_GIT_LABELS: Final = frozenset({"", "git", "udiff", "unified", "unidiff"})
 
 
-def split(
-    text: str, wanted: frozenset[Format] = EVERY, *, most: int = _LIMITS.operations
-) -> tuple[AnswerSegment, ...]:
-    """Return the blocks of the wanted formats, in order; what else there is counts as prose."""
-    return _Splitter(text, wanted, most).run()
+class AnswerSplitter:
+    """Finds the blocks of the wanted formats; everything else counts as prose."""
 
-
-class _Splitter:
-    def __init__(self, text: str, wanted: frozenset[Format], most: int) -> None:
+    def __init__(
+        self, text: str, wanted: frozenset[Format] = EVERY, *, most: int = _LIMITS.operations
+    ) -> None:
         self._text = text
         self._wanted = wanted
         self._scan = BlockScan(text, most)
@@ -94,14 +92,11 @@ class _Splitter:
         self._unclosed: list[CodeFence] = []
         """Code blocks of text that nothing closes, each of another kind."""
 
-    def run(self) -> tuple[AnswerSegment, ...]:
+    def split(self) -> tuple[AnswerSegment, ...]:
+        """Return the blocks in order; raise ``AnswerError`` for one that does not end."""
         place = marks = 0
         first = self._scan.first
-        if (
-            Format.GIT in self._wanted
-            and first == self._scan.line_start(first)
-            and _MAIL.match(self._text, first)
-        ):
+        if Format.GIT in self._wanted and _MAIL.match(self._text, first):
             # A mail that git has made is a patch from its first line to its last.
             place, line = self._scan.end, self._scan.line(first)
             self._scan.add(AnswerSegment(Format.GIT, first, place, line))
@@ -161,7 +156,8 @@ class _Splitter:
 
     def _closing_line(self, opener: CodeFence, start: int, body: int) -> int | None:
         """Find what closes a code block, without looking twice for what is not there."""
-        if any(opener.needs_more_than(fence) for fence in self._unclosed):
+        shortest = replace(opener, info="")
+        if any(fence.closed_by(shortest) for fence in self._unclosed):
             return None
         end = opener.closing_line(self._text, body)
         if end is None:

@@ -233,10 +233,6 @@ class Plan:
     changes: tuple[PathChange, ...]
     warnings: tuple[str, ...] = ()
 
-    @property
-    def empty(self) -> bool:
-        return not self.changes
-
     def inverted(self) -> Plan:
         """Return the plan that takes this one back."""
         return Plan(tuple(PathChange(c.path, c.after, c.before) for c in self.changes))

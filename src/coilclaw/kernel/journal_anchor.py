@@ -10,18 +10,18 @@ with its old anchor.
 
 from __future__ import annotations
 
+import fcntl
+import hmac
 import json
 import os
-import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from hmac import compare_digest
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from coilclaw.kernel.atomic_file import anchor_path
-from coilclaw.kernel.errors import EnvironmentFault, explain_os_errors
-from coilclaw.kernel.file_lock import lock_file, unlock_file
+from coilclaw.kernel.atomic_file import anchor_path, open_regular
+from coilclaw.kernel.errors import explain_os_errors
+from coilclaw.kernel.file_lock import lock_file
 from coilclaw.kernel.journal_line import JournalHead
 from coilclaw.kernel.strict_json import MAX_INTEGER
 
@@ -37,20 +37,15 @@ def torn_path(path: Path, number: int) -> Path:
 ANCHOR_BYTES: Final = 512
 KEY_BYTES: Final = 32
 FORMAT: Final = "coilclaw.journal.anchor.v1"
-_BLOCK_BYTES: Final = 64
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FIELDS: Final = {"bytes", "count", "format", "key_id", "last_hash", "mac"}
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What an anchor says, believed or not."""
+    """What an anchor says; who signed it is for the holder of the key to check."""
 
     head: JournalHead
     key_id: str
-    mac: str
 
 
 class Signer:
@@ -59,31 +54,26 @@ class Signer:
     def __init__(self, key: bytes) -> None:
         self.key_id: Final = sha256(key).hexdigest()[:16]
         """Names the key without giving it away."""
-        block = (key if len(key) <= _BLOCK_BYTES else sha256(key).digest()).ljust(
-            _BLOCK_BYTES, b"\0"
-        )
-        self._inner = sha256(block.translate(_INNER))
-        self._outer = sha256(block.translate(_OUTER))
+        self._key = key
 
     def render(self, head: JournalHead) -> bytes:
         """Return the exact bytes of the anchor for a head."""
-        body = _body(head, self.key_id)
-        return _signed(body, self._mac(body))
-
-    def made(self, statement: Statement) -> bool:
-        """Whether this key signed a statement."""
-        return compare_digest(statement.mac, self._mac(_body(statement.head, self.key_id)))
-
-    def _mac(self, body: str) -> str:
-        # RFC 2104, with both keyed blocks hashed once: an append signs one short line.
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(body.encode("ascii"))
-        outer.update(inner.digest())
-        return outer.hexdigest()
+        # Hexadecimal and integers need no escaping, so that this is canonical JSON already. An
+        # encoder would take a good part of the time of an append.
+        body = (
+            f'{{"bytes":{head.size},"count":{head.count},"format":"{FORMAT}",'
+            f'"key_id":"{self.key_id}","last_hash":"{head.last_hash}"}}'
+        )
+        mac = hmac.digest(self._key, body.encode("ascii"), "sha256").hex()
+        # The signature is the last member, and the line is as long as a sector.
+        return f'{body[:-1]},"mac":"{mac}"}}'.ljust(ANCHOR_BYTES - 1).encode("ascii") + b"\n"
 
 
 def parse_anchor(raw: bytes) -> Statement | None:
-    """Read an anchor's bytes; ``None`` where they are not exactly what a ``Signer`` renders."""
+    """Return what an anchor says; ``None`` where the bytes do not have its form.
+
+    Only who holds the key can tell whether they are exactly what a ``Signer`` rendered.
+    """
     if len(raw) != ANCHOR_BYTES or not raw.isascii():
         return None
     try:
@@ -93,33 +83,19 @@ def parse_anchor(raw: bytes) -> Statement | None:
     if type(record) is not dict or set(record) != _FIELDS or record["format"] != FORMAT:
         return None
     count, size = record["count"], record["bytes"]
-    last_hash, name, mac = texts = (record["last_hash"], record["key_id"], record["mac"])
+    last_hash, name, _ = texts = (record["last_hash"], record["key_id"], record["mac"])
     if any(type(number) is not int or not 0 <= number <= MAX_INTEGER for number in (count, size)):
         return None
     if any(type(text) is not str or not text.isascii() or not text.isalnum() for text in texts):
         return None
     head = JournalHead(count, size, last_hash)
-    return Statement(head, name, mac) if _signed(_body(head, name), mac) == raw else None
+    return Statement(head, name)
 
 
 def covers_records(raw: bytes | None) -> bool:
     """Whether there is an anchor for records, or one that cannot be read."""
     statement = None if raw is None else parse_anchor(raw)
     return raw is not None and (statement is None or statement.head.count > 0)
-
-
-def _body(head: JournalHead, name: str) -> str:
-    # Hexadecimal and integers need no escaping, so that this is canonical JSON already. An encoder
-    # would take a good part of the time of an append.
-    return (
-        f'{{"bytes":{head.size},"count":{head.count},"format":"{FORMAT}",'
-        f'"key_id":"{name}","last_hash":"{head.last_hash}"}}'
-    )
-
-
-def _signed(body: str, mac: str) -> bytes:
-    """Return the signed text with its signature as the last member, as long as a sector."""
-    return f'{body[:-1]},"mac":"{mac}"}}'.ljust(ANCHOR_BYTES - 1).encode("ascii") + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +116,7 @@ class JournalView:
 def open_journal_view(path: Path) -> Iterator[JournalView]:
     """Open a journal for reading; its lock is held only while the view is taken."""
     with explain_os_errors(f"read {path}", rule="journal.io"), ExitStack() as on_failure:
-        file = open_regular(path)
+        file = open_regular(path, rule="journal.io")
         size = 0
         if file is not None:
             on_failure.enter_context(file)
@@ -148,7 +124,7 @@ def open_journal_view(path: Path) -> Iterator[JournalView]:
             size = os.fstat(file.fileno()).st_size
         view = JournalView(file, size, read_anchor(anchor_path(path)))
         if file is not None:
-            unlock_file(file.fileno())
+            fcntl.flock(file.fileno(), fcntl.LOCK_UN)
         opened = on_failure.pop_all()
     with opened:
         yield view
@@ -156,20 +132,8 @@ def open_journal_view(path: Path) -> Iterator[JournalView]:
 
 def read_anchor(path: Path) -> bytes | None:
     """Return the bytes of an anchor file, or a little more than it may hold."""
-    file = open_regular(path)
+    file = open_regular(path, rule="journal.io")
     if file is None:
         return None
     with file:
         return file.read(ANCHOR_BYTES + 1)
-
-
-def open_regular(path: Path) -> BinaryIO | None:
-    """Open a regular file for reading, ``None`` where there is nothing."""
-    try:
-        descriptor = os.open(path, _READ)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise EnvironmentFault(f"{path} is not a regular file", rule="journal.io")
-    return open(descriptor, "rb")

@@ -7,6 +7,8 @@ over if they chain. Everything else that does not fit is damage, and damage is n
 
 from __future__ import annotations
 
+import fcntl
+import hmac
 import logging
 import os
 import stat
@@ -31,7 +33,6 @@ from coilclaw.kernel.file_lock import (
     lock_file,
     open_unshared,
     this_process,
-    unlock_file,
 )
 from coilclaw.kernel.journal_anchor import read_anchor, torn_path
 from coilclaw.kernel.journal_line import (
@@ -116,8 +117,7 @@ class Tail:
                 if descriptor >= 0:
                     close_unshared(descriptor)
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
     def begin(self) -> JournalHead | None:
         """Take the lock, learn what others did since, put right what a crash left.
@@ -137,7 +137,8 @@ class Tail:
         return self.head
 
     def end(self) -> None:
-        unlock_file(self._data)
+        """Let go of the lock."""
+        fcntl.flock(self._data, fcntl.LOCK_UN)
 
     def extend(self, data: bytes, head: JournalHead) -> None:
         """Write and sync lines that lead to ``head``, then the anchor, or leave all as it was.
@@ -254,7 +255,7 @@ class Tail:
                 f"{self._anchor_path.name} was made with key {statement.key_id}, "
                 f"not with key {self._signer.key_id}",
             )
-        if not self._signer.made(statement):
+        if not hmac.compare_digest(self._signer.render(statement.head), raw):
             raise self._damaged(f"{self._anchor_path.name} was edited")
         return statement.head
 

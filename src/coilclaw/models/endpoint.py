@@ -21,7 +21,7 @@ DEFAULT_RESPONSE_BYTES: Final = 64 * 2**20
 
 
 def as_it_is(text: str) -> str:
-    """Redact nothing: there is no secret to keep."""
+    """Return the text unchanged, where no secret has to be redacted."""
     return text
 
 
@@ -47,7 +47,8 @@ class ModelEndpoint:
             )
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError(
-                f"the address of {self.name} is no http or https address", rule="provider.address"
+                f"the address of {self.name} is not an http or https address",
+                rule="provider.address",
             )
         if self.key and parts.scheme == "http" and not self.local:
             raise UsageError(
@@ -90,7 +91,7 @@ class ModelEndpoint:
 def checked_model(model: str) -> str:
     """Return a model's name if it can stand in an address."""
     if not model or not model.isprintable() or any(char in model for char in "/?#%\\ "):
-        raise UsageError(f"{model!r} is no name of a model", rule="provider.model")
+        raise UsageError(f"{model!r} cannot name a model", rule="provider.model")
     return model
 
 

@@ -402,7 +402,7 @@ def _redacted(value: Json, redact: Redact) -> Json:
 
 def _checked(value: Json, what: str) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} is no object")  # noqa: TRY004 - it is a fault of the line
+        raise ValueError(f"{what} is not an object")  # noqa: TRY004 - it is a fault of the line
     return value
 
 
@@ -413,7 +413,7 @@ def _objects(value: Json) -> list[dict[str, Json]]:
 def _string(fields: Mapping[str, Json], key: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"its {key} is no text")  # noqa: TRY004 - as above
+        raise ValueError(f"its {key} is not text")  # noqa: TRY004 - as above
     return value
 
 

@@ -43,23 +43,18 @@ def malformed(
 
 
 @contextmanager
-def path_at(line: int) -> Iterator[None]:
-    """Give the line of the answer to the refusal of a path that is checked within."""
-    try:
-        yield
-    except PathRefused as problem:
-        problem.line = line
-        raise
+def collect_failures(failures: list[CoilClawError], line: int | None = None) -> Iterator[None]:
+    """Keep what is wrong with one part of an answer, so that the other parts are read too.
 
-
-@contextmanager
-def collect_failures(failures: list[CoilClawError]) -> Iterator[None]:
-    """Keep what is wrong with one part of an answer, so that the other parts are read too."""
+    A refused path without a line of its own gets the line of the part.
+    """
     try:
         yield
     except (AnswerError, PathRefused) as problem:
         if problem.rule in _FINAL:
             raise
+        if problem.line is None:
+            problem.line = line
         failures.append(problem)
 
 
@@ -110,8 +105,11 @@ class Cursor:
         """Check a path that the answer names."""
         if len(text) > MAX_NAME_CHARS:
             raise self.failure("path", "a file name is far too long to be one", line=line)
-        with path_at(line):
+        try:
             return TreePath.parse(text)
+        except PathRefused as problem:
+            problem.line = line
+            raise
 
     def failure(
         self,
@@ -156,13 +154,12 @@ class CodeFence:
     """The language the block says it is in: the first word, in lower case."""
 
     def closed_by(self, line: CodeFence) -> bool:
-        """Say whether a line closes the block that this one opens."""
-        return line.info == "" and line.needs_more_than(self)
-
-    def needs_more_than(self, other: CodeFence) -> bool:
-        """Say whether every line that closes this one would close the other."""
+        """Tell whether a line closes the block that this one opens."""
         return (
-            self.char == other.char and self.length >= other.length and self.indent <= other.indent
+            line.info == ""
+            and line.char == self.char
+            and line.length >= self.length
+            and line.indent <= self.indent
         )
 
     def can_hold(self, inner: CodeFence) -> bool:

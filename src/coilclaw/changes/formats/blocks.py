@@ -135,7 +135,7 @@ def parse(text: str, *, first_line: int) -> tuple[Operation, ...]:
 
 
 def _next_block(cursor: Cursor, path: TreePath | None) -> TreePath | None:
-    """Go to the next block and return its path; ``None`` when there are no more blocks."""
+    """Go to the next block and return its path; ``None`` after the last block."""
     named: int | None = None
     text = ""
     while (line := cursor.peek()) is not None:

@@ -63,7 +63,7 @@ def take(scan: BlockScan, start: int) -> int:
     begins = scan.text.startswith(BEGIN, start + len(indent))
     closing = scan.find_closing(_END_LINE, start, indent) if begins else None
     if closing is None:
-        what = "an envelope has no" if begins else "there is no envelope before"
+        what = "an envelope has no" if begins else "no envelope begins before"
         raise malformed(scan.line(start), "envelope.end", f"{what} '{END}'")
     return scan.add_indented(Format.ENVELOPE, start, start, scan.after(closing), indent)
 

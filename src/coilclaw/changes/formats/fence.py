@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.formats.answer_text import malformed, path_at
+from coilclaw.changes.formats.answer_text import malformed
 from coilclaw.changes.operations import AnswerSource, DeleteFile, Format, Operation, WriteFile
 from coilclaw.kernel import TreePath, quote_text
 
@@ -47,8 +47,7 @@ def parse(text: str, first_line: int) -> tuple[Operation, ...]:
     if name == "" or name[0].isspace() or name[0] == "^":
         message = f"{quote_text(opener)} begins with ^^^, but no path follows at once"
         raise malformed(first_line, "fence.opener", message)
-    with path_at(first_line):
-        path = TreePath.parse(name)
+    path = TreePath.parse(name)
     block = f"the ^^^ block of {quote_text(name)}"
     content, found, closer = f"\n{rest}".partition(f"\n{MARKER}")
     if not found:

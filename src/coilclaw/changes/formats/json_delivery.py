@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.formats import git_patch
-from coilclaw.changes.formats.answer_text import collect_failures, malformed, path_at
+from coilclaw.changes.formats.answer_text import collect_failures, malformed
 from coilclaw.changes.formats.json_values import JsonArray, JsonObject, JsonValue, name_kind
 from coilclaw.changes.operations import (
     AnswerOptions,
@@ -24,7 +24,7 @@ from coilclaw.changes.operations import (
     WriteFile,
     named_paths,
 )
-from coilclaw.kernel import AnswerError, TreePath, quote_text
+from coilclaw.kernel import AnswerError, PathRefused, TreePath, quote_text
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -72,19 +72,17 @@ def parse(
     if not isinstance(root_name, str):
         message = f"the root is {name_kind(root_name)}, not a string"
         raise malformed(document.line, "json.root", message)
-    with path_at(document.line):
-        root = TreePath.parse_directory(root_name)
+    root = TreePath.parse_directory(root_name)
     operations: list[Operation] = []
     for form, key in KEYS.items():
         for index, entry in enumerate(_entries(document, key)):
-            with collect_failures(failures):
+            with collect_failures(failures, entry.line):
                 name = entry.members.get("path")
                 if not isinstance(name, str):
                     message = f"entry {index + 1} of '{key}' has no path"
                     raise malformed(entry.line, "json.entries", message)
-                with path_at(entry.line):
-                    path = TreePath.parse(name)
-                    target = path.under(root)
+                path = TreePath.parse(name)
+                target = path.under(root) if root else path
                 _refuse_unknown(entry, _KNOWN[form], str(path))
                 source = AnswerSource(form, entry.line, index)
                 operations.append(_operation(entry, path, target, source, options))
@@ -160,10 +158,12 @@ def _git_patch(
 ) -> Operation:
     content = _content(entry, path)
     try:
-        with path_at(entry.line):
-            found = git_patch.parse(content, first_line=1, options=options)
-    except AnswerError as problem:
+        found = git_patch.parse(content, first_line=1, options=options)
+    except PathRefused as problem:
         # The lines of the diff are not lines of the answer: the string stands on one.
+        problem.line = entry.line
+        raise
+    except AnswerError as problem:
         raise malformed(
             entry.line,
             problem.rule,

@@ -257,16 +257,16 @@ class Changelog:
 
     def ready(self) -> None:
         """Make sure that a change can be recorded, before anything is done to the tree."""
-        with self._journal as journal:
-            journal.open()
+        self._journal.open()
+        self._journal.close()
 
     def append(self, change: Change) -> None:
         """Record a change that is wholly in the tree."""
-        with self._journal as journal:
-            facts = {name: getattr(change, name) for name in _TEXTS[:-1]}
-            counts = {"undoes": list(change.undoes), "files": len(change.files)}
-            kept = digest_change(self._state.changes / change.id)
-            journal.append({**facts, **counts, "record_sha256": kept})
+        facts = {name: getattr(change, name) for name in _TEXTS[:-1]}
+        counts = {"undoes": list(change.undoes), "files": len(change.files)}
+        kept = digest_change(self._state.changes / change.id)
+        self._journal.append({**facts, **counts, "record_sha256": kept})
+        self._journal.close()
 
     def entries(self) -> tuple[ChangeEntry, ...]:
         """Return all changes, oldest first, each knowing whether it was taken back."""

@@ -123,7 +123,7 @@ def deliver_answer(
         return Denied(denials, tuple(failed))
     if failed:
         raise combine(failed)
-    if terms.dry_run or plan.empty:
+    if terms.dry_run or not plan.changes:
         return Delivered(plan, None)
     return Delivered(plan, Writer(root, state).apply(plan, terms.purpose))
 
@@ -172,26 +172,26 @@ def _examine(
         plan = planner.plan_changes(
             ChangeSet(fitting), seen, options=terms.options, limits=terms.limits
         )
-        _check_links(root, plan)
-        _check_room(root, plan)
+        _check_plan(root, plan)
     except (PlanRefused, PathRefused) as problem:
         failed += problem.failures or (problem,)
-    secret = {
-        str(place)
-        for path, sighting in seen.items()
-        if any(
-            _KEYS.covers(place) or USUAL.holds(place.name)
-            for place in (path, sighting.own, sighting.real)
-        )
-        for place in (path, sighting.own, sighting.real)
-    }
-    for part in failed:
-        _clean(part, secret, terms.redact)
+    if failed:
+        groups = [(path, sighting.own, sighting.real) for path, sighting in seen.items()]
+        secret = {
+            str(place)
+            for places in groups
+            if any(_KEYS.covers(place) or USUAL.holds(place.name) for place in places)
+            for place in places
+        }
+        for part in failed:
+            _redact_error(part, secret, terms.redact)
     return plan, (*named, *reached), failed
 
 
-def _clean(problem: CoilClawError, secret: Container[str], redact: Callable[[str], str]) -> None:
-    """Take out of an error what may be a secret: keys, and all contents of a secret file."""
+def _redact_error(
+    problem: CoilClawError, secret: Container[str], redact: Callable[[str], str]
+) -> None:
+    """Remove what may be a secret from an error: keys, and all contents of a secret file."""
     if isinstance(problem, PlanRefused):
         if problem.path in secret:
             problem.nearest, problem.hint = (), None
@@ -233,39 +233,35 @@ def _sight_below_removed(
     return None
 
 
-def _check_room(root: Root, plan: Plan) -> None:
-    """Refuse a file in place of a directory, unless the plan takes everything out of that."""
+def _check_plan(root: Root, plan: Plan) -> None:
+    """Refuse a link that leaves the tree, and a file where a directory would not become empty."""
     gone = frozenset(change.path.parts for change in plan.changes if change.after is None)
-    if not gone:
-        return
-    crowded = [
-        PlanRefused(
-            f"'{change.path}' is a directory that holds more than the answer removes: "
-            f"{quote_text('/'.join(left))}",
-            rule="plan.obstacle",
-            path=str(change.path),
-        )
-        for change in plan.changes
-        if change.after is not None
-        and change.before is None
-        and (left := root.first_left(change.path, gone)) is not None
-    ]
-    if crowded:
-        raise combine(crowded)
-
-
-def _check_links(root: Root, plan: Plan) -> None:
-    """A new link must end inside the tree, also by way of links that are there already."""
+    crowded: list[PlanRefused] = []
     for change in plan.changes:
         if isinstance(change.after, Symlink):
-            names = change.after.target.decode("utf-8").split("/")
+            # It must end inside the tree, also by way of links that are there already.
             parts = list(change.path.parents)
-            for name in names:
+            for name in change.after.target.decode("utf-8").split("/"):
                 if name == "..":
                     parts.pop()
                 elif name not in {"", "."}:
                     parts.append(name)
             root.sight(TreePath.parse("/".join(parts)))
+        # A directory makes room for a file only if the plan takes everything out of it.
+        if not gone or change.after is None or change.before is not None:
+            continue
+        left = root.first_left(change.path, gone)
+        if left is not None:
+            what = "is a directory that holds more than the answer removes"
+            crowded.append(
+                PlanRefused(
+                    f"'{change.path}' {what}: {quote_text('/'.join(left))}",
+                    rule="plan.obstacle",
+                    path=str(change.path),
+                )
+            )
+    if crowded:
+        raise combine(crowded)
 
 
 def _denials(

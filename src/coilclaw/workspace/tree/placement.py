@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.kernel import PathRefused, RegularFile, Symlink, TreePath, write_all
@@ -36,13 +36,14 @@ class Staged:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Places the files of one change in a tree; all names of ours carry the change's id."""
 
-    def __init__(self, root: Root, change_id: str) -> None:
-        self._root = root
-        self._prefix = f"{STAGING_PREFIX}{change_id}-"
-        self._dirty: set[Parts] = set()
+    root: Root
+    change_id: str
+    dirty: set[Parts] = field(default_factory=set)
+    """Directories whose names changed and are not synced yet."""
 
     def mode(self, path: TreePath) -> int | None:
         """Return the permission bits of a file that is there."""
@@ -60,7 +61,7 @@ class Placement:
         """Return a directory as far as it exists already."""
         for depth in range(len(directory), 0, -1):
             parts = directory[:depth]
-            with suppress(FileNotFoundError, PathRefused), self._root.directory(parts):
+            with suppress(FileNotFoundError, PathRefused), self.root.directory(parts):
                 return parts
         return ()
 
@@ -69,13 +70,13 @@ class Placement:
     ) -> Staged:
         """Write new content beside its place, synced; ``mode`` is None for a file that is new."""
         directory = self.existing(path.parents)
-        staged = Staged(path, directory, f"{self._prefix}{index}")
-        with self._root.directory(directory, path) as fd:
+        staged = Staged(path, directory, f"{STAGING_PREFIX}{self.change_id}-{index}")
+        with self.root.directory(directory, path) as fd:
             if isinstance(state, Symlink):
                 os.symlink(state.target, os.fsencode(staged.name), dir_fd=fd)
             else:
                 self._write(fd, staged, state, mode)
-        self._dirty.add(directory)
+        self.dirty.add(directory)
         return staged
 
     def _write(self, fd: int, staged: Staged, state: RegularFile, mode: int | None) -> None:
@@ -105,20 +106,20 @@ class Placement:
         path = staged.path
         self.make_directories((path.parents,), modes)
         with (
-            self._root.directory(staged.directory, path) as source,
-            self._root.parent(path) as target,
+            self.root.directory(staged.directory, path) as source,
+            self.root.parent(path) as target,
         ):
             os.rename(staged.name, path.name, src_dir_fd=source, dst_dir_fd=target)
-        self._dirty.add(path.parents)
+        self.dirty.add(path.parents)
 
     def make_directories(self, wanted: Iterable[Parts], modes: Mapping[Parts, int | None]) -> None:
         """Make what is missing of some directories, outermost first, with their bits if known."""
         for directory in sorted(wanted):
             for depth in range(len(self.existing(directory)), len(directory)):
                 parent, name = directory[:depth], directory[depth]
-                with self._root.directory(parent) as fd, suppress(FileExistsError):
+                with self.root.directory(parent) as fd, suppress(FileExistsError):
                     os.mkdir(name, dir_fd=fd)
-                    self._dirty.add(parent)
+                    self.dirty.add(parent)
                     if (mode := modes.get((*parent, name))) is not None:
                         os.chmod(name, mode, dir_fd=fd)
 
@@ -150,7 +151,7 @@ class Placement:
                 continue
             with (
                 suppress(FileNotFoundError, PathRefused),
-                self._root.directory(parts) as fd,
+                self.root.directory(parts) as fd,
             ):
                 if not names.issuperset(os.listdir(fd)):
                     continue
@@ -161,46 +162,46 @@ class Placement:
 
     def remove(self, path: TreePath) -> None:
         """Unlink a file or a link; one that is gone already is fine."""
-        with suppress(FileNotFoundError), self._root.parent(path) as fd:
+        with suppress(FileNotFoundError), self.root.parent(path) as fd:
             os.unlink(path.name, dir_fd=fd)
-            self._dirty.add(path.parents)
+            self.dirty.add(path.parents)
 
     def remove_directory(self, parts: Parts) -> None:
         """Remove a directory if it is empty; one that is gone or in use stays as it is."""
         try:
-            with self._root.directory(parts[:-1]) as fd:
+            with self.root.directory(parts[:-1]) as fd:
                 os.rmdir(parts[-1], dir_fd=fd)
         except OSError as problem:
             if problem.errno in _STAYS:
                 return
             raise
-        self._dirty.discard(parts)
-        self._dirty.add(parts[:-1])
+        self.dirty.discard(parts)
+        self.dirty.add(parts[:-1])
 
     def discard(self, directories: set[Parts]) -> None:
         """Remove every staged file of this change from the given directories."""
         for parts in directories:
             with (
                 suppress(FileNotFoundError, PathRefused),
-                self._root.directory(parts) as fd,
+                self.root.directory(parts) as fd,
             ):
                 for name in os.listdir(fd):
-                    if name.startswith(self._prefix):
+                    if name.startswith(f"{STAGING_PREFIX}{self.change_id}-"):
                         os.unlink(name, dir_fd=fd)
-                        self._dirty.add(parts)
+                        self.dirty.add(parts)
 
     def sync(self) -> None:
         """Make every rename, removal and new directory durable."""
-        for parts in sorted(self._dirty):
+        for parts in sorted(self.dirty):
             with (
                 suppress(FileNotFoundError),
-                self._root.directory(parts) as fd,
+                self.root.directory(parts) as fd,
             ):
                 os.fsync(fd)
-        self._dirty.clear()
+        self.dirty.clear()
 
     def _info(self, path: TreePath) -> os.stat_result | None:
-        with suppress(FileNotFoundError, PathRefused), self._root.parent(path) as fd:
+        with suppress(FileNotFoundError, PathRefused), self.root.parent(path) as fd:
             return os.stat(path.name, dir_fd=fd, follow_symlinks=False)
         return None
 

@@ -72,7 +72,7 @@ def restore_snapshot(
     plan = Plan(tuple(PathChange(p, old.get(path), new.get(path)) for path, p in paths.items()))
     left = tuple(c.path for c in difference if EntryType.OPAQUE in {c.old_type, c.new_type})
     extent = _extent(store, now, target, plan, difference)
-    if dry_run or (plan.empty and extent.empty):
+    if dry_run or (not plan.changes and extent.empty):
         return Restored(plan, None, left, now)
     change = Writer(root, state).apply(plan, purpose, extent)
     return Restored(plan, change, left, now)
@@ -155,7 +155,7 @@ def _take_back(
         remove=tuple(sorted(made - gone.keys())),
     )
     plan = _plan(root, done, entries, extent, force=force)
-    if plan.empty and extent.empty:
+    if not plan.changes and extent.empty:
         raise UndoRefused(
             f"the tree is as it was before {_named(entries)}; there is nothing to take back",
             rule="undo.nothing",

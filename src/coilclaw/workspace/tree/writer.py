@@ -91,7 +91,7 @@ class Writer:
     def apply(self, plan: Plan, purpose: Purpose, extent: Extent | None = None) -> Change:
         """Put the plan into the tree; raise, with the tree as it was, when that cannot be done."""
         extent = extent or Extent()
-        if plan.empty and extent.empty:
+        if not plan.changes and extent.empty:
             raise PlanRefused("the plan changes nothing", rule="plan.empty")
         if self.state.tree.is_relative_to(self.state.home.resolve()):
             raise DeniedError(f"{self.state.tree} is state of CoilClaw", rule="protected.state")
