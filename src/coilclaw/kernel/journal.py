@@ -12,18 +12,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from coilclaw.kernel import journal_anchor as anchors
 from coilclaw.kernel.errors import CoilClawError, EnvironmentFault
 from coilclaw.kernel.file_lock import this_process
-from coilclaw.kernel.journal_anchor import open_journal_view
-from coilclaw.kernel.journal_line import JournalForm, JournalHead, LineFlaw, parse_line, read_lines
+from coilclaw.kernel.journal_format import (
+    JournalForm,
+    JournalHead,
+    LineFlaw,
+    covers_records,
+    open_journal_view,
+    parse_line,
+    read_lines,
+)
 from coilclaw.kernel.journal_tail import UNSYNCED, Recovered, Tail, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from coilclaw.kernel.journal_line import Draft
+    from coilclaw.kernel.journal_format import Draft
 
 
 Item = TypeVar("Item")
@@ -169,7 +175,7 @@ class Journal:
         """
         with open_journal_view(self.path) as view:
             if view.file is None:
-                if anchors.covers_records(view.anchor):
+                if covers_records(view.anchor):
                     raise damaged(self.path, "it is gone, and its anchor is still there")
                 return
             # Up to the anchor lines must be whole; all of them, where no anchor says.

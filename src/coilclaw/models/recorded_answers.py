@@ -37,7 +37,6 @@ from coilclaw.kernel import (
     explain_os_errors,
     quote_text,
 )
-from coilclaw.models.endpoint import as_it_is
 from coilclaw.models.event_stream import ask
 from coilclaw.models.json_value import loads, unicode
 from coilclaw.models.provider_chain import ProviderChain
@@ -88,7 +87,7 @@ class AnswerRecording(ProviderChain):
     name: str
     provider: Provider
     path: Path
-    redact: Callable[[str], str] = as_it_is
+    redact: Callable[[str], str] = str
 
     @property
     def capabilities(self) -> ProviderCapabilities:
@@ -114,7 +113,7 @@ class Playing:
 
     __slots__ = ("_exchanges", "_left", "_lock", "_name", "_path", "_redact")
 
-    def __init__(self, name: str, path: Path, redact: Callable[[str], str] = as_it_is) -> None:
+    def __init__(self, name: str, path: Path, redact: Callable[[str], str] = str) -> None:
         self._name, self._path, self._redact = name, path, redact
         self._exchanges = load(path, name)
         self._left: dict[tuple[str, ...], list[int]] = {}

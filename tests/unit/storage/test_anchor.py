@@ -8,8 +8,14 @@ import json
 import pytest
 
 from coilclaw.kernel.canonical_json import encode_record
-from coilclaw.kernel.journal_anchor import ANCHOR_BYTES, FORMAT, Signer, Statement, parse_anchor
-from coilclaw.kernel.journal_line import JournalHead
+from coilclaw.kernel.journal_format import (
+    ANCHOR_BYTES,
+    FORMAT,
+    JournalHead,
+    Signer,
+    Statement,
+    parse_anchor,
+)
 
 HEAD = JournalHead(17, 5321, "ab" * 32)
 KEY = bytes(range(32))
