@@ -123,7 +123,7 @@ def parse_answer(
     What is wrong with its parts is raised as one error, or added to ``failures`` if that is given;
     then the parts that can be read are returned.
     """
-    text = _transported(text, limits)
+    text = _normalise_answer(text, limits)
     wanted = answer_blocks.EVERY if format is None else frozenset({format})
     found = answer_blocks.AnswerSplitter(text, wanted, most=limits.operations).split()
     declined = find_refusal(text, ((segment.start, segment.end) for segment in found))
@@ -154,11 +154,11 @@ def parse_answer(
             raise malformed(segment.first_line, "answer.bounds", what)
     if failed and failures is None:
         raise combine(failed)
-    return ChangeSet(_merged(operations)) if operations else NoChanges()
+    return ChangeSet(_merge_blocks(operations)) if operations else NoChanges()
 
 
-def _transported(text: str, limits: AnswerLimits) -> str:
-    """Check an answer as a whole, and take away line ends that only the way here has added."""
+def _normalise_answer(text: str, limits: AnswerLimits) -> str:
+    """Check an answer as a whole; return it without the carriage returns that a transport added."""
     try:
         size = len(text) if text.isascii() else len(text.encode("utf-8"))
     except UnicodeEncodeError as problem:
@@ -183,7 +183,7 @@ def _refuse_nul(text: str) -> None:
         raise malformed(line, "answer.encoding", "the answer holds a NUL")
 
 
-def _merged(operations: list[Operation]) -> tuple[Operation, ...]:
+def _merge_blocks(operations: list[Operation]) -> tuple[Operation, ...]:
     """Join search-and-replace blocks of one file, which may stand far apart in the answer."""
     merged: list[Operation] = []
     places: dict[TreePath, int] = {}

@@ -188,7 +188,7 @@ class _Walk:
                         what = "climbs out of a directory that is not there"
                         raise self._refusal("path.parent", what) from problem
                     self.real.extend(rest)
-                    return self._checked(), None, None
+                    return self._check_real(), None, None
                 except OSError as problem:
                     what = f"cannot be read: {problem.strerror}"
                     raise self._refusal("path.unreadable", what) from problem
@@ -196,11 +196,11 @@ class _Walk:
                     self._follow(name)
                 elif not self.ahead:
                     self.real.append(name)
-                    real = self._checked()
+                    real = self._check_real()
                     return real, *_look(self.stack[-1], real, limit)
                 else:
                     self._descend(name, mode)
-            return self._checked(), Obstacle("directory"), None
+            return self._check_real(), Obstacle("directory"), None
         finally:
             for fd in self.stack[1:]:
                 os.close(fd)
@@ -240,8 +240,8 @@ class _Walk:
             self.real.clear()
         self.ahead.extendleft(reversed(target.split("/")))
 
-    def _checked(self) -> TreePath:
-        """The real location obeys the same lexical rules: a link may not lead into ``.git``."""
+    def _check_real(self) -> TreePath:
+        """Return the real location, which obeys the same rules: no link may lead into ``.git``."""
         if not self.real:
             raise self._refusal("path.empty", "is the tree itself")
         if tuple(self.real) == self.path.parts:
