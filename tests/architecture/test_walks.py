@@ -20,8 +20,8 @@ from tests.support.walks import (
 
 # Functions, modules and packages that one call may pass; these only fall.
 LIMITS: Mapping[Callable[[Path], Walk], Mapping[str, int]] = {
-    follow_change: {"functions": 225, "modules": 31, "packages": 4},
-    follow_tool_call: {"functions": 400, "modules": 66, "packages": 7},
+    follow_change: {"functions": 150, "modules": 26, "packages": 4},
+    follow_tool_call: {"functions": 350, "modules": 60, "packages": 7},
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from coilclaw.kernel.journal import Journal
-from coilclaw.kernel.journal_line import JournalForm, JournalLink
+from coilclaw.kernel.journal_format import JournalForm, JournalLink
 from coilclaw.kernel.journal_verification import JournalReport, verify_journal
 from coilclaw.kernel.strict_json import MAX_INTEGER
 

@@ -177,7 +177,7 @@ def _look_up_change(what: str, home: Path) -> SettlementFinding | None:
     if not (_TREE.fullmatch(tree) and CHANGE_ID.fullmatch(change_id)):
         return None
     directory = home / "trees" / tree
-    state = TreeState(home, directory, directory)
+    state = TreeState.at(home, directory, directory)
     if state.pending.exists():
         return None  # a change is under way there, or waits to be repaired: the next start sees
     if Changelog(state).holds(change_id):

@@ -27,7 +27,6 @@ from coilclaw.kernel import AnswerError, combine
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coilclaw.changes.formats.answer_text import AnswerSegment
     from coilclaw.kernel import CoilClawError, TreePath
 
 
@@ -124,9 +123,9 @@ def parse_answer(
     What is wrong with its parts is raised as one error, or added to ``failures`` if that is given;
     then the parts that can be read are returned.
     """
-    text = _transported(text, limits)
+    text = _normalise_answer(text, limits)
     wanted = answer_blocks.EVERY if format is None else frozenset({format})
-    found = answer_blocks.split(text, wanted, most=limits.operations)
+    found = answer_blocks.AnswerSplitter(text, wanted, most=limits.operations).split()
     declined = find_refusal(text, ((segment.start, segment.end) for segment in found))
     if declined:
         return declined
@@ -136,31 +135,30 @@ def parse_answer(
     for segment in found:
         form = FORMATS[segment.kind]
         lines += segment.text.count("\n") if form.by_lines else 0
-        _check(lines, MAX_LINES, segment, "the patches of the answer have more than {:,} lines")
+        if lines > MAX_LINES:
+            what = f"the patches of the answer have more than {MAX_LINES:,} lines"
+            raise malformed(segment.first_line, "answer.bounds", what)
         read: tuple[Operation, ...] = ()
-        with collect_failures(failed):
+        with collect_failures(failed, segment.first_line):
             read = form.read(segment, options, failed)
         operations += read
         for operation in read:
             # An operation counts as often as it makes us search its file for a text.
             size += len(operation.replacements) if isinstance(operation, EditText) else 1
             inflated += len(operation.data) if isinstance(operation, PatchBinary) else 0
-        message = "the answer's binary patches hold more than {:,} bytes"
-        _check(inflated, limits.total_bytes, segment, message)
-        message = "the answer holds more than the bound of {:,} operations"
-        _check(size, limits.operations, segment, message)
+        if inflated > limits.total_bytes:
+            what = f"the answer's binary patches hold more than {limits.total_bytes:,} bytes"
+            raise malformed(segment.first_line, "answer.bounds", what)
+        if size > limits.operations:
+            what = f"the answer holds more than the bound of {limits.operations:,} operations"
+            raise malformed(segment.first_line, "answer.bounds", what)
     if failed and failures is None:
         raise combine(failed)
-    return ChangeSet(_merged(operations)) if operations else NoChanges()
+    return ChangeSet(_merge_blocks(operations)) if operations else NoChanges()
 
 
-def _check(value: int, bound: int, segment: AnswerSegment, message: str) -> None:
-    if value > bound:
-        raise malformed(segment.first_line, "answer.bounds", message.format(bound))
-
-
-def _transported(text: str, limits: AnswerLimits) -> str:
-    """Check an answer as a whole, and take away line ends that only the way here has added."""
+def _normalise_answer(text: str, limits: AnswerLimits) -> str:
+    """Check an answer as a whole; return it without the carriage returns that a transport added."""
     try:
         size = len(text) if text.isascii() else len(text.encode("utf-8"))
     except UnicodeEncodeError as problem:
@@ -185,7 +183,7 @@ def _refuse_nul(text: str) -> None:
         raise malformed(line, "answer.encoding", "the answer holds a NUL")
 
 
-def _merged(operations: list[Operation]) -> tuple[Operation, ...]:
+def _merge_blocks(operations: list[Operation]) -> tuple[Operation, ...]:
     """Join search-and-replace blocks of one file, which may stand far apart in the answer."""
     merged: list[Operation] = []
     places: dict[TreePath, int] = {}

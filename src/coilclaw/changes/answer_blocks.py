@@ -11,9 +11,10 @@ count, and code blocks inside a longer one of text are an example: see ``markdow
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.formats import git_extent, json_search
+from coilclaw.changes.formats import git_extent, json_delivery, json_search
 from coilclaw.changes.formats.answer_text import AnswerSegment, BlockScan, fence_at, malformed
 from coilclaw.changes.formats.json_search import JsonSearch
 from coilclaw.changes.formats.table import FORMATS
@@ -59,31 +60,26 @@ _IN_PROSE: Final = re.compile(
 )
 # Blocks that carry their own ends and may stand in a code block of any language.
 _OWN_END: Final = re.compile(r"\^\^\^|\*\*\* Begin Patch|(?:[^\n]*\n)?[ \t]*<{5,9}[ \t]*SEARCH")
-_MAIL: Final = re.compile(r"From [0-9a-f]{40} ")
+_MAIL: Final = re.compile(r"^From [0-9a-f]{40} ", re.MULTILINE)
 _PATCH: Final = re.compile(r"diff --git |--- [^\n]*\n[ \t]*\+\+\+ |From [0-9a-f]{40} ")
 
 _LIMITS: Final = AnswerLimits()
 _JSON_LABELS: Final = json_search.LABELS | json_search.CODE_LABELS
 _GIT_LABELS: Final = frozenset({"patch", "diff"})
 _PERHAPS_GIT_LABELS: Final = frozenset({"", "git", "udiff", "unified", "unidiff"})
-_KEYS: Final = {Format.BUNDLE: "files", Format.PATCH: "patches"}
 
 
-def split(
-    text: str, wanted: frozenset[Format] = EVERY, *, most: int = _LIMITS.operations
-) -> tuple[AnswerSegment, ...]:
-    """Return the blocks of the wanted formats, in order; what else there is counts as prose."""
-    return _Splitter(text, wanted, most).run()
+class AnswerSplitter:
+    """Finds the blocks of the wanted formats; everything else counts as prose."""
 
-
-class _Splitter:
-    def __init__(self, text: str, wanted: frozenset[Format], most: int) -> None:
+    def __init__(
+        self, text: str, wanted: frozenset[Format] = EVERY, *, most: int = _LIMITS.operations
+    ) -> None:
         self._text = text
         self._wanted = wanted
         self._scan = BlockScan(text, most)
-        self._lines = self._scan.lines
-        keys = frozenset(key for form, key in _KEYS.items() if form in wanted)
-        self._json = JsonSearch(self._lines, keys) if keys else None
+        keys = frozenset(key for form, key in json_delivery.KEYS.items() if form in wanted)
+        self._json = JsonSearch(self._scan, keys) if keys else None
         self._prose: list[CodeFence] = []
         """Code blocks that are open and hold no delivery of their own, the innermost last."""
         self._is_first = True
@@ -96,47 +92,33 @@ class _Splitter:
         self._unclosed: list[CodeFence] = []
         """Code blocks of text that nothing closes, each of another kind."""
 
-    def run(self) -> tuple[AnswerSegment, ...]:
-        place = self._take_mail()
-        marks = 0
+    def split(self) -> tuple[AnswerSegment, ...]:
+        """Return the blocks in order; raise ``AnswerError`` for one that does not end."""
+        place = marks = 0
+        first = self._scan.first
+        if Format.GIT in self._wanted and _MAIL.match(self._text, first):
+            # A mail that git has made is a patch from its first line to its last.
+            place, line = self._scan.end, self._scan.line(first)
+            self._scan.add(AnswerSegment(Format.GIT, first, place, line))
         while match := (_IN_CODE if self._prose else _IN_PROSE).search(self._text, place):
+            mark, start = str(match.lastgroup), match.start()
             marks += 1
             if marks > MAX_MARKS:
-                message = (
-                    f"more than {MAX_MARKS:,} lines of the answer look like the begin of a block"
-                )
-                raise malformed(self._lines.line(match.start()), "answer.bounds", message)
-            place = self._take_block(str(match.lastgroup), match.start())
+                message = f"more than {MAX_MARKS:,} lines of the answer could begin a block"
+                raise malformed(self._scan.line(start), "answer.bounds", message)
+            if mark == "code":
+                place = self._take_code(start)
+            elif mark == "brace" and self._json:
+                place = self._deliver(self._json.on_line(start))
+            elif mark == "brace" or Format(mark) not in self._wanted:
+                place = self._scan.after(start)
+            else:
+                place = FORMATS[Format(mark)].take(self._scan, start)
         return self._scan.finish()
-
-    def _take_block(self, mark: str, start: int) -> int:
-        """Take the block that a line may begin, and return the line start to go on from."""
-        if mark == "code":
-            return self._take_code(start)
-        if mark == "brace":
-            return (
-                self._deliver(self._json.on_line(start)) if self._json else self._lines.after(start)
-            )
-        if Format(mark) not in self._wanted:
-            return self._lines.after(start)
-        return FORMATS[Format(mark)].take(self._scan, start)
-
-    def _take_mail(self) -> int:
-        """Take the whole answer if it is a mail that git has made."""
-        first = self._lines.first
-        if (
-            Format.GIT not in self._wanted
-            or first != self._lines.line_start(first)
-            or not _MAIL.match(self._text, first)
-        ):
-            return 0
-        return self._scan.add(
-            AnswerSegment(Format.GIT, first, self._lines.end, self._lines.line(first))
-        )
 
     def _take_code(self, start: int) -> int:
         opener = fence_at(self._text, start)
-        body = self._lines.after(start)
+        body = self._scan.after(start)
         if opener is None or start == self._wrapper_end:
             return body
         if self._prose and self._prose[-1].closed_by(opener):
@@ -144,11 +126,13 @@ class _Splitter:
             return body
         if self._example and start < self._example_end and self._example.can_hold(opener):
             end = opener.closing_line(self._text, body, self._example_end)
-            return self._example_end if end is None else self._lines.after(end)
-        first = self._lines.skip_space(body)
+            return self._example_end if end is None else self._scan.after(end)
+        first = self._scan.skip_space(body)
         is_own = _OWN_END.match(self._text, first) is not None
-        if Format.GIT in self._wanted and self._is_patch(opener, first) and not is_own:
-            return self._take_patch(opener, start, body)
+        if Format.GIT in self._wanted and not is_own:
+            unsaid = opener.label in _PERHAPS_GIT_LABELS
+            if opener.label in _GIT_LABELS or (unsaid and _PATCH.match(self._text, first)):
+                return self._take_patch(opener, start, body)
         if opener.holds_prose(self._text, body):
             return self._take_text(opener, start, body)
         self._is_first = False
@@ -172,30 +156,26 @@ class _Splitter:
 
     def _closing_line(self, opener: CodeFence, start: int, body: int) -> int | None:
         """Find what closes a code block, without looking twice for what is not there."""
-        if any(opener.needs_more_than(fence) for fence in self._unclosed):
+        shortest = replace(opener, info="")
+        if any(fence.closed_by(shortest) for fence in self._unclosed):
             return None
         end = opener.closing_line(self._text, body)
         if end is None:
             self._unclosed.append(opener)
             if len(self._unclosed) > MAX_UNCLOSED:
                 message = f"more than {MAX_UNCLOSED} code blocks of text are not closed"
-                raise malformed(self._lines.line(start), "answer.bounds", message)
+                raise malformed(self._scan.line(start), "answer.bounds", message)
         return end
-
-    def _is_patch(self, opener: CodeFence, first: int) -> bool:
-        if opener.label in _PERHAPS_GIT_LABELS:
-            return _PATCH.match(self._text, first) is not None
-        return opener.label in _GIT_LABELS
 
     def _take_patch(self, opener: CodeFence, start: int, body: int) -> int:
         self._is_first = False
         end = opener.closing_line(self._text, body)
         if end is None:
             message = "the code block that holds a patch is not closed"
-            raise malformed(self._lines.line(start), "answer.unclosed", message)
-        after = self._lines.after(end)
+            raise malformed(self._scan.line(start), "answer.unclosed", message)
+        after = self._scan.after(end)
         if self._text[body:end].strip():
-            line = self._lines.line(body)
+            line = self._scan.line(body)
             more = git_extent.find_more(self._text, after, opener.indent)
             segment = AnswerSegment(Format.GIT, body, end, line, width=opener.indent, closed=True)
             if more is not None:
@@ -205,9 +185,9 @@ class _Splitter:
 
     def _deliver(self, found: FoundJson, opener: CodeFence | None = None) -> int:
         if found.document is not None:
-            is_bundle = _KEYS[Format.BUNDLE] in found.document.members
+            is_bundle = json_delivery.KEYS[Format.BUNDLE] in found.document.members
             kind = Format.BUNDLE if is_bundle else Format.PATCH
-            line = self._lines.line(found.start)
+            line = self._scan.line(found.start)
             self._scan.add(AnswerSegment(kind, found.start, found.end, line, found.document))
         elif found.is_prose and opener is not None:
             self._ignore(opener)

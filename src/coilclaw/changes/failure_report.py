@@ -112,7 +112,7 @@ def describe_failures(problem: CoilClawError) -> list[dict[str, object]]:
 
 
 def explain_failures(problem: CoilClawError) -> str:
-    """Return all failing parts as text for whoever has to write the answer anew."""
+    """Return all failing parts as text for the model that writes the answer again."""
     parts = list_failures(problem)
     lines: list[str] = []
     if len(parts) > 1:

@@ -14,7 +14,7 @@ def instruction_text(name: str) -> str:
     """Return the instruction text of a mode."""
     if name not in NAMES:
         raise UsageError(
-            f"there is no instruction text {quote_text(name)}",
+            f"no instruction text is named {quote_text(name)}",
             rule="instructions.unknown",
             hint=f"the texts are {', '.join(NAMES)}",
         )

@@ -233,10 +233,6 @@ class Plan:
     changes: tuple[PathChange, ...]
     warnings: tuple[str, ...] = ()
 
-    @property
-    def empty(self) -> bool:
-        return not self.changes
-
     def inverted(self) -> Plan:
         """Return the plan that takes this one back."""
         return Plan(tuple(PathChange(c.path, c.after, c.before) for c in self.changes))
@@ -260,21 +256,20 @@ MAX_WORK: Final = 4 * 2**30
 """Bytes that may be gone through; some seconds' worth."""
 
 
+@dataclass(slots=True)
 class Work:
-    """Counts what the edits of one plan go through; a file is gone through once an edit."""
+    """Counts the bytes that the edits of one plan search; each edit searches its whole file."""
 
-    def __init__(self, most: int = MAX_WORK) -> None:
-        self._most = most
-        self._left = most
+    most: int = MAX_WORK
+    spent: int = 0
 
     def spend(self, amount: int, *, path: str, line: int | None = None) -> None:
-        """Count some bytes of a file, or refuse when it is too much."""
-        self._left -= amount
-        if self._left < 0:
+        """Count some bytes of a file; raise ``PlanRefused`` when the bound is reached."""
+        self.spent += amount
+        if self.spent > self.most:
             raise PlanRefused(
-                f"the edits of {quote_text(path)} would go through more than {self._most:,} "
-                "bytes, for "
-                "they are many and the file is large",
+                f"the edits of {quote_text(path)} would go through more than {self.most:,} "
+                "bytes, for they are many and the file is large",
                 rule="plan.bounds",
                 path=path,
                 line=line,

@@ -15,6 +15,7 @@ Rules, each refusing the whole set:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Final
 
@@ -61,7 +62,7 @@ def name_lines(change_set: ChangeSet) -> dict[TreePath, int | None]:
     named: dict[TreePath, int | None] = {}
     for operation in change_set.operations:
         for path in named_paths(operation):
-            named.setdefault(path, _line(operation))
+            named.setdefault(path, operation.source.line if operation.source else None)
     return named
 
 
@@ -72,68 +73,62 @@ def plan_changes(
     options: AnswerOptions = AnswerOptions(),
     limits: AnswerLimits = AnswerLimits(),
 ) -> Plan:
-    """Work out the whole effect of an answer, or refuse it whole, with every part that fails."""
-    return _Planner(seen, options, limits, change_set).plan()
+    """Return the whole effect of an answer; raise ``PlanRefused`` with every part that fails."""
+    vacated = frozenset(
+        seen[path].own.parts[:depth]
+        for path in removed_paths(change_set)
+        for depth in range(1, len(seen[path].own.parts))
+    )
+    planner = _Planner(seen, options, limits, vacated)
+    failed: list[PlanRefused] = []
+    for operation in change_set.operations:
+        try:
+            planner.add(operation, seen[operation.path])
+        except PlanRefused as problem:
+            failed.append(problem)
+            if problem.rule == "plan.bounds":
+                raise combine(failed) from problem
+    failed += planner.find_nesting()
+    if failed:
+        raise combine(failed)
+    changes = [change for change in planner.outcomes if change.before != change.after]
+    changes.sort(key=lambda change: change.path)
+    return Plan(tuple(changes), tuple(planner.warnings))
 
 
 def removed_paths(change_set: ChangeSet) -> frozenset[TreePath]:
-    """Return the paths that an answer names to take away, by deletion or by a move."""
-    return frozenset(operation.path for operation in change_set.operations if _removes(operation))
-
-
-def _removes(operation: Operation) -> bool:
-    if isinstance(operation, PatchBinary) and operation.delete:
-        return True
-    if isinstance(operation, PatchFile | PatchBinary):
-        return operation.target is not None and not operation.keep
-    return isinstance(operation, DeleteFile)
-
-
-class _Planner:
-    def __init__(
-        self,
-        seen: Mapping[TreePath, PathState],
-        options: AnswerOptions,
-        limits: AnswerLimits,
-        change_set: ChangeSet,
-    ) -> None:
-        self._seen = seen
-        self._operations = change_set.operations
-        self._failed: list[PlanRefused] = []
-        self._vacated = frozenset(
-            seen[path].own.parts[:depth]
-            for path in removed_paths(change_set)
-            for depth in range(1, len(seen[path].own.parts))
+    """Return the paths that an answer removes, by deletion or by a move."""
+    return frozenset(
+        operation.path
+        for operation in change_set.operations
+        if isinstance(operation, DeleteFile)
+        or (isinstance(operation, PatchBinary) and operation.delete)
+        or (
+            isinstance(operation, PatchFile | PatchBinary)
+            and operation.target is not None
+            and not operation.keep
         )
-        """Directories that files are taken out of, which may make room for a file."""
-        self._options = options
-        self._limits = limits
-        self._outcomes: list[PathChange] = []
-        self._touched: dict[TreePath, Operation] = {}
-        self._written: dict[tuple[str, ...], TreePath] = {}
-        self._identities: dict[tuple[int, int], TreePath] = {}
-        self._warnings: list[str] = []
-        self._total = 0
-        self._work = Work()
+    )
 
-    def plan(self) -> Plan:
-        for operation in self._operations:
-            try:
-                self._add(operation, self._seen[operation.path])
-            except PlanRefused as problem:
-                self._failed.append(problem)
-                if problem.rule == "plan.bounds":
-                    raise combine(self._failed) from problem
-        self._note_nesting()
-        if self._failed:
-            raise combine(self._failed)
-        changes = [change for change in self._outcomes if change.before != change.after]
-        changes.sort(key=lambda change: change.path)
-        return Plan(tuple(changes), tuple(self._warnings))
+
+@dataclass(slots=True)
+class _Planner:
+    seen: Mapping[TreePath, PathState]
+    options: AnswerOptions
+    limits: AnswerLimits
+    vacated: frozenset[tuple[str, ...]]
+    """Directories that files are taken out of, which may make room for a file."""
+    outcomes: list[PathChange] = field(default_factory=list)
+    touched: dict[TreePath, Operation] = field(default_factory=dict)
+    written: dict[tuple[str, ...], TreePath] = field(default_factory=dict)
+    identities: dict[tuple[int, int], TreePath] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    total: int = 0
+    work: Work = field(default_factory=Work)
 
     # One method per operation.
 
-    def _add(self, operation: Operation, sighting: PathState) -> None:
+    def add(self, operation: Operation, sighting: PathState) -> None:
         match operation:
             case WriteFile():
                 self._write_file(operation, sighting)
@@ -147,10 +142,10 @@ class _Planner:
                     before.content,
                     operation.replacements,
                     path=str(operation.path),
-                    options=self._options,
-                    work=self._work,
+                    options=self.options,
+                    work=self.work,
                 )
-                self._warnings.extend(warnings)
+                self.warnings.extend(warnings)
                 self._put(operation, sighting, before, RegularFile(content, before.executable))
             case PatchFile():
                 self._patch_file(operation, sighting)
@@ -169,7 +164,7 @@ class _Planner:
         self._put(operation, sighting, before, RegularFile(operation.content, executable))
 
     def _write_link(self, operation: WriteLink, sighting: PathState) -> None:
-        if not self._options.links:
+        if not self.options.links:
             raise _refused("plan.link", operation, "would create a symbolic link")
         if sighting.own_found is not None:
             raise _refused("plan.exists", operation, _THERE)
@@ -188,7 +183,7 @@ class _Planner:
         self._record(operation, sighting.own, sighting.identity, before, None)
 
     def _patch_file(self, operation: PatchFile, sighting: PathState) -> None:
-        goal = self._seen[operation.target] if operation.target is not None else None
+        goal = self.seen[operation.target] if operation.target is not None else None
         if sighting.real_found is None and goal and isinstance(goal.real_found, RegularFile):
             raise _refused(
                 "plan.missing",
@@ -197,11 +192,9 @@ class _Planner:
             )
         before = self._regular(operation, sighting)
         path = str(operation.path)
-        content = line_edits.apply_hunks(
-            before.content, operation.hunks, path=path, work=self._work
-        )
+        content = line_edits.apply_hunks(before.content, operation.hunks, path=path, work=self.work)
         if operation.old_executable not in {None, before.executable}:
-            self._warnings.append(f"'{operation.path}' has another mode than the patch says")
+            self.warnings.append(f"'{operation.path}' has another mode than the patch says")
         self._deliver(operation, sighting, before, content)
 
     def _patch_binary(self, operation: PatchBinary, sighting: PathState) -> None:
@@ -234,7 +227,7 @@ class _Planner:
             if isinstance(sighting.own_found, Symlink):
                 raise _refused("plan.link", operation, "is a symbolic link and cannot be moved")
             self._record(operation, sighting.own, sighting.identity, before, None)
-        goal = self._seen[operation.target]
+        goal = self.seen[operation.target]
         there = self._target(operation, goal, new=True)
         self._put(operation, goal, there, after, like=sighting.real)
 
@@ -242,7 +235,7 @@ class _Planner:
 
     def _target(self, operation: Operation, sighting: PathState, *, new: bool) -> FileState:
         found = sighting.real_found
-        if found == Obstacle("directory") and sighting.real.parts in self._vacated:
+        if found == Obstacle("directory") and sighting.real.parts in self.vacated:
             return None
         if isinstance(found, Obstacle):
             raise _refused("plan.obstacle", operation, f"is a {found.kind}", sighting.own)
@@ -280,12 +273,12 @@ class _Planner:
     ) -> None:
         path = sighting.real
         size = len(after.content)
-        if size > self._limits.file_bytes:
-            message = f"would be {size:,} bytes, more than the bound of {self._limits.file_bytes:,}"
+        if size > self.limits.file_bytes:
+            message = f"would be {size:,} bytes, more than the bound of {self.limits.file_bytes:,}"
             raise _refused("plan.bounds", operation, message, path)
-        self._total += size
-        if self._total > self._limits.total_bytes:
-            message = f"the answer would write more than {self._limits.total_bytes:,} bytes in all"
+        self.total += size
+        if self.total > self.limits.total_bytes:
+            message = f"the answer would write more than {self.limits.total_bytes:,} bytes in all"
             raise PlanRefused(message, rule="plan.bounds")
         self._record(operation, path, sighting.identity, before, after, like)
 
@@ -299,7 +292,7 @@ class _Planner:
         like: TreePath | None = None,
     ) -> None:
         """Keep what happens to a path, which no other operation may touch."""
-        if (other := self._touched.get(path)) is not None:
+        if (other := self.touched.get(path)) is not None:
             first, second = (
                 f"line {source.line}" if source else "an earlier operation"
                 for source in (other.source, operation.source)
@@ -308,29 +301,31 @@ class _Planner:
             hint = "put all changes of one file into one operation"
             raise _overlap(operation, path, message, hint)
         if identity is not None:
-            known = self._identities.setdefault(identity, path)
+            known = self.identities.setdefault(identity, path)
             if known != path:
                 raise _overlap(operation, path, f"'{known}' and '{path}' are the same file")
-        self._touched[path] = operation
+        self.touched[path] = operation
         if isinstance(after, RegularFile):
-            twin = self._written.setdefault(path.folded, path)
+            twin = self.written.setdefault(path.folded, path)
             if twin != path:
                 message = f"'{twin}' and '{path}' would be one file on some file systems"
                 raise _overlap(operation, path, message)
-        self._outcomes.append(PathChange(path, before, after, like))
+        self.outcomes.append(PathChange(path, before, after, like))
 
-    def _note_nesting(self) -> None:
-        """A path that one operation leaves as a file may not be a directory of another."""
-        files = {path.folded: path for path in self._touched}
-        outcomes = {change.path: change for change in self._outcomes}
-        for path, operation in self._touched.items():
+    def find_nesting(self) -> list[PlanRefused]:
+        """Return a refusal for each path that lies below a file of another operation."""
+        failed: list[PlanRefused] = []
+        files = {path.folded: path for path in self.touched}
+        outcomes = {change.path: change for change in self.outcomes}
+        for path, operation in self.touched.items():
             for depth in range(1, len(path.folded)):
                 parent = files.get(path.folded[:depth])
                 if parent is None or _makes_room(outcomes.get(parent), outcomes.get(path)):
                     continue
                 message = f"'{parent}' is a file for one operation and a directory for '{path}'"
                 hint = f"delete '{parent}' in the same answer if a directory replaces it"
-                self._failed.append(_overlap(operation, path, message, hint))
+                failed.append(_overlap(operation, path, message, hint))
+        return failed
 
 
 def _makes_room(parent: PathChange | None, child: PathChange | None) -> bool:

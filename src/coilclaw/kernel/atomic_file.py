@@ -12,8 +12,8 @@ from coilclaw.kernel.errors import EnvironmentFault, explain_os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
+    from typing import BinaryIO
 
 MAX_PRIVATE_BYTES: Final = 64 * 2**10
 """Largest file that ``create_private`` makes or reads back."""
@@ -27,14 +27,17 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, sync: bool = Tru
     The umask applies to ``mode``, as it does for any new file. A symbolic link at ``path`` is
     replaced, not followed.
     """
-    with _mapped(path), _temporary(path, data, mode=mode, sync=sync) as temporary:
+    with (
+        explain_os_errors(f"write {path}", rule="file.io"),
+        _temporary(path, data, mode=mode, sync=sync) as temporary,
+    ):
         os.replace(temporary, path)
         if sync:
             sync_directory(path.parent)
 
 
 def create_private(path: Path, data: bytes) -> bytes:
-    """Create a file that only its owner may read, unless there is one; return what it holds.
+    """Create a file that only its owner may read, unless it exists; return what it holds.
 
     Any number of processes may race: all of them get the content of the one that won.
     """
@@ -45,7 +48,10 @@ def create_private(path: Path, data: bytes) -> bytes:
     existing = read_private(path)
     if existing is not None:
         return existing
-    with _mapped(path), _temporary(path, data, mode=0o600, sync=True) as temporary:
+    with (
+        explain_os_errors(f"write {path}", rule="file.io"),
+        _temporary(path, data, mode=0o600, sync=True) as temporary,
+    ):
         try:
             # Unlike a rename, a link refuses to replace, and the file it shows is complete.
             os.link(temporary, path, follow_symlinks=False)
@@ -56,16 +62,12 @@ def create_private(path: Path, data: bytes) -> bytes:
 
 
 def read_private(path: Path) -> bytes | None:
-    """Return what a small private file holds, or ``None`` where there is none."""
-    with _mapped(path):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:
+    """Return what a small private file holds; ``None`` if it does not exist."""
+    with explain_os_errors(f"read {path}", rule="file.io"):
+        file = open_regular(path, rule="file.io")
+        if file is None:
             return None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise EnvironmentFault(f"{path} is not a regular file", rule="file.io")
-        with open(descriptor, "rb") as file:
+        with file:
             data = file.read(MAX_PRIVATE_BYTES + 1)
     if len(data) > MAX_PRIVATE_BYTES:
         raise EnvironmentFault(
@@ -74,9 +76,21 @@ def read_private(path: Path) -> bytes | None:
     return data
 
 
+def open_regular(path: Path, *, rule: str) -> BinaryIO | None:
+    """Open a regular file for reading, following no link; ``None`` if it does not exist."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise EnvironmentFault(f"{path} is not a regular file", rule=rule)
+    return open(descriptor, "rb")
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory as durable as the files behind them."""
-    with _mapped(path):
+    with explain_os_errors(f"sync {path}", rule="file.io"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -118,10 +132,6 @@ def _temporary(path: Path, data: bytes, *, mode: int, sync: bool) -> Iterator[Pa
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
-
-
-def _mapped(path: Path) -> AbstractContextManager[None]:
-    return explain_os_errors(f"read or write {path}", rule="file.io")
 
 
 def anchor_path(path: Path) -> Path:

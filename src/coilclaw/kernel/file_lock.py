@@ -68,11 +68,12 @@ def open_unshared(path: str | Path, flags: int) -> int:
 
 
 def close_unshared(descriptor: int) -> None:
-    """Close what this process opened. A forked child has nothing to close."""
+    """Unlock and close what this process opened. A forked child has nothing to close."""
     unshared = _unshared()
     with unshared.guard:
         if descriptor in unshared.open:
             unshared.open.remove(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # at once, even where a copy of it lives on
             os.close(descriptor)
 
 
@@ -98,11 +99,6 @@ def lock_file(
             )
         time.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE_S)
-
-
-def unlock_file(descriptor: int) -> None:
-    """Let go at once, even where a copy of the descriptor lives on."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _name_holders(descriptor: int) -> str:
@@ -131,25 +127,25 @@ class FileLock:
         self.timeout_s = timeout_s
         self._held: dict[tuple[object, int], int] = {}
 
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.release()
 
     @property
     def held(self) -> bool:
         """Whether the calling thread of this process holds the lock."""
-        return _caller() in self._held
+        return (this_process(), threading.get_ident()) in self._held
 
-    def acquire(self) -> None:
+    def acquire(self) -> Self:
         """Wait for the lock; raise ``LockTimeout`` when it is not free in time."""
-        if self.held:
+        caller = (this_process(), threading.get_ident())
+        if caller in self._held:
             raise EnvironmentFault(f"this thread holds {self.path} already", rule="lock.nested")
         while (descriptor := self._lock(os.O_CREAT)) is None:
             pass
-        self._held[_caller()] = descriptor
+        self._held[caller] = descriptor
+        return self
+
+    __enter__ = acquire
 
     def is_free(self) -> bool:
         """Whether it could be acquired at this moment; a file that is not there is not made."""
@@ -158,7 +154,7 @@ class FileLock:
         except (LockTimeout, FileNotFoundError) as problem:
             return isinstance(problem, FileNotFoundError)
         if descriptor is not None:
-            _let_go(descriptor)
+            close_unshared(descriptor)
         return True
 
     def _lock(self, flags: int) -> int | None:
@@ -182,9 +178,9 @@ class FileLock:
 
     def release(self) -> None:
         """Let go; a lock that the calling thread of this process does not hold stays as it is."""
-        descriptor = self._held.pop(_caller(), None)
+        descriptor = self._held.pop((this_process(), threading.get_ident()), None)
         if descriptor is not None:
-            _let_go(descriptor)
+            close_unshared(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -193,15 +189,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _let_go(descriptor: int) -> None:
-    unlock_file(descriptor)
-    close_unshared(descriptor)
-
-
-def _caller() -> tuple[object, int]:
-    return this_process(), threading.get_ident()
 
 
 @contextmanager

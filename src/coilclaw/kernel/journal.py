@@ -8,39 +8,45 @@ from __future__ import annotations
 
 import copy
 import threading
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from coilclaw.kernel import journal_anchor as anchors
 from coilclaw.kernel.errors import CoilClawError, EnvironmentFault
 from coilclaw.kernel.file_lock import this_process
-from coilclaw.kernel.journal_anchor import open_journal_view
-from coilclaw.kernel.journal_line import JournalForm, JournalHead, LineFlaw, parse_line, read_lines
+from coilclaw.kernel.journal_format import (
+    JournalForm,
+    JournalHead,
+    LineFlaw,
+    covers_records,
+    open_journal_view,
+    parse_line,
+    read_lines,
+)
 from coilclaw.kernel.journal_tail import UNSYNCED, Recovered, Tail, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from coilclaw.kernel.journal_line import Draft
+    from coilclaw.kernel.journal_format import Draft
 
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@dataclass(eq=False, slots=True)
 class _Ticket(Generic[Item, Result]):
-    """One thread's request, and what became of it."""
+    """One thread's request, and its outcome."""
 
-    __slots__ = ("error", "item", "result", "served")
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.served = False
-        self.result: Result | None = None
-        self.error: BaseException | None = None
+    item: Item
+    served: bool = False
+    result: Result | None = None
+    error: BaseException | None = None
 
 
+@dataclass(eq=False, slots=True)
 class GroupCommit(Generic[Item, Result]):
     """Runs ``commit`` in one thread at a time, for the requests of all that wait.
 
@@ -48,11 +54,12 @@ class GroupCommit(Generic[Item, Result]):
     while it works wait for the next round, which the first of them to wake leads.
     """
 
-    def __init__(self, commit: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
-        self._commit = commit
-        self._turn = threading.Condition(threading.Lock())
-        self._waiting: list[_Ticket[Item, Result]] = []
-        self._leader: _Ticket[Item, Result] | None = None
+    commit: Callable[[Sequence[Item]], Sequence[Result]]
+    _turn: threading.Condition = field(
+        init=False, default_factory=lambda: threading.Condition(threading.Lock())
+    )
+    _waiting: list[_Ticket[Item, Result]] = field(init=False, default_factory=list)
+    _leader: _Ticket[Item, Result] | None = field(init=False, default=None)
 
     def submit(self, item: Item) -> Result:
         """Return this item's result once it is committed; raise what went wrong with its batch."""
@@ -66,7 +73,7 @@ class GroupCommit(Generic[Item, Result]):
                 if not own.served:
                     self._leader, batch, self._waiting = own, self._waiting, []
             if batch:
-                results = self._commit([ticket.item for ticket in batch])
+                results = self.commit([ticket.item for ticket in batch])
                 for ticket, result in zip(batch, results, strict=True):
                     ticket.result = result
                 self._finish(own, batch)
@@ -154,8 +161,7 @@ class Journal:
 
     def append(self, record: Mapping[str, object]) -> str:
         """Add one record and return its hash; it is on the disk when this returns."""
-        writer = self._writers.get(this_process()) or self._writer()
-        return writer.group.submit((self._form.draft(record),))[0]
+        return self._writer().group.submit((self._form.draft(record),))[0]
 
     def append_all(self, records: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
         """Add records in one write and one sync; a crash may leave the first few of them."""
@@ -169,7 +175,7 @@ class Journal:
         """
         with open_journal_view(self.path) as view:
             if view.file is None:
-                if anchors.covers_records(view.anchor):
+                if covers_records(view.anchor):
                     raise damaged(self.path, "it is gone, and its anchor is still there")
                 return
             # Up to the anchor lines must be whole; all of them, where no anchor says.
@@ -205,7 +211,9 @@ class Journal:
                 left = self._writers.pop(stale, None)
                 if left is not None:
                     left.drop()
-            writer = self._writers.setdefault(process, _Writer(self._commit))
+            fresh = _Writer()
+            fresh.group = GroupCommit(partial(self._commit, fresh))
+            writer = self._writers.setdefault(process, fresh)
         return writer
 
     def _commit(
@@ -271,17 +279,12 @@ class Journal:
         return results
 
 
+@dataclass(eq=False, slots=True)
 class _Writer:
     """What one process needs to append."""
 
-    def __init__(
-        self,
-        commit: Callable[[_Writer, Sequence[tuple[Draft, ...] | None]], list[tuple[str, ...]]],
-    ) -> None:
-        self.group: GroupCommit[tuple[Draft, ...] | None, tuple[str, ...]] = GroupCommit(
-            partial(commit, self)
-        )
-        self.tail: Tail | None = None
+    tail: Tail | None = None
+    group: GroupCommit[tuple[Draft, ...] | None, tuple[str, ...]] = field(init=False)
 
     def drop(self) -> None:
         tail, self.tail = self.tail, None

@@ -7,6 +7,8 @@ over if they chain. Everything else that does not fit is damage, and damage is n
 
 from __future__ import annotations
 
+import fcntl
+import hmac
 import logging
 import os
 import stat
@@ -15,7 +17,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.kernel import journal_anchor as anchors
 from coilclaw.kernel.atomic_file import (
     anchor_path,
     create_private,
@@ -31,15 +32,20 @@ from coilclaw.kernel.file_lock import (
     lock_file,
     open_unshared,
     this_process,
-    unlock_file,
 )
-from coilclaw.kernel.journal_anchor import read_anchor, torn_path
-from coilclaw.kernel.journal_line import (
+from coilclaw.kernel.journal_format import (
+    ANCHOR_BYTES,
+    KEY_BYTES,
     MAX_LINE_BYTES,
     JournalForm,
     JournalHead,
     LineFlaw,
+    Signer,
+    covers_records,
+    parse_anchor,
+    read_anchor,
     read_lines,
+    torn_path,
 )
 
 if TYPE_CHECKING:
@@ -116,8 +122,7 @@ class Tail:
                 if descriptor >= 0:
                     close_unshared(descriptor)
 
-    def __del__(self) -> None:
-        self.close()
+    __del__ = close
 
     def begin(self) -> JournalHead | None:
         """Take the lock, learn what others did since, put right what a crash left.
@@ -131,13 +136,14 @@ class Tail:
             return None
         if (data.st_ino, data.st_dev, anchor.st_ino, anchor.st_dev) != self._identity:
             return None
-        raw = os.pread(self._anchor, anchors.ANCHOR_BYTES + 1, 0)
+        raw = os.pread(self._anchor, ANCHOR_BYTES + 1, 0)
         if data.st_size != self.head.size or raw != self._raw:
             self._catch_up(raw, data.st_size)
         return self.head
 
     def end(self) -> None:
-        unlock_file(self._data)
+        """Let go of the lock."""
+        fcntl.flock(self._data, fcntl.LOCK_UN)
 
     def extend(self, data: bytes, head: JournalHead) -> None:
         """Write and sync lines that lead to ``head``, then the anchor, or leave all as it was.
@@ -201,7 +207,7 @@ class Tail:
 
         The anchor comes first: a journal without one was tampered with, also an empty one.
         """
-        if anchors.covers_records(read_anchor(self._anchor_path)):
+        if covers_records(read_anchor(self._anchor_path)):
             if os.path.lexists(self._path):
                 return False  # another process made it, and has already written to it
             raise self._damaged(f"it is gone, and {self._anchor_path.name} is still there")
@@ -209,7 +215,7 @@ class Tail:
         self._data = open_unshared(temporary, _APPEND | os.O_CREAT | os.O_EXCL)
         try:
             lock_file(self._data, temporary)
-            signer = anchors.Signer(create_private(key_path, os.urandom(anchors.KEY_BYTES)))
+            signer = Signer(create_private(key_path, os.urandom(KEY_BYTES)))
             create_private(self._anchor_path, signer.render(JournalHead()))
             os.link(temporary, self._path, follow_symlinks=False)
         except FileExistsError:
@@ -226,14 +232,14 @@ class Tail:
         if raw is None:
             if size:
                 raise self._damaged(f"it has records but no anchor {self._anchor_path.name}")
-            self._signer = anchors.Signer(create_private(key_path, os.urandom(anchors.KEY_BYTES)))
+            self._signer = Signer(create_private(key_path, os.urandom(KEY_BYTES)))
             raw = self._signer.render(JournalHead())
             write_atomic(self._anchor_path, raw, mode=0o600)
         else:
             key = read_private(key_path)
             if key is None:
                 raise self._damaged(f"the key {key_path} of its anchor is missing")
-            self._signer = anchors.Signer(key)
+            self._signer = Signer(key)
         anchored = self._trusted(raw)
         self._anchor = open_unshared(self._anchor_path, os.O_RDWR)
         data, anchor = os.fstat(self._data), os.fstat(self._anchor)
@@ -246,7 +252,7 @@ class Tail:
         return damaged(self._path, what)
 
     def _trusted(self, raw: bytes) -> JournalHead:
-        statement = anchors.parse_anchor(raw)
+        statement = parse_anchor(raw)
         if statement is None:
             raise self._damaged(f"{self._anchor_path.name} is not an anchor")
         if statement.key_id != self._signer.key_id:
@@ -254,7 +260,7 @@ class Tail:
                 f"{self._anchor_path.name} was made with key {statement.key_id}, "
                 f"not with key {self._signer.key_id}",
             )
-        if not self._signer.made(statement):
+        if not hmac.compare_digest(self._signer.render(statement.head), raw):
             raise self._damaged(f"{self._anchor_path.name} was edited")
         return statement.head
 

@@ -9,20 +9,22 @@ many.
 
 from __future__ import annotations
 
+import hmac
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from coilclaw.kernel import journal_anchor as anchors
 from coilclaw.kernel.atomic_file import anchor_path, read_private
 from coilclaw.kernel.errors import VerificationFailed
-from coilclaw.kernel.journal_anchor import JournalView, open_journal_view
-from coilclaw.kernel.journal_line import (
+from coilclaw.kernel.journal_format import (
     FIRST_HASH,
     JournalForm,
     JournalHead,
     JournalLink,
+    JournalView,
     LineFlaw,
+    Signer,
+    open_journal_view,
     read_lines,
 )
 
@@ -258,10 +260,11 @@ def _read_anchor(view: JournalView, key_path: Path) -> tuple[AnchorState, Journa
     if statement is None:
         return "edited", None
     key = read_private(key_path)
-    signer = None if key is None else anchors.Signer(key)
+    signer = None if key is None else Signer(key)
     if signer is None or signer.key_id != statement.key_id:
         return "wrong key", None
-    return ("valid", statement.head) if signer.made(statement) else ("edited", None)
+    signed = hmac.compare_digest(signer.render(statement.head), view.anchor)
+    return ("valid", statement.head) if signed else ("edited", None)
 
 
 def _walk(

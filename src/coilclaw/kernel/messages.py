@@ -193,7 +193,7 @@ class ApprovalAnswer:
 
     reply: ApprovalReply
     by: str
-    """``person NAME``, ``client NAME``, ``timeout``, ``estop``, ``shutdown`` or ``nobody``."""
+    """``person NAME`` or ``client NAME``; otherwise the cause, such as ``timeout`` or ``estop``."""
     reason: str = ""
     """Why the answer is no, where no person and no client gave it."""
 

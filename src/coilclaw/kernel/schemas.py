@@ -187,5 +187,5 @@ def _problem(error: ValidationError) -> SchemaProblem:
     message = error.message
     if isinstance(unexpected, list):
         names = ", ".join(quote_text(str(name)) for name in unexpected[:20])
-        message = f"there is no field {names}"
+        message = f"no field is named {names}"
     return SchemaProblem(quote_text(pointer)[1:-1], message[:MAX_MESSAGE])

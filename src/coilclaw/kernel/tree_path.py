@@ -65,7 +65,7 @@ class TreePath:
 
     def under(self, parents: tuple[str, ...]) -> TreePath:
         """Return this path below a directory of the tree, with the rules for the whole checked."""
-        return self if not parents else TreePath.parse("/".join((*parents, *self.parts)))
+        return TreePath.parse("/".join((*parents, *self.parts)))
 
     @property
     def name(self) -> str:

@@ -151,9 +151,9 @@ def find_proxy(scheme: str, host: str) -> httpcore2.Proxy | None:
     except ValueError:
         port = 0
     if parts.scheme != "http" or not parts.hostname or not port:
-        # The address may hold a password, so that only its kind is told.
+        # The address may hold a password, so the message names only its kind.
         raise ConnectionError(
-            f"the proxy that the environment names for {scheme} is no http proxy "
+            f"the proxy that the environment names for {scheme} is not an http proxy "
             "(its address would begin with http://)"
         )
     headers = []

@@ -20,11 +20,6 @@ DEFAULT_TIMEOUT_S: Final = 30 * 60.0
 DEFAULT_RESPONSE_BYTES: Final = 64 * 2**20
 
 
-def as_it_is(text: str) -> str:
-    """Redact nothing: there is no secret to keep."""
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class ModelEndpoint:
     """One provider's address; the key is only ever put into a header."""
@@ -36,7 +31,7 @@ class ModelEndpoint:
     """From the first byte sent to the last received."""
     connect_timeout_s: float = 30.0
     max_response_bytes: int = DEFAULT_RESPONSE_BYTES
-    redact: Callable[[str], str] = as_it_is
+    redact: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         parts = self._parts()
@@ -47,7 +42,8 @@ class ModelEndpoint:
             )
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError(
-                f"the address of {self.name} is no http or https address", rule="provider.address"
+                f"the address of {self.name} is not an http or https address",
+                rule="provider.address",
             )
         if self.key and parts.scheme == "http" and not self.local:
             raise UsageError(
@@ -90,7 +86,7 @@ class ModelEndpoint:
 def checked_model(model: str) -> str:
     """Return a model's name if it can stand in an address."""
     if not model or not model.isprintable() or any(char in model for char in "/?#%\\ "):
-        raise UsageError(f"{model!r} is no name of a model", rule="provider.model")
+        raise UsageError(f"{model!r} cannot name a model", rule="provider.model")
     return model
 
 

@@ -28,7 +28,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 def events(endpoint: ModelEndpoint, pieces: Iterable[bytes]) -> Iterator[dict[str, Json] | None]:
     """Yield the JSON object of every event; ``[DONE]`` is ``None``.
 
-    A line that the stream ends within is dropped: whoever reads knows whether all was said.
+    An unfinished last line is dropped: the reader knows whether the answer is complete.
     """
     limit = endpoint.max_response_bytes + ENVELOPE_BYTES
     data: list[bytes] = []
@@ -57,7 +57,7 @@ class StreamTally:
         self._endpoint, self._left = endpoint, endpoint.max_response_bytes
 
     def text(self, value: Json) -> str:
-        """Return a piece of text, counted; what is no text is none."""
+        """Return a piece of text, counted; anything else is empty."""
         if not isinstance(value, str):
             return ""
         self._take(len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass")))
@@ -99,9 +99,9 @@ def _object(endpoint: ModelEndpoint, data: bytes) -> dict[str, Json] | None:
     try:
         value = loads(data)
     except (ValueError, RecursionError) as problem:
-        raise malformed(endpoint, "has an event that is no JSON", data) from problem
+        raise malformed(endpoint, "has an event that is not valid JSON", data) from problem
     if not isinstance(value, dict):
-        raise malformed(endpoint, "has an event that is no JSON object", data)
+        raise malformed(endpoint, "has an event that is not a JSON object", data)
     if error := error_within(endpoint, value, data):
         raise error
     return value

@@ -89,7 +89,7 @@ class Gemini(ModelWire):
         self.check_end(reason, raw, limit=_LIMIT, done=_DONE)
         parts = _parts(candidate)
         if parts is None:
-            raise malformed(self.endpoint, "has parts that are no list", raw)
+            raise malformed(self.endpoint, "has parts that are not a list", raw)
         said = [part for part in parts if not part.get("thought")]
         text = "".join(str(part["text"]) for part in said if isinstance(part.get("text"), str))
         calls = [

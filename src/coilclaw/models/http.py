@@ -147,7 +147,7 @@ class HttpAnswer:
         return b"".join(self.pieces(1))
 
     def pieces(self, overhead: int = STREAM_OVERHEAD) -> Iterator[bytes]:
-        """Yield the body as it comes; whoever reads it bounds what is kept of it."""
+        """Yield the body as it comes; the reader bounds what it keeps of it."""
         limit, total = overhead * self._endpoint.max_response_bytes, 0
         for piece in self._plain(self._received()):
             total += len(piece)
@@ -183,7 +183,7 @@ class HttpAnswer:
             raise foreign(self._endpoint, problem) from None
 
     def _plain(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Unpack what was packed although nobody asked for that."""
+        """Decompress a body that was compressed without a request for that."""
         encoding = self._headers.get("content-encoding", "identity").strip().lower()
         if encoding == "identity":
             yield from pieces
@@ -207,9 +207,9 @@ def parse(endpoint: ModelEndpoint, raw: bytes) -> dict[str, Json]:
     try:
         value = loads(raw)
     except (ValueError, RecursionError) as problem:
-        raise malformed(endpoint, "is no JSON", raw) from problem
+        raise malformed(endpoint, "is not valid JSON", raw) from problem
     if not isinstance(value, dict):
-        raise malformed(endpoint, "is no JSON object", raw)
+        raise malformed(endpoint, "is not a JSON object", raw)
     # Some gateways say 200 and mean it otherwise.
     if error := error_within(endpoint, value, raw):
         raise error

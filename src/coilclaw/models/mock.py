@@ -250,7 +250,7 @@ def load_fixture(path: Path) -> tuple[Scripted, ...]:
 def parse_fixture(value: Json) -> tuple[tuple[Scripted, ...], list[str]]:
     """Read a fixture's JSON value: the answers, and everything that is wrong."""
     if not isinstance(value, list):
-        return (), ["is no list of answers"]
+        return (), ["is not a list of answers"]
     if len(value) > MAX_ANSWERS:
         return (), [f"has more than {MAX_ANSWERS:,} answers"]
     document = Document(root="$")

@@ -1,9 +1,9 @@
-"""A JSON Schema as services take it that make a model's answer fit one.
+"""The part of a JSON Schema that model services accept for structured answers.
 
 They know a part of JSON Schema only, and refuse a request whose schema holds more. What goes out is
 therefore another schema: each object is closed and all its properties are required, and whatever
 bounds a value (lengths, patterns, ranges, conditions) is left out. An answer can fit that one and
-not the whole one: whoever asks checks it against the whole one.
+not the whole one: the caller checks it against the whole one.
 """
 
 from __future__ import annotations

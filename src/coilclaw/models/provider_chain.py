@@ -138,7 +138,7 @@ class Falling(ProviderChain):
                 self._tell(provider.name, self.choices[index + 1][0].name, problem)
                 if draft:
                     draft.anew()
-        raise AssertionError("there is no provider to ask")
+        raise AssertionError("the chain has no provider")
 
     def _tell(self, before: str, after: str, problem: ProviderError) -> None:
         text = f"fallback from {before} to {after}: {problem.message}"

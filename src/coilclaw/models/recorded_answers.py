@@ -37,7 +37,6 @@ from coilclaw.kernel import (
     explain_os_errors,
     quote_text,
 )
-from coilclaw.models.endpoint import as_it_is
 from coilclaw.models.event_stream import ask
 from coilclaw.models.json_value import loads, unicode
 from coilclaw.models.provider_chain import ProviderChain
@@ -88,7 +87,7 @@ class AnswerRecording(ProviderChain):
     name: str
     provider: Provider
     path: Path
-    redact: Callable[[str], str] = as_it_is
+    redact: Callable[[str], str] = str
 
     @property
     def capabilities(self) -> ProviderCapabilities:
@@ -114,7 +113,7 @@ class Playing:
 
     __slots__ = ("_exchanges", "_left", "_lock", "_name", "_path", "_redact")
 
-    def __init__(self, name: str, path: Path, redact: Callable[[str], str] = as_it_is) -> None:
+    def __init__(self, name: str, path: Path, redact: Callable[[str], str] = str) -> None:
         self._name, self._path, self._redact = name, path, redact
         self._exchanges = load(path, name)
         self._left: dict[tuple[str, ...], list[int]] = {}
@@ -402,7 +401,7 @@ def _redacted(value: Json, redact: Redact) -> Json:
 
 def _checked(value: Json, what: str) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise ValueError(f"{what} is no object")  # noqa: TRY004 - it is a fault of the line
+        raise ValueError(f"{what} is not an object")  # noqa: TRY004 - it is a fault of the line
     return value
 
 
@@ -413,7 +412,7 @@ def _objects(value: Json) -> list[dict[str, Json]]:
 def _string(fields: Mapping[str, Json], key: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"its {key} is no text")  # noqa: TRY004 - as above
+        raise ValueError(f"its {key} is not text")  # noqa: TRY004 - as above
     return value
 
 

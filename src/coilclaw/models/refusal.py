@@ -59,7 +59,7 @@ def refused(
     elif status == 408:
         kind, what = ProviderTimeout, "gave up waiting"
     elif status >= 500:
-        kind, what = ProviderServer, "is in trouble"
+        kind, what = ProviderServer, "failed"
     else:
         kind, what = ProviderRejected, "does not take the request"
     # Some bodies say how long to wait.

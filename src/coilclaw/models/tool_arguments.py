@@ -71,10 +71,10 @@ def _read(arguments: Json) -> tuple[dict[str, Json], str | None]:
         try:
             value = loads(value) if value.strip() else {}
         except ValueError as problem:
-            return {}, f"the arguments are no JSON: {clean(str(problem))}"
+            return {}, f"the arguments are not valid JSON: {clean(str(problem))}"
         except RecursionError:
             return {}, "the arguments are nested too deeply"
     if not isinstance(value, dict):
-        return {}, "the arguments are no JSON object"
+        return {}, "the arguments are not a JSON object"
     found = flaw(value)
     return ({}, f"the arguments {found}") if found else (value, None)

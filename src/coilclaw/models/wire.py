@@ -105,7 +105,7 @@ class ModelWire:
     def response(
         self, payload: dict[str, Json], raw: bytes | None, request: ChatRequest
     ) -> ChatResponse:
-        """Read a payload; one that is no whole answer raises."""
+        """Return the answer of a payload; raise ``ProviderError`` if it is not complete."""
         raise NotImplementedError
 
     def name_temperature(self, request: ChatRequest) -> dict[str, Json]:
@@ -123,7 +123,7 @@ class ModelWire:
     ) -> None:
         """Refuse an answer that did not come to an end of its own."""
         if not isinstance(reason, str | None):
-            raise malformed(self.endpoint, "ends for a reason that is no text", raw)
+            raise malformed(self.endpoint, "ends for a reason that is not text", raw)
         if reason in done:
             return
         ended = f"ended early ({excerpt(self.endpoint, reason)})"

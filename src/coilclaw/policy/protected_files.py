@@ -22,33 +22,24 @@ if TYPE_CHECKING:
 MAX_GLOB: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
-    """A compiled glob; one without a slash matches at any depth, one with a slash from the root."""
+def _compile_glob(text: str) -> re.Pattern[str]:
+    """Compile a glob; an empty, absolute or climbing one is a usage error.
 
-    text: str
-    _pattern: re.Pattern[str]
-
-    @classmethod
-    def parse(cls, text: str) -> Glob:
-        """Compile a glob; an empty, absolute or climbing one is a usage error."""
-        trimmed = text.rstrip("/")
-        anchored = trimmed.startswith("/")
-        body = trimmed.removeprefix("/").removeprefix("./")
-        names = body.split("/")
-        if not body or "" in names or ".." in names or len(text) > MAX_GLOB:
-            raise UsageError(
-                f"glob {text!r} is not a relative path pattern",
-                rule="glob.malformed",
-                hint="use names, '*', '?', '[…]' and '**', for example 'docs/**' or '*.lock'",
-            )
-        if len(names) == 1 and not anchored:
-            names = ["**", *names]
-        return cls(text, re.compile(_translate(names)))
-
-    def covers(self, path: TreePath) -> bool:
-        """Tell whether the path, or a directory it lies in, matches, however it is spelled."""
-        return self._pattern.match("/".join(path.folded)) is not None
+    One without a slash matches at any depth, one with a slash from the root.
+    """
+    trimmed = text.rstrip("/")
+    anchored = trimmed.startswith("/")
+    body = trimmed.removeprefix("/").removeprefix("./")
+    names = body.split("/")
+    if not body or "" in names or ".." in names or len(text) > MAX_GLOB:
+        raise UsageError(
+            f"glob {text!r} is not a relative path pattern",
+            rule="glob.malformed",
+            hint="use names, '*', '?', '[…]' and '**', for example 'docs/**' or '*.lock'",
+        )
+    if len(names) == 1 and not anchored:
+        names = ["**", *names]
+    return re.compile(_translate(names))
 
 
 def glob_of_path(path: str) -> str:
@@ -108,15 +99,17 @@ class ProtectedRule:
     """One named rule: the globs it covers and why."""
 
     name: str
-    globs: tuple[Glob, ...]
+    globs: tuple[re.Pattern[str], ...]
     reason: str
 
     @classmethod
     def of(cls, name: str, reason: str, *globs: str) -> ProtectedRule:
-        return cls(name, tuple(Glob.parse(glob) for glob in globs), reason)
+        return cls(name, tuple(map(_compile_glob, globs)), reason)
 
     def covers(self, path: TreePath) -> bool:
-        return any(glob.covers(path) for glob in self.globs)
+        """Tell whether the path, or a directory it lies in, matches, however it is spelled."""
+        folded = "/".join(path.folded)
+        return any(glob.match(folded) for glob in self.globs)
 
 
 @dataclass(frozen=True, slots=True)

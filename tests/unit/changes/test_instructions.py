@@ -50,7 +50,7 @@ def test_every_name_has_a_text_and_every_text_a_name() -> None:
 @pytest.mark.parametrize("name", instructions.NAMES)
 def test_every_example_is_an_answer(name: str) -> None:
     text = instructions.instruction_text(name)
-    found = answer_blocks.split(text)
+    found = answer_blocks.AnswerSplitter(text).split()
     assert [segment.kind for segment in found] == FORMATS[name]
     # Without the sentences of refusal, the text with its examples is an answer by itself.
     for sentence in sorted(answer.SENTENCES, key=len, reverse=True):

@@ -240,7 +240,7 @@ def test_a_link_inside_the_tree_is_made_when_asked_for() -> None:
 
 
 def test_what_is_there_already_is_no_change() -> None:
-    assert make(WriteFile(path("a.txt"), b"one\ntwo\n")).empty
+    assert make(WriteFile(path("a.txt"), b"one\ntwo\n")).changes == ()
     assert make(DeleteFile(path("a.txt"), b"one\ntwo\n")).changes[0].after is None
 
 

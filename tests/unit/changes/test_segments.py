@@ -17,7 +17,7 @@ BLOCK = "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n"
 
 
 def cut(text: str, *wanted: Format) -> list[tuple[Format, str, int]]:
-    found = answer_blocks.split(text, frozenset(wanted) or answer_blocks.EVERY)
+    found = answer_blocks.AnswerSplitter(text, frozenset(wanted) or answer_blocks.EVERY).split()
     for segment in found:
         assert text.count("\n", 0, segment.start) + 1 == segment.first_line
     return [(segment.kind, segment.text, segment.first_line) for segment in found]
@@ -82,7 +82,7 @@ def test_what_was_meant_as_a_delivery_and_is_broken_refuses(
     text: str, rule: str, line: int
 ) -> None:
     with pytest.raises(AnswerError) as caught:
-        answer_blocks.split(text)
+        answer_blocks.AnswerSplitter(text).split()
     assert (caught.value.rule, caught.value.line) == (rule, line)
 
 
@@ -127,7 +127,7 @@ def test_what_was_meant_as_a_delivery_and_is_broken_refuses(
     ],
 )
 def test_prose_and_other_code_are_ignored(text: str) -> None:
-    assert answer_blocks.split(text) == ()
+    assert answer_blocks.AnswerSplitter(text).split() == ()
 
 
 @pytest.mark.parametrize(
@@ -440,32 +440,32 @@ def test_what_is_wrong_in_other_formats_does_not_matter_then(form: Format, text:
 
 def test_the_number_of_blocks_is_bounded() -> None:
     text = "^^^a\n^^^end\n" * 3
-    assert len(answer_blocks.split(text, most=3)) == 3
+    assert len(answer_blocks.AnswerSplitter(text, most=3).split()) == 3
     with pytest.raises(AnswerError) as caught:
-        answer_blocks.split(text, most=2)
+        answer_blocks.AnswerSplitter(text, most=2).split()
     assert (caught.value.rule, caught.value.line) == ("answer.bounds", 5)
 
 
 @pytest.mark.parametrize("stray", ['{"a": x\n', '{"a": 1}\n', "```json\n{}\n```\n"])
 def test_the_number_of_json_texts_that_are_no_deliveries_is_bounded(stray: str) -> None:
-    assert answer_blocks.split(stray * 10_000) == ()
+    assert answer_blocks.AnswerSplitter(stray * 10_000).split() == ()
     with pytest.raises(AnswerError) as caught:
-        answer_blocks.split(stray * 10_001)
+        answer_blocks.AnswerSplitter(stray * 10_001).split()
     assert caught.value.rule == "answer.bounds"
 
 
 @pytest.mark.slow
 def test_the_number_of_lines_that_could_begin_a_block_is_bounded() -> None:
-    assert answer_blocks.split("```\n" * 250_000) == ()
+    assert answer_blocks.AnswerSplitter("```\n" * 250_000).split() == ()
     with pytest.raises(AnswerError) as caught:
-        answer_blocks.split("```\n" * 250_001)
+        answer_blocks.AnswerSplitter("```\n" * 250_001).split()
     assert (caught.value.rule, caught.value.line) == ("answer.bounds", 250_001)
 
 
 def test_the_values_of_all_json_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_search, "MAX_VALUES", 6)
     stray = '{"a": [1]}\n'
-    assert answer_blocks.split(stray * 2) == ()
+    assert answer_blocks.AnswerSplitter(stray * 2).split() == ()
     with pytest.raises(AnswerError) as caught:
-        answer_blocks.split(stray * 3)
+        answer_blocks.AnswerSplitter(stray * 3).split()
     assert (caught.value.rule, caught.value.line) == ("answer.bounds", 3)

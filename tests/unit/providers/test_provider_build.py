@@ -81,7 +81,7 @@ WRONG: list[tuple[str, tuple[ProviderSettings, ...], str, str]] = [
     ),
     ("a", (ProviderSettings("a", "router", default="a"),), "provider.loop", "a asks itself"),
     ("o", (ProviderSettings("o", "openai-compatible", "m"),), "provider.address", "no base_url"),
-    ("o", (wire("o", "ftp://x"),), "provider.address", "no http or https address"),
+    ("o", (wire("o", "ftp://x"),), "provider.address", "not an http or https address"),
     (
         "o",
         (ProviderSettings("o", "openai-compatible", base_url="http://127.0.0.1"),),

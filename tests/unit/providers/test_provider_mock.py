@@ -32,8 +32,8 @@ def mock(*answers: object, **options: float) -> Mock:
 
 
 WRONG: list[tuple[object, str]] = [
-    ({}, "is no list of answers"),
-    ("x", "is no list of answers"),
+    ({}, "is not a list of answers"),
+    ("x", "is not a list of answers"),
     ([5], "$[0]: must be a table, not a whole number"),
     ([{}], "$[0]: has none of 'text', 'tool_calls' and 'error'"),
     ([{"when": "x"}], "$[0]: has none of"),

@@ -210,11 +210,11 @@ def test_a_line_that_a_crash_left_is_left_out_and_taken_away(
     ("raw", "problem"),
     [
         (b"nonsense\n", "line 1: "),
-        (b"[]\n", "line 1: the line is no object"),
+        (b"[]\n", "line 1: the line is not an object"),
         (b"\n", "line 1: "),
         (b'{"format":"other"}\n', "line 1: its format is not coilclaw.exchange.v1"),
-        (b'{"format":"coilclaw.exchange.v1"}\n', "line 1: its request is no object"),
-        (b'{"format":"coilclaw.exchange.v1","request":{}}\n', "its response is no object"),
+        (b'{"format":"coilclaw.exchange.v1"}\n', "line 1: its request is not an object"),
+        (b'{"format":"coilclaw.exchange.v1","request":{}}\n', "its response is not an object"),
         (
             b'{"format":"coilclaw.exchange.v1","request":{},"error":{"kind":"x"}}\n',
             "its error is none of network",

@@ -4,7 +4,7 @@ import pytest
 
 from coilclaw.kernel.errors import UsageError
 from coilclaw.kernel.tree_path import TreePath
-from coilclaw.policy.protected_files import Glob, glob_of_path
+from coilclaw.policy.protected_files import ProtectedRule, glob_of_path
 
 CASES = [
     ("*.lock", ["a.lock", "sub/b.lock", "x.lock/inside"], ["a.locks", "lock", "a.lock.md"]),
@@ -28,7 +28,7 @@ CASES = [
 def test_a_glob_covers_what_it_says_and_no_more(
     glob: str, covered: list[str], spared: list[str]
 ) -> None:
-    compiled = Glob.parse(glob)
+    compiled = ProtectedRule.of("rule", "why", glob)
     assert [path for path in covered if not compiled.covers(TreePath.parse(path))] == []
     assert [path for path in spared if compiled.covers(TreePath.parse(path))] == []
 
@@ -36,10 +36,10 @@ def test_a_glob_covers_what_it_says_and_no_more(
 @pytest.mark.parametrize("glob", ["", "/", "../x", "a/../b", "a//b", "x" * 1001])
 def test_a_glob_that_is_no_pattern_is_a_usage_error(glob: str) -> None:
     with pytest.raises(UsageError):
-        Glob.parse(glob)
+        ProtectedRule.of("rule", "why", glob)
 
 
 def test_a_literal_glob_means_itself() -> None:
-    glob = Glob.parse(glob_of_path("odd [1]*/state?"))
+    glob = ProtectedRule.of("rule", "why", glob_of_path("odd [1]*/state?"))
     assert glob.covers(TreePath.parse("odd [1]*/state?/x"))
     assert not glob.covers(TreePath.parse("odd 1x/states/x"))

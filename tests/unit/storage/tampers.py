@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from coilclaw.kernel.journal_line import FIRST_HASH, JournalForm, JournalLink
+from coilclaw.kernel.journal_format import FIRST_HASH, JournalForm, JournalLink
 from tests.unit.storage.worlds import HASH_FIELD, ID_FIELD, record
 
 COUNT = 9

@@ -11,7 +11,7 @@ import pytest
 
 from coilclaw.kernel.canonical_json import encode_record
 from coilclaw.kernel.errors import UsageError
-from coilclaw.kernel.journal_line import (
+from coilclaw.kernel.journal_format import (
     FIRST_HASH,
     MAX_LINE_BYTES,
     JournalForm,

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from coilclaw.kernel.errors import JournalDamaged
-from coilclaw.kernel.journal_anchor import Signer
-from coilclaw.kernel.journal_line import JournalHead
+from coilclaw.kernel.journal_format import JournalHead, Signer
 from tests.unit.storage.worlds import World, record, sound
 
 HINT = (

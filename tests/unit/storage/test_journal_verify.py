@@ -18,8 +18,7 @@ import pytest
 from coilclaw.kernel.atomic_file import anchor_path
 from coilclaw.kernel.errors import EnvironmentFault, UsageError, VerificationFailed
 from coilclaw.kernel.file_lock import FileLock
-from coilclaw.kernel.journal_anchor import Signer
-from coilclaw.kernel.journal_line import FIRST_HASH, JournalHead
+from coilclaw.kernel.journal_format import FIRST_HASH, JournalHead, Signer
 from coilclaw.kernel.journal_verification import JournalBreak, JournalReport, verify_journal
 from tests.unit.storage.tampers import (
     COUNT,

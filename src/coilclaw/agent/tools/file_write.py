@@ -74,7 +74,7 @@ class FileWrite(Tool):
         if "expected_sha256" in args:
             # Refuse when the file does not hold what the writer believes it replaces.
             before = planned.changes[0].before if planned.changes else None
-            found = digest_bytes(content) if planned.empty else before and before.digest
+            found = digest_bytes(content) if not planned.changes else before and before.digest
             if found != text_argument(args, "expected_sha256"):
                 what = "does not hold what is expected"
                 if not found:
@@ -89,7 +89,7 @@ class FileWrite(Tool):
 
     def is_in_place(self, args: Arguments, context: ToolContext) -> bool:
         """Say whether the file holds now what a call would write."""
-        return self._plan(args, context)[2].empty
+        return not self._plan(args, context)[2].changes
 
     def _plan(self, args: Arguments, context: ToolContext) -> tuple[WorkspacePath, bytes, Plan]:
         from coilclaw.changes import ChangeSet, WriteFile
@@ -185,7 +185,7 @@ def _prepare_plan(where: WorkspacePath, planned: Plan, context: ToolContext) -> 
     from coilclaw.changes import unified_diff
     from coilclaw.workspace import Purpose, Writer, new_change_id
 
-    if planned.empty:
+    if not planned.changes:
         told = "everything is as asked already; nothing was changed"
         detail = ("nothing would change",)
         return ReadyCall(detail, lambda: success(told, {"files": 0}), lookup="nothing")

@@ -43,56 +43,19 @@ def malformed(
 
 
 @contextmanager
-def path_at(line: int) -> Iterator[None]:
-    """Give the line of the answer to the refusal of a path that is checked within."""
-    try:
-        yield
-    except PathRefused as problem:
-        problem.line = line
-        raise
+def collect_failures(failures: list[CoilClawError], line: int | None = None) -> Iterator[None]:
+    """Keep what is wrong with one part of an answer, so that the other parts are read too.
 
-
-@contextmanager
-def collect_failures(failures: list[CoilClawError]) -> Iterator[None]:
-    """Keep what is wrong with one part of an answer, so that the other parts are read too."""
+    A refused path without a line of its own gets the line of the part.
+    """
     try:
         yield
     except (AnswerError, PathRefused) as problem:
         if problem.rule in _FINAL:
             raise
+        if problem.line is None:
+            problem.line = line
         failures.append(problem)
-
-
-class AnswerText:
-    """A text with its lines; asking in order costs one pass over it."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.end = len(text)
-        self.first = self.skip_space(0)
-        """Where the first thing that is not blank stands."""
-        self._known = (0, 1)
-
-    def after(self, place: int) -> int:
-        """Return where the line after the one at an offset begins."""
-        return self.text.find("\n", place) + 1 or self.end
-
-    def line_start(self, place: int, floor: int = 0) -> int:
-        """Return where the line at an offset begins, but not before another offset."""
-        return max(self.text.rfind("\n", floor, place) + 1, floor)
-
-    def skip_space(self, place: int) -> int:
-        """Return where the next thing that is not blank stands."""
-        match = _SPACE.match(self.text, place)
-        assert match is not None
-        return match.end()
-
-    def line(self, place: int) -> int:
-        """Return the number of the line at an offset, from 1."""
-        known, line = self._known
-        line += self.text.count("\n", known, place) - self.text.count("\n", place, known)
-        self._known = (place, line)
-        return line
 
 
 class Cursor:
@@ -142,8 +105,11 @@ class Cursor:
         """Check a path that the answer names."""
         if len(text) > MAX_NAME_CHARS:
             raise self.failure("path", "a file name is far too long to be one", line=line)
-        with path_at(line):
+        try:
             return TreePath.parse(text)
+        except PathRefused as problem:
+            problem.line = line
+            raise
 
     def failure(
         self,
@@ -183,20 +149,17 @@ class CodeFence:
     char: str
     length: int
     info: str
-
-    @property
-    def label(self) -> str:
-        """The language the block says it is in."""
-        return self.info.split(None, 1)[0].lower() if self.info else ""
+    """What follows the marks; nothing on a line that closes a block."""
+    label: str
+    """The language the block says it is in: the first word, in lower case."""
 
     def closed_by(self, line: CodeFence) -> bool:
-        """Say whether a line closes the block that this one opens."""
-        return line.info == "" and line.needs_more_than(self)
-
-    def needs_more_than(self, other: CodeFence) -> bool:
-        """Say whether every line that closes this one would close the other."""
+        """Tell whether a line closes the block that this one opens."""
         return (
-            self.char == other.char and self.length >= other.length and self.indent <= other.indent
+            line.info == ""
+            and line.char == self.char
+            and line.length >= self.length
+            and line.indent <= self.indent
         )
 
     def can_hold(self, inner: CodeFence) -> bool:
@@ -257,7 +220,8 @@ def fence_at(text: str, start: int) -> CodeFence | None:
     # Three backticks with more of them after are inline code, not a block.
     if match[2][0] == "`" and "`" in info:
         return None
-    return CodeFence(len(match[1]), match[2][0], len(match[2]), info)
+    label = info.split(None, 1)[0].lower() if info else ""
+    return CodeFence(len(match[1]), match[2][0], len(match[2]), info, label)
 
 
 def next_fence(text: str, start: int) -> int:
@@ -279,14 +243,6 @@ def strip_indent(text: str, indent: str, first_line: int) -> str:
             hint="give all lines of a block the same indentation, or better none",
         )
     return re.sub(rf"^(?:{prefix}|[ \t]+(?=\r?$))", "", text, flags=re.MULTILINE)
-
-
-def strip_shared_indent(text: str, width: int) -> str:
-    """Take away the indentation of a code block in a list, if all its lines have it."""
-    lines = text.split("\n")
-    if width == 0 or any(line.strip() and line[:width].strip() for line in lines):
-        return text
-    return "\n".join(line[width:] for line in lines)
 
 
 _INDENT: Final = re.compile(r"[ \t]*")
@@ -317,15 +273,43 @@ class AnswerSegment:
 
 
 class BlockScan:
-    """A text and the blocks that were found in it, in order."""
+    """An answer with its lines, and the blocks that were found in it, in order.
+
+    Asking for line numbers in the order of the text costs one pass over it.
+    """
 
     def __init__(self, text: str, most: int) -> None:
         self.text = text
-        self.lines = AnswerText(text)
+        self.end = len(text)
+        self.first = self.skip_space(0)
+        """Where the first thing that is not blank stands."""
         self.segments: list[AnswerSegment] = []
         self.bare_lines = 0
         """Lines of git patches that stand in prose."""
         self._most = most
+        self._known = (0, 1)
+        """An offset, and the number of the line it is on."""
+
+    def after(self, place: int) -> int:
+        """Return where the line after the one at an offset begins."""
+        return self.text.find("\n", place) + 1 or self.end
+
+    def line_start(self, place: int, floor: int = 0) -> int:
+        """Return where the line at an offset begins, but not before another offset."""
+        return max(self.text.rfind("\n", floor, place) + 1, floor)
+
+    def skip_space(self, place: int) -> int:
+        """Return where the next thing that is not blank stands."""
+        match = _SPACE.match(self.text, place)
+        assert match is not None
+        return match.end()
+
+    def line(self, place: int) -> int:
+        """Return the number of the line at an offset, from 1."""
+        known, line = self._known
+        line += self.text.count("\n", known, place) - self.text.count("\n", place, known)
+        self._known = (place, line)
+        return line
 
     def add(self, segment: AnswerSegment) -> int:
         """Keep a block, and return where it ends."""
@@ -338,7 +322,7 @@ class BlockScan:
     def add_indented(self, kind: Format, start: int, marker: int, end: int, indent: str) -> int:
         """Keep a block that is indented from its marker on, if it is; return where it ends."""
         parts = [(marker, end, indent)] if indent else []
-        return self.add(AnswerSegment(kind, start, end, self.lines.line(start), indented=parts))
+        return self.add(AnswerSegment(kind, start, end, self.line(start), indented=parts))
 
     def indent_at(self, start: int) -> str:
         """Return the blanks that a line begins with."""
@@ -364,5 +348,9 @@ class BlockScan:
                 line += part.count("\n")
                 place = end
             pieces.append(self.text[place : segment.end])
-            segment.text = strip_shared_indent("".join(pieces), segment.width)
+            segment.text = "".join(pieces)
+            lines = segment.text.split("\n") if segment.width else []
+            # The indentation of a code block in a list goes if all of its lines have it.
+            if lines and not any(line[: segment.width].strip() for line in lines):
+                segment.text = "\n".join(line[segment.width :] for line in lines)
         return tuple(self.segments)

@@ -82,7 +82,7 @@ def take(scan: BlockScan, start: int) -> int:
     indent = scan.indent_at(start)
     if scan.text.startswith(">", start + len(indent)):
         raise malformed(
-            scan.lines.line(start),
+            scan.line(start),
             "blocks.marker",
             f"'{REPLACE}' stands outside a block",
             hint=f"a block starts with '{SEARCH}'",
@@ -90,16 +90,16 @@ def take(scan: BlockScan, start: int) -> int:
     closing = scan.find_closing(_REPLACE_LINE, start, indent)
     if closing is None and indent:
         message = f"an indented block has no '{REPLACE}' with the same indentation"
-        raise malformed(scan.lines.line(start), "blocks.unclosed", message)
-    end = scan.lines.end if closing is None else scan.lines.after(closing)
+        raise malformed(scan.line(start), "blocks.unclosed", message)
+    end = scan.end if closing is None else scan.after(closing)
     last = scan.segments[-1] if scan.segments else None
     floor = last.end if last else 0
     place = start
     for _ in range(MAX_GAP):
         if place <= floor:
             break
-        place = scan.lines.line_start(place - 1, floor)
-        line = scan.text[place : scan.lines.after(place)]
+        place = scan.line_start(place - 1, floor)
+        line = scan.text[place : scan.after(place)]
         if line.strip() and _names_file(line):
             break
     if last and last.kind is Format.BLOCKS and last.end == place:
@@ -135,7 +135,7 @@ def parse(text: str, *, first_line: int) -> tuple[Operation, ...]:
 
 
 def _next_block(cursor: Cursor, path: TreePath | None) -> TreePath | None:
-    """Go to the next block and return its path; ``None`` when there are no more blocks."""
+    """Go to the next block and return its path; ``None`` after the last block."""
     named: int | None = None
     text = ""
     while (line := cursor.peek()) is not None:

@@ -63,9 +63,9 @@ def take(scan: BlockScan, start: int) -> int:
     begins = scan.text.startswith(BEGIN, start + len(indent))
     closing = scan.find_closing(_END_LINE, start, indent) if begins else None
     if closing is None:
-        what = "an envelope has no" if begins else "there is no envelope before"
-        raise malformed(scan.lines.line(start), "envelope.end", f"{what} '{END}'")
-    return scan.add_indented(Format.ENVELOPE, start, start, scan.lines.after(closing), indent)
+        what = "an envelope has no" if begins else "no envelope begins before"
+        raise malformed(scan.line(start), "envelope.end", f"{what} '{END}'")
+    return scan.add_indented(Format.ENVELOPE, start, start, scan.after(closing), indent)
 
 
 def parse(

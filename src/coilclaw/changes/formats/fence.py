@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.formats.answer_text import malformed, path_at
+from coilclaw.changes.formats.answer_text import malformed
 from coilclaw.changes.operations import AnswerSource, DeleteFile, Format, Operation, WriteFile
 from coilclaw.kernel import TreePath, quote_text
 
@@ -29,12 +29,12 @@ def take(scan: BlockScan, start: int) -> int:
     indent = scan.indent_at(start)
     marker = scan.text.find(f"\n{indent}{MARKER}", start)
     if marker < 0 and indent:
-        after = scan.lines.after(start)
+        after = scan.after(start)
         if " " in scan.text[start:after].strip():
             return after  # a sentence about the marker
         message = "an indented ^^^ block has no ^^^end with the same indentation"
-        raise malformed(scan.lines.line(start), "fence.unclosed", message)
-    end = scan.lines.end if marker < 0 else scan.lines.after(marker + 1)
+        raise malformed(scan.line(start), "fence.unclosed", message)
+    end = scan.end if marker < 0 else scan.after(marker + 1)
     return scan.add_indented(Format.FENCE, start, start, end, indent)
 
 
@@ -47,8 +47,7 @@ def parse(text: str, first_line: int) -> tuple[Operation, ...]:
     if name == "" or name[0].isspace() or name[0] == "^":
         message = f"{quote_text(opener)} begins with ^^^, but no path follows at once"
         raise malformed(first_line, "fence.opener", message)
-    with path_at(first_line):
-        path = TreePath.parse(name)
+    path = TreePath.parse(name)
     block = f"the ^^^ block of {quote_text(name)}"
     content, found, closer = f"\n{rest}".partition(f"\n{MARKER}")
     if not found:

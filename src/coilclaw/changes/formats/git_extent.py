@@ -36,7 +36,7 @@ _BLANK_LINES: Final = re.compile(r"(?:[ \t\r]*\n)+")
 
 def take(scan: BlockScan, start: int) -> int:
     """Keep the patch that begins on a line of prose; return where it ends."""
-    line = scan.lines.line(start)
+    line = scan.line(start)
     if scan.text.startswith("@@", start):
         raise malformed(line, "git.header", "a hunk stands without the header of its file")
     indent = scan.indent_at(start)

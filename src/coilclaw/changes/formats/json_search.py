@@ -1,7 +1,7 @@
 """Finding JSON deliveries: in a code block, or bare on a line of the answer.
 
-JSON that is no delivery is passed over. What cannot be read is passed over too, unless it has the
-keys of a delivery: then the answer is refused, for a change that was meant must not be lost.
+JSON that is not a delivery is skipped. What cannot be read is skipped too, unless it has the keys
+of a delivery: then the answer is refused, so that no intended change is lost.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.formats import json_values, structured
+from coilclaw.changes.formats import json_delivery, json_values
 from coilclaw.changes.formats.answer_text import fence_at, malformed, next_fence
 from coilclaw.changes.formats.json_values import Flaw, JsonDocument, JsonObject
 
 if TYPE_CHECKING:
-    from coilclaw.changes.formats.answer_text import AnswerText, CodeFence
+    from coilclaw.changes.formats.answer_text import BlockScan, CodeFence
     from coilclaw.kernel import AnswerError
 
 LOOK_AHEAD: Final = 4096
@@ -24,7 +24,7 @@ LOOK_AHEAD: Final = 4096
 MAX_VALUES: Final = 2_000_000
 """Values that all JSON of an answer may have together."""
 MAX_STRAYS: Final = 10_000
-"""JSON texts that are no deliveries, whole or broken, which an answer may have."""
+"""JSON texts that an answer may have besides its deliveries, whole or broken."""
 
 LABELS: Final = frozenset({"json", "jsonc", "json5", "aptix"})
 """Code blocks that say they are JSON: what is broken in one was meant."""
@@ -52,22 +52,21 @@ class FoundJson:
     """The code block is not used up: it may hold other things."""
 
 
+@dataclass(slots=True)
 class JsonSearch:
     """Looks for deliveries with some of the keys in one text."""
 
-    def __init__(self, lines: AnswerText, keys: frozenset[str]) -> None:
-        self._lines = lines
-        self._text = lines.text
-        self._keys = keys
-        self._strays = 0
-        self._values = 0
-        self._mentions: list[int] | None = None
+    scan: BlockScan
+    keys: frozenset[str]
+    strays: int = 0
+    values: int = 0
+    mentions: list[int] | None = None
 
     def _read(self, first: int) -> JsonDocument | Flaw:
-        line = self._lines.line(first)
-        read = json_values.read(self._text, first, line)
-        self._values += read.count
-        if self._values > MAX_VALUES:
+        line = self.scan.line(first)
+        read = json_values.read(self.scan.text, first, line)
+        self.values += read.count
+        if self.values > MAX_VALUES:
             raise malformed(
                 line, "answer.bounds", f"the JSON of the answer has more than {MAX_VALUES:,} values"
             )
@@ -75,96 +74,95 @@ class JsonSearch:
 
     def in_code_block(self, opener: CodeFence, body: int, *, is_other: bool) -> FoundJson:
         """Look at the content of a code block; ``is_other`` says it begins with another format."""
-        first = self._lines.skip_space(body)
-        if not self._text.startswith("{", first):
+        first = self.scan.skip_space(body)
+        if not self.scan.text.startswith("{", first):
             if opener.label in LABELS and not is_other:
-                line = self._lines.line(first)
+                line = self.scan.line(first)
                 flaw = Flaw("does not begin with '{'", "json.syntax", first, line)
-                self._pass(flaw, body, next_fence(self._text, body))
+                self._pass(flaw, body, next_fence(self.scan.text, body))
             return FoundJson(body, is_prose=True)
         read = self._read(first)
         if isinstance(read, JsonDocument):
             return self._tail(opener, first, read)
-        line_start = self._lines.line_start(read.at, body)
-        end = next_fence(self._text, line_start)
+        line_start = self.scan.line_start(read.at, body)
+        end = next_fence(self.scan.text, line_start)
         self._pass(read, first, end)
-        if opener.label in LABELS and end == self._lines.end:
+        if opener.label in LABELS and end == self.scan.end:
             raise _unclosed(read.line)
         return FoundJson(line_start, is_prose=True)
 
     def on_line(self, start: int) -> FoundJson:
         """Look at a line that begins with a brace."""
-        first = self._lines.skip_space(start)
+        first = self.scan.skip_space(start)
         read = self._read(first)
         if isinstance(read, JsonDocument):
-            after = self._lines.after(read.end)
-            if self._is_delivery(read) and self._text[read.end : after].strip():
+            after = self.scan.after(read.end)
+            if (
+                json_delivery.find_delivery(read.value, self.keys)
+                and self.scan.text[read.end : after].strip()
+            ):
                 raise _trailing(read.line)
             return self._found(after, first, read)
-        end = self._reach(first, self._lines.after(read.at))
+        end = self._reach(first, self.scan.after(read.at))
         self._pass(read, first, end)
         # Up to the flaw all is JSON, in which no other block can begin.
-        return FoundJson(max(self._lines.line_start(read.at, start), self._lines.after(start)))
+        return FoundJson(max(self.scan.line_start(read.at, start), self.scan.after(start)))
 
     def _reach(self, first: int, after: int) -> int:
         """Return how far a broken text may go on: up to another block, or to a blank line.
 
         Where an answer begins with it, blank lines do not end it, for it may be all JSON.
         """
-        begins = first == self._lines.first
-        limit = self._lines.end if begins else after + LOOK_AHEAD
-        ends = (_BLOCK if begins else _BLOCK_OR_BLANK).search(self._text, after, limit)
+        begins = first == self.scan.first
+        limit = self.scan.end if begins else after + LOOK_AHEAD
+        ends = (_BLOCK if begins else _BLOCK_OR_BLANK).search(self.scan.text, after, limit)
         return ends.start() if ends else limit
 
     def _tail(self, opener: CodeFence, first: int, read: JsonDocument) -> FoundJson:
         """Look at what follows a value in its code block: the end of the block, nothing else."""
-        tail = self._lines.skip_space(read.end)
-        line_start = self._text.rfind("\n", read.end, tail) + 1
-        line = fence_at(self._text, line_start) if line_start else None
+        tail = self.scan.skip_space(read.end)
+        line_start = self.scan.text.rfind("\n", read.end, tail) + 1
+        line = fence_at(self.scan.text, line_start) if line_start else None
         if line is not None and opener.closed_by(line):
-            return self._found(self._lines.after(line_start), first, read)
-        if self._is_delivery(read):
-            if tail == self._lines.end:
+            return self._found(self.scan.after(line_start), first, read)
+        if json_delivery.find_delivery(read.value, self.keys):
+            if tail == self.scan.end:
                 raise _unclosed(read.line)
-            raise _trailing(self._lines.line(tail))
+            raise _trailing(self.scan.line(tail))
         flaw = Flaw(
-            "is not the only thing in its code block", "json.trailing", tail, self._lines.line(tail)
+            "is not the only thing in its code block", "json.trailing", tail, self.scan.line(tail)
         )
-        self._pass(flaw, read.end, next_fence(self._text, line_start or read.end))
-        return FoundJson(line_start or self._lines.after(read.end), is_prose=True)
+        self._pass(flaw, read.end, next_fence(self.scan.text, line_start or read.end))
+        return FoundJson(line_start or self.scan.after(read.end), is_prose=True)
 
     def _found(self, resume: int, first: int, read: JsonDocument) -> FoundJson:
-        if not self._is_delivery(read):
+        found = json_delivery.find_delivery(read.value, self.keys)
+        if found is None:
             self._count_stray(read.line)
             return FoundJson(resume)
-        assert isinstance(read.value, JsonObject)
-        return FoundJson(resume, first, read.end, read.value)
-
-    def _is_delivery(self, read: JsonDocument) -> bool:
-        if not structured.is_delivery(read.value):
-            return False
-        assert isinstance(read.value, JsonObject)
-        return not self._keys.isdisjoint(read.value.members)
+        return FoundJson(resume, first, read.end, found)
 
     def _count_stray(self, line: int) -> None:
-        self._strays += 1
-        if self._strays > MAX_STRAYS:
+        self.strays += 1
+        if self.strays > MAX_STRAYS:
             raise malformed(
                 line,
                 "answer.bounds",
-                f"the answer holds more than the bound of {MAX_STRAYS:,} JSON texts that are no "
-                "deliveries",
+                f"the answer holds more than the bound of {MAX_STRAYS:,} JSON texts besides "
+                "its deliveries",
             )
 
     def _pass(self, flaw: Flaw, start: int, end: int) -> None:
         """Pass over a text that cannot be read, unless it was probably meant to be a delivery."""
         self._count_stray(flaw.line)
-        if self._mentions is None:
-            self._mentions = [
-                match.start() for match in _MENTION.finditer(self._text) if match[1] in self._keys
+        if self.mentions is None:
+            self.mentions = [
+                match.start()
+                for match in _MENTION.finditer(self.scan.text)
+                if match[1] in self.keys
             ]
-        place = bisect_left(self._mentions, start)
-        if place < len(self._mentions) and self._mentions[place] < end:
+        place = bisect_left(self.mentions, start)
+        if place < len(self.mentions) and self.mentions[place] < end:
             raise malformed(
                 flaw.line,
                 flaw.rule,

@@ -85,8 +85,8 @@ def read(text: str, at: int, line: int) -> JsonDocument | Flaw:
     reader = _Reader(text, at, line)
     try:
         value = reader.value()
-    except _Stop:
-        return reader.flaw
+    except _Stop as stopped:
+        return stopped.flaw
     return JsonDocument(value, reader.at, reader.line, reader.count)
 
 
@@ -96,24 +96,24 @@ def name_kind(value: JsonValue) -> str:
 
 
 class _Stop(Exception):
-    """Ends the reader at a flaw, which it keeps; it never leaves this module."""
+    """Ends the reader at a flaw; it never leaves this module."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        self.flaw = flaw
 
 
+@dataclass(slots=True)
 class _Reader:
-    flaw: Flaw
-
-    def __init__(self, text: str, at: int, line: int) -> None:
-        self.text = text
-        self.at = at
-        self.line = line
-        self.count = 0
+    text: str
+    at: int
+    line: int
+    count: int = 0
 
     def value(self, depth: int = 0) -> JsonValue:
-        self._space()
+        char = self._next()
         self.count += 1
         if self.count > MAX_VALUES:
             self._stop(f"holds more than {MAX_VALUES:,} values", "json.size")
-        char = self._char()
         if char == '"':
             return self._string()
         if char not in {"{", "["}:
@@ -123,32 +123,33 @@ class _Reader:
         line, closer = self.line, "}" if char == "{" else "]"
         members: dict[str, JsonValue] = {}
         items: list[JsonValue] = []
-        self._pass_char()
-        while self._char() != closer:
+        self.at += 1
+        ahead = self._next()
+        while ahead != closer:
             if char == "{":
                 key = self._key(members)
                 members[key] = self.value(depth + 1)
             else:
                 items.append(self.value(depth + 1))
-            self._space()
-            if self._char() == closer:
+            ahead = self._next()
+            if ahead == closer:
                 break
-            if self._char() != ",":
+            if ahead != ",":
                 self._stop(f"has {self._found()} where ',' or '{closer}' is expected")
-            self._pass_char()
-            if self._char() == closer:
+            self.at += 1
+            ahead = self._next()
+            if ahead == closer:
                 self._stop(f"has a comma before '{closer}'")
         self.at += 1
         return JsonObject(members, line) if char == "{" else JsonArray(tuple(items), line)
 
     def _key(self, members: dict[str, JsonValue]) -> str:
-        if self._char() != '"':
+        if self._next() != '"':
             self._stop(f"has {self._found()} where a key in double quotes is expected")
         key = self._string()
         if key in members:
             self._stop(f"has the key {quote_text(key)} twice in one object", "json.duplicate")
-        self._space()
-        if self._char() != ":":
+        if self._next() != ":":
             self._stop(f"has {self._found()} where ':' is expected")
         self.at += 1
         return key
@@ -158,12 +159,13 @@ class _Reader:
         body = _STRING.match(self.text, start)
         assert body is not None
         self.at = body.end()
-        if self._char() == "":
+        end = self.text[self.at : self.at + 1]
+        if end == "":
             self.at = start
             self._stop("ends within a string")
-        if self._char() == "\n":
+        if end == "\n":
             self._stop("has a line break within a string (it is written \\n)")
-        if self._char() != '"':
+        if end != '"':
             self._stop("has a control character or a wrong escape within a string")
         value: str = json.loads(self.text[start : self.at + 1])
         if _SURROGATE.search(value):
@@ -178,7 +180,7 @@ class _Reader:
             self.at = word.end()
             return _WORDS[word[0]]
         if word and word[0] in _NOT_NUMBERS:
-            self._stop(f"has {word[0]}, which is no JSON", "json.number")
+            self._stop(f"has {word[0]}, which is not valid JSON", "json.number")
         number = _NUMBER.match(self.text, self.at, self.at + MAX_NUMBER_CHARS + 1)
         if char == "" or number is None:
             self._stop(f"has {self._found()} where a value is expected")
@@ -193,24 +195,18 @@ class _Reader:
         self.at = number.end()
         return value
 
-    def _space(self) -> None:
+    def _next(self) -> str:
+        """Pass over blanks; return the character after them, or nothing at the end."""
         match = _SPACE.match(self.text, self.at)
         assert match is not None
         if match.end() > self.at:
             self.line += self.text.count("\n", self.at, match.end())
             self.at = match.end()
-
-    def _pass_char(self) -> None:
-        self.at += 1
-        self._space()
-
-    def _char(self) -> str:
         return self.text[self.at : self.at + 1]
 
     def _found(self) -> str:
-        char = self._char()
+        char = self.text[self.at : self.at + 1]
         return quote_text(char) if char else "its end"
 
     def _stop(self, reason: str, rule: str = "json.syntax") -> NoReturn:
-        self.flaw = Flaw(reason, rule, self.at, self.line, self.count)
-        raise _Stop
+        raise _Stop(Flaw(reason, rule, self.at, self.line, self.count))

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.changes.formats import (
     blocks,
-    bundle,
     envelope,
     fence,
     git_extent,
     git_patch,
-    structured,
+    json_delivery,
 )
 from coilclaw.changes.formats.answer_text import malformed
 from coilclaw.changes.operations import Format
@@ -37,7 +36,7 @@ class AnswerFormat:
     """Return the operations of a block; what is wrong with its parts is added to the failures."""
     marks: str = ""
     """What the first line of a block looks like, if it needs no code block around it."""
-    take: Callable[[BlockScan, int], int] = lambda scan, start: scan.lines.after(start)
+    take: Callable[[BlockScan, int], int] = lambda scan, start: scan.after(start)
     """Keep the block that a line with such a mark begins; return the line start to resume from."""
     in_code: bool = True
     """Blocks are found inside code blocks too."""
@@ -62,16 +61,7 @@ def _read_git(segment: AnswerSegment, options: AnswerOptions, failures: Failures
     )
 
 
-def _read_json(segment: AnswerSegment, options: AnswerOptions, failures: Failures) -> Operations:
-    # One object may hold both lists; it is taken whole.
-    document = segment.document
-    assert document is not None
-    members = document.members
-    return (
-        *(bundle.parse(document, options, failures) if bundle.KEY in members else ()),
-        *(structured.parse(document, failures) if structured.KEY in members else ()),
-    )
-
+_JSON: Final = AnswerFormat(json_delivery.parse, by_lines=False)
 
 FORMATS: Final = {
     Format.FENCE: AnswerFormat(
@@ -95,6 +85,6 @@ FORMATS: Final = {
         blocks.take,
     ),
     Format.GIT: AnswerFormat(_read_git, git_extent.MARKS, git_extent.take, in_code=False),
-    Format.BUNDLE: AnswerFormat(_read_json, by_lines=False),
-    Format.PATCH: AnswerFormat(_read_json, by_lines=False),
+    # One object may hold both lists; it is read once, as what its first list makes it.
+    **dict.fromkeys(json_delivery.KEYS, _JSON),
 }

@@ -142,7 +142,7 @@ def _show_delivery(console: Console, outcome: Delivered, args: Namespace) -> Non
         console.data({**record, **record_plan(plan)})
         return
     console.diff(unified_diff.diff_plan(plan))
-    if plan.empty:
+    if not plan.changes:
         console.note("everything is as the answer asks already; nothing was changed")
     elif change is None:
         console.note(f"would change {count_changes(plan)}; nothing was changed (dry run)", "yellow")

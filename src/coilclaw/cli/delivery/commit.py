@@ -163,7 +163,7 @@ class CommitProgress(StatusLine):
     def applied(self, plan: Plan, change_id: str) -> None:
         from coilclaw.cli.plan_report import count_changes
 
-        if plan.empty:
+        if not plan.changes:
             self.line("  the answer changes nothing")
             return
         self.line(f"  applied {change_id}: {count_changes(plan)}")

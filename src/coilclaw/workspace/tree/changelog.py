@@ -97,7 +97,7 @@ def write_change(
     folder: Path,
     change: Change,
     plan: Plan,
-    old_modes: Mapping[TreePath, int],
+    old_modes: Mapping[TreePath, int | None],
     new_modes: Mapping[TreePath, int],
 ) -> Change:
     """Keep a change, with the bits of the files that are there, and of new ones where known."""
@@ -114,7 +114,11 @@ def write_change(
         out.flush()
         os.fsync(out.fileno())
     kept = replace(change, files=tuple(files))
-    write_atomic(folder / "change.json", _encode(kept))
+    fields = ("id", "time", "origin", "group", "undoes", "directories", "emptied")
+    record = {"format": FORMAT, **{name: getattr(kept, name) for name in fields}}
+    record["files"] = [{**asdict(item), "path": item.path.parts} for item in files]
+    data = json.dumps(record, separators=(",", ":")).encode("ascii")
+    write_atomic(folder / "change.json", data + b"\n")
     sync_directory(folder.parent)
     return kept
 
@@ -178,14 +182,6 @@ def _store(state: FileState, offset: int, mode: int | None) -> tuple[StoredState
         return StoredState("link", state.digest, len(data), offset, None, False), data
     data = state.content
     return StoredState("file", state.digest, len(data), offset, mode, state.executable), data
-
-
-def _encode(change: Change) -> bytes:
-    fields = ("id", "time", "origin", "group", "undoes", "directories", "emptied")
-    record = {"format": FORMAT, **{name: getattr(change, name) for name in fields}}
-    files = [{**asdict(item), "path": item.path.parts} for item in change.files]
-    data = json.dumps({**record, "files": files}, separators=(",", ":"))
-    return data.encode("ascii") + b"\n"
 
 
 def _decode(record: dict[str, Any]) -> Change:
@@ -255,22 +251,22 @@ class Changelog:
 
     def __init__(self, state: TreeState) -> None:
         self._state = state
-
-    def folder(self, change_id: str) -> Path:
-        return self._state.changes / change_id
+        self._journal = Journal(
+            state.journal, hash_field=HASH_FIELD, id_field=ID_FIELD, key_path=state.key
+        )
 
     def ready(self) -> None:
         """Make sure that a change can be recorded, before anything is done to the tree."""
-        with self._journal() as journal:
-            journal.open()
+        self._journal.open()
+        self._journal.close()
 
     def append(self, change: Change) -> None:
         """Record a change that is wholly in the tree."""
-        with self._journal() as journal:
-            facts = {name: getattr(change, name) for name in _TEXTS[:-1]}
-            counts = {"undoes": list(change.undoes), "files": len(change.files)}
-            kept = digest_change(self.folder(change.id))
-            journal.append({**facts, **counts, "record_sha256": kept})
+        facts = {name: getattr(change, name) for name in _TEXTS[:-1]}
+        counts = {"undoes": list(change.undoes), "files": len(change.files)}
+        kept = digest_change(self._state.changes / change.id)
+        self._journal.append({**facts, **counts, "record_sha256": kept})
+        self._journal.close()
 
     def entries(self) -> tuple[ChangeEntry, ...]:
         """Return all changes, oldest first, each knowing whether it was taken back."""
@@ -321,7 +317,7 @@ class Changelog:
 
     def load(self, entry: ChangeEntry) -> Change:
         """Return a change as it was kept; one that is not what was recorded is damaged."""
-        folder = self.folder(entry.id)
+        folder = self._state.changes / entry.id
         change = read_change(folder)
         if digest_change(folder) != entry.record_sha256:
             raise EnvironmentFault(
@@ -332,7 +328,7 @@ class Changelog:
         return change
 
     def plan(self, change: Change) -> Plan:
-        return load_plan(self.folder(change.id), change)
+        return load_plan(self._state.changes / change.id, change)
 
     def verify(self) -> JournalReport | None:
         """Check the journal against its chain and its anchor; ``None`` if nothing was ever done."""
@@ -353,7 +349,7 @@ class Changelog:
                 f"{self._state.journal} is damaged: {report.break_.sentence}",
                 hint="'coilclaw changes verify' says more; keep the file as evidence",
             )
-        yield from self._journal().read()
+        yield from self._journal.read()
 
     def _entry(self, record: Mapping[str, object]) -> ChangeEntry:
         try:
@@ -366,10 +362,6 @@ class Changelog:
         except (KeyError, ValueError) as problem:
             what = f"{self._state.journal} holds a record that is not a change: {problem}"
             raise JournalDamaged(what) from problem
-
-    def _journal(self) -> Journal:
-        state = self._state
-        return Journal(state.journal, hash_field=HASH_FIELD, id_field=ID_FIELD, key_path=state.key)
 
 
 def _let_stand(found: dict[str, ChangeEntry], change_id: str, *, stands: bool, by: str) -> None:

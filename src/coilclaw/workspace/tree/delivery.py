@@ -123,7 +123,7 @@ def deliver_answer(
         return Denied(denials, tuple(failed))
     if failed:
         raise combine(failed)
-    if terms.dry_run or plan.empty:
+    if terms.dry_run or not plan.changes:
         return Delivered(plan, None)
     return Delivered(plan, Writer(root, state).apply(plan, terms.purpose))
 
@@ -156,9 +156,10 @@ def _examine(
         for path, sighting in seen.items()
         for place in dict.fromkeys((sighting.own, sighting.real))
     ]
-    reached = _denials(
-        policy, places, _ignored(policy, root, state, terms, [p for _, _, p in places])
-    )
+    ignored: frozenset[str] = frozenset()
+    if policy.ignored_too:
+        ignored = _find_ignored(root, state, terms, [str(place) for _, _, place in places])
+    reached = _denials(policy, places, ignored)
     denied |= {denial.path for denial in reached}
     usable = {path for path in seen if str(path) not in denied}
     plan = Plan(())
@@ -171,26 +172,26 @@ def _examine(
         plan = planner.plan_changes(
             ChangeSet(fitting), seen, options=terms.options, limits=terms.limits
         )
-        _check_links(root, plan)
-        _check_room(root, plan)
+        _check_plan(root, plan)
     except (PlanRefused, PathRefused) as problem:
         failed += problem.failures or (problem,)
-    secret = {
-        str(place)
-        for path, sighting in seen.items()
-        if any(
-            _KEYS.covers(place) or USUAL.holds(place.name)
-            for place in (path, sighting.own, sighting.real)
-        )
-        for place in (path, sighting.own, sighting.real)
-    }
-    for part in failed:
-        _clean(part, secret, terms.redact)
+    if failed:
+        groups = [(path, sighting.own, sighting.real) for path, sighting in seen.items()]
+        secret = {
+            str(place)
+            for places in groups
+            if any(_KEYS.covers(place) or USUAL.holds(place.name) for place in places)
+            for place in places
+        }
+        for part in failed:
+            _redact_error(part, secret, terms.redact)
     return plan, (*named, *reached), failed
 
 
-def _clean(problem: CoilClawError, secret: Container[str], redact: Callable[[str], str]) -> None:
-    """Take out of an error what may be a secret: keys, and all contents of a secret file."""
+def _redact_error(
+    problem: CoilClawError, secret: Container[str], redact: Callable[[str], str]
+) -> None:
+    """Remove what may be a secret from an error: keys, and all contents of a secret file."""
     if isinstance(problem, PlanRefused):
         if problem.path in secret:
             problem.nearest, problem.hint = (), None
@@ -210,19 +211,18 @@ def _sight_all(
     failed: list[CoilClawError] = []
     for path, line in lines.items():
         try:
-            seen[path] = _sight_in_place_of(root, path, removed, limits) or root.sight(
-                path, limit=limits.file_bytes
-            )
+            below = _sight_below_removed(root, path, removed, limits) if removed else None
+            seen[path] = below or root.sight(path, limit=limits.file_bytes)
         except (PathRefused, PlanRefused) as refused:
             refused.line = line
             failed.append(refused)
     return seen, failed
 
 
-def _sight_in_place_of(
+def _sight_below_removed(
     root: Root, path: TreePath, removed: frozenset[TreePath], limits: AnswerLimits
 ) -> PathState | None:
-    """Sight a path below a file or a link that the same answer takes away: nothing is there yet."""
+    """Return the state of a path below a file or link that the answer removes: nothing exists."""
     for depth in range(1, len(path.parts)):
         above = TreePath(path.parts[:depth])
         if above in removed:
@@ -233,37 +233,35 @@ def _sight_in_place_of(
     return None
 
 
-def _check_room(root: Root, plan: Plan) -> None:
-    """A directory makes room for a file only if the plan takes everything out of it."""
+def _check_plan(root: Root, plan: Plan) -> None:
+    """Refuse a link that leaves the tree, and a file where a directory would not become empty."""
     gone = frozenset(change.path.parts for change in plan.changes if change.after is None)
-    crowded = [
-        PlanRefused(
-            f"'{change.path}' is a directory that holds more than the answer removes: "
-            f"{quote_text('/'.join(left))}",
-            rule="plan.obstacle",
-            path=str(change.path),
-        )
-        for change in plan.changes
-        if change.after is not None
-        and change.before is None
-        and (left := root.first_left(change.path, gone)) is not None
-    ]
-    if crowded:
-        raise combine(crowded)
-
-
-def _check_links(root: Root, plan: Plan) -> None:
-    """A new link must end inside the tree, also by way of links that are there already."""
+    crowded: list[PlanRefused] = []
     for change in plan.changes:
         if isinstance(change.after, Symlink):
-            names = change.after.target.decode("utf-8").split("/")
+            # It must end inside the tree, also by way of links that are there already.
             parts = list(change.path.parents)
-            for name in names:
+            for name in change.after.target.decode("utf-8").split("/"):
                 if name == "..":
                     parts.pop()
                 elif name not in {"", "."}:
                     parts.append(name)
             root.sight(TreePath.parse("/".join(parts)))
+        # A directory makes room for a file only if the plan takes everything out of it.
+        if not gone or change.after is None or change.before is not None:
+            continue
+        left = root.first_left(change.path, gone)
+        if left is not None:
+            what = "is a directory that holds more than the answer removes"
+            crowded.append(
+                PlanRefused(
+                    f"'{change.path}' {what}: {quote_text('/'.join(left))}",
+                    rule="plan.obstacle",
+                    path=str(change.path),
+                )
+            )
+    if crowded:
+        raise combine(crowded)
 
 
 def _denials(
@@ -278,19 +276,13 @@ def _denials(
     return tuple(denial for denial in judged if denial.verdict.denied)
 
 
-def _ignored(
-    policy: ProtectedPolicy,
-    root: Root,
-    state: TreeState,
-    terms: DeliveryTerms,
-    places: Sequence[TreePath],
+def _find_ignored(
+    root: Root, state: TreeState, terms: DeliveryTerms, names: Sequence[str]
 ) -> frozenset[str]:
-    if not policy.ignored_too:
-        return frozenset()
     from coilclaw.workspace.git.client import Git
 
     state.create()
-    git, names = Git(state.git), [str(path) for path in places]
+    git = Git(state.git)
     ignored = git.ignored(root.path, names)
     if terms.ignore_root is not None:
         ignored |= git.ignored(terms.ignore_root, names)

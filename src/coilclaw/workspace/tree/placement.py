@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.kernel import PathRefused, RegularFile, Symlink, TreePath, write_all
@@ -36,23 +36,19 @@ class Staged:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Places the files of one change in a tree; all names of ours carry the change's id."""
 
-    def __init__(self, root: Root, change_id: str) -> None:
-        self._root = root
-        self._prefix = f"{STAGING_PREFIX}{change_id}-"
-        self._dirty: set[Parts] = set()
+    root: Root
+    change_id: str
+    dirty: set[Parts] = field(default_factory=set)
+    """Directories whose names changed and are not synced yet."""
 
     def mode(self, path: TreePath) -> int | None:
         """Return the permission bits of a file that is there."""
         info = self._info(path)
         return stat.S_IMODE(info.st_mode) if info and stat.S_ISREG(info.st_mode) else None
-
-    def list_modes(self, paths: Mapping[TreePath, TreePath]) -> dict[TreePath, int]:
-        """Return for each path the permission bits of the file at the other, if it is there."""
-        modes = {path: self.mode(other) for path, other in paths.items()}
-        return {path: mode for path, mode in modes.items() if mode is not None}
 
     def signature(self, path: TreePath) -> Signature | None:
         """Return what changes whenever a process writes to a path; ``None`` is nothing there."""
@@ -61,11 +57,11 @@ class Placement:
             return None
         return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
-    def existing(self, path: TreePath) -> Parts:
-        """Return the innermost directory on the way to a path that is there already."""
-        for depth in range(len(path.parents), 0, -1):
-            parts = path.parents[:depth]
-            with suppress(FileNotFoundError, PathRefused), self._root.directory(parts, path):
+    def existing(self, directory: Parts) -> Parts:
+        """Return a directory as far as it exists already."""
+        for depth in range(len(directory), 0, -1):
+            parts = directory[:depth]
+            with suppress(FileNotFoundError, PathRefused), self.root.directory(parts):
                 return parts
         return ()
 
@@ -73,14 +69,14 @@ class Placement:
         self, index: int, path: TreePath, state: RegularFile | Symlink, mode: int | None
     ) -> Staged:
         """Write new content beside its place, synced; ``mode`` is None for a file that is new."""
-        directory = self.existing(path)
-        staged = Staged(path, directory, f"{self._prefix}{index}")
-        with self._root.directory(directory, path) as fd:
+        directory = self.existing(path.parents)
+        staged = Staged(path, directory, f"{STAGING_PREFIX}{self.change_id}-{index}")
+        with self.root.directory(directory, path) as fd:
             if isinstance(state, Symlink):
                 os.symlink(state.target, os.fsencode(staged.name), dir_fd=fd)
             else:
                 self._write(fd, staged, state, mode)
-        self._dirty.add(directory)
+        self.dirty.add(directory)
         return staged
 
     def _write(self, fd: int, staged: Staged, state: RegularFile, mode: int | None) -> None:
@@ -105,40 +101,34 @@ class Placement:
         finally:
             os.close(file)
 
-    def install(self, staged: Staged, modes: Mapping[Parts, int] | None = None) -> None:
+    def install(self, staged: Staged, modes: Mapping[Parts, int | None]) -> None:
         """Make the directories on the way and rename the staged content into place."""
         path = staged.path
-        self.make_directories(path, modes)
+        self.make_directories((path.parents,), modes)
         with (
-            self._root.directory(staged.directory, path) as source,
-            self._root.parent(path) as target,
+            self.root.directory(staged.directory, path) as source,
+            self.root.parent(path) as target,
         ):
             os.rename(staged.name, path.name, src_dir_fd=source, dst_dir_fd=target)
-        self._dirty.add(path.parents)
+        self.dirty.add(path.parents)
 
-    def make_directories(self, path: TreePath, modes: Mapping[Parts, int] | None = None) -> None:
-        """Make the missing directories on the way to a path, with their bits where known."""
-        start = len(self.existing(path))
-        for depth in range(start + 1, len(path.parts)):
-            parts = path.parts[:depth]
-            with self._root.directory(parts[:-1], path) as fd, suppress(FileExistsError):
-                os.mkdir(parts[-1], dir_fd=fd)
-                self._dirty.add(parts[:-1])
-                if modes and parts in modes:
-                    os.chmod(parts[-1], modes[parts], dir_fd=fd)
-
-    def make_all(self, wanted: Mapping[Parts, int | None]) -> None:
-        """Make directories, outermost first, with their bits where known."""
-        modes = {parts: mode for parts, mode in wanted.items() if mode is not None}
-        for parts in sorted(wanted):
-            self.make_directories(_any_path((*parts, "_")), modes)
+    def make_directories(self, wanted: Iterable[Parts], modes: Mapping[Parts, int | None]) -> None:
+        """Make what is missing of some directories, outermost first, with their bits if known."""
+        for directory in sorted(wanted):
+            for depth in range(len(self.existing(directory)), len(directory)):
+                parent, name = directory[:depth], directory[depth]
+                with self.root.directory(parent) as fd, suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=fd)
+                    self.dirty.add(parent)
+                    if (mode := modes.get((*parent, name))) is not None:
+                        os.chmod(name, mode, dir_fd=fd)
 
     def list_missing(self, plan: Plan, besides: Iterable[Parts]) -> tuple[Parts, ...]:
         """Return the directories of a plan that are not there yet, outermost first."""
         wanted = {item.path.parents for item in plan.changes if item.after is not None}
         found: set[Parts] = set()
         for parts in wanted.union(besides):
-            depth = len(self.existing(_any_path((*parts, "_"))))
+            depth = len(self.existing(parts))
             found.update(parts[:level] for level in range(depth + 1, len(parts) + 1))
         return tuple(sorted(found))
 
@@ -161,7 +151,7 @@ class Placement:
                 continue
             with (
                 suppress(FileNotFoundError, PathRefused),
-                self._root.directory(parts, _any_path(parts)) as fd,
+                self.root.directory(parts) as fd,
             ):
                 if not names.issuperset(os.listdir(fd)):
                     continue
@@ -172,52 +162,48 @@ class Placement:
 
     def remove(self, path: TreePath) -> None:
         """Unlink a file or a link; one that is gone already is fine."""
-        with suppress(FileNotFoundError), self._root.parent(path) as fd:
+        with suppress(FileNotFoundError), self.root.parent(path) as fd:
             os.unlink(path.name, dir_fd=fd)
-            self._dirty.add(path.parents)
+            self.dirty.add(path.parents)
 
     def remove_directory(self, parts: Parts) -> None:
         """Remove a directory if it is empty; one that is gone or in use stays as it is."""
         try:
-            with self._root.directory(parts[:-1], _any_path(parts)) as fd:
+            with self.root.directory(parts[:-1]) as fd:
                 os.rmdir(parts[-1], dir_fd=fd)
         except OSError as problem:
             if problem.errno in _STAYS:
                 return
             raise
-        self._dirty.discard(parts)
-        self._dirty.add(parts[:-1])
+        self.dirty.discard(parts)
+        self.dirty.add(parts[:-1])
 
     def discard(self, directories: set[Parts]) -> None:
         """Remove every staged file of this change from the given directories."""
         for parts in directories:
             with (
                 suppress(FileNotFoundError, PathRefused),
-                self._root.directory(parts, _any_path(parts)) as fd,
+                self.root.directory(parts) as fd,
             ):
                 for name in os.listdir(fd):
-                    if name.startswith(self._prefix):
+                    if name.startswith(f"{STAGING_PREFIX}{self.change_id}-"):
                         os.unlink(name, dir_fd=fd)
-                        self._dirty.add(parts)
+                        self.dirty.add(parts)
 
     def sync(self) -> None:
         """Make every rename, removal and new directory durable."""
-        for parts in sorted(self._dirty):
+        for parts in sorted(self.dirty):
             with (
                 suppress(FileNotFoundError),
-                self._root.directory(parts, _any_path(parts)) as fd,
+                self.root.directory(parts) as fd,
             ):
                 os.fsync(fd)
-        self._dirty.clear()
+        self.dirty.clear()
 
     def _info(self, path: TreePath) -> os.stat_result | None:
-        with suppress(FileNotFoundError, PathRefused), self._root.parent(path) as fd:
+        with suppress(FileNotFoundError, PathRefused), self.root.parent(path) as fd:
             return os.stat(path.name, dir_fd=fd, follow_symlinks=False)
         return None
-
-
-def _any_path(parts: Parts) -> TreePath:
-    return TreePath(parts or (".",))
 
 
 def list_parents(paths: Iterable[TreePath]) -> frozenset[Parts]:
@@ -225,11 +211,6 @@ def list_parents(paths: Iterable[TreePath]) -> frozenset[Parts]:
     return frozenset(path.parts[:depth] for path in paths for depth in range(1, len(path.parts)))
 
 
-def list_vacated(plan: Plan) -> frozenset[Parts]:
-    """Return the directories that a plan takes files out of, which may make room for a file."""
-    return list_parents(item.path for item in plan.changes if item.after is None)
-
-
 def lies_below(path: TreePath, others: Container[Parts]) -> bool:
-    """Whether a path lies below one of others, which are files or links for the same change."""
+    """Tell whether a path lies below one of others: files or links of the same change."""
     return any(path.parts[:depth] in others for depth in range(1, len(path.parts)))

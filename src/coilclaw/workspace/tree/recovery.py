@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from coilclaw.kernel import EnvironmentFault, Obstacle, PathRefused, PlanRefused, sync_directory
+from coilclaw.kernel import (
+    EnvironmentFault,
+    FileLock,
+    Obstacle,
+    PathRefused,
+    PlanRefused,
+    sync_directory,
+)
 from coilclaw.workspace.tree.changelog import CHANGE_ID, Changelog, read_change, read_content
 from coilclaw.workspace.tree.placement import Placement, lies_below, list_parents
 from coilclaw.workspace.tree.root import Root
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.workspace.tree.changelog import Change, StoredFile, StoredState
+    from coilclaw.workspace.tree.placement import Parts
 
 _LOG: Final = logging.getLogger(__name__)
 _OCCUPIED: Final = frozenset((errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR))
@@ -60,7 +68,7 @@ def repair_tree(root: Root, state: TreeState) -> Recovery | None:
     """Finish or take back an interrupted change before anything else looks at the tree."""
     if not state.pending.exists():
         return None
-    with state.lock():
+    with FileLock(state.lock):
         return recover(root, state)
 
 
@@ -71,7 +79,7 @@ def recover(root: Root, state: TreeState) -> Recovery | None:
         return None
     change_id, phase, tree = marker
     changelog = Changelog(state)
-    folder = changelog.folder(change_id)
+    folder = state.changes / change_id
     info = os.fstat(root.fd)
     if tree != [info.st_dev, info.st_ino]:
         # Another directory stands where the change was made; it has nothing to do with it.
@@ -103,11 +111,11 @@ def recover(root: Root, state: TreeState) -> Recovery | None:
 
 def abandon(root: Root, state: TreeState, change_id: str) -> None:
     """Forget a change that has not touched the tree but for what it staged."""
-    folder = Changelog(state).folder(change_id)
+    folder = state.changes / change_id
     placement = Placement(root, change_id)
     if (folder / "change.json").exists():
         change = read_change(folder)
-        placement.discard({placement.existing(item.path) for item in change.files})
+        placement.discard({placement.existing(item.path.parents) for item in change.files})
         placement.sync()
     _remove_folder(folder)
     sync_directory(state.changes)
@@ -116,10 +124,10 @@ def abandon(root: Root, state: TreeState, change_id: str) -> None:
 
 def roll_back(root: Root, state: TreeState, change: Change) -> Recovery:
     """Take back a change that failed half-way; the caller holds the tree's lock."""
-    changelog = Changelog(state)
-    kept = _carry(root, changelog.folder(change.id), change, forward=False)
+    folder = state.changes / change.id
+    kept = _carry(root, folder, change, forward=False)
     if not kept:
-        _remove_folder(changelog.folder(change.id))
+        _remove_folder(folder)
     unmark(state)
     return Recovery(change.id, "rolled back", kept)
 
@@ -163,7 +171,7 @@ def _remove_folder(folder: Path) -> None:
 def _carry(root: Root, folder: Path, change: Change, *, forward: bool) -> tuple[str, ...]:
     """Bring every path to one side of the change; return what another process changed meanwhile."""
     placement = Placement(root, change.id)
-    directories = {placement.existing(item.path) for item in change.files}
+    directories = {placement.existing(item.path.parents) for item in change.files}
     placement.discard(directories)
     moves, kept = _moves(root, change, forward=forward)
     for _, item, goal in sorted(moves, key=lambda move: move[1].path, reverse=True):
@@ -171,7 +179,7 @@ def _carry(root: Root, folder: Path, change: Change, *, forward: bool) -> tuple[
             placement.remove(item.path)
     gone = [parts for parts, _ in change.emptied] if forward else change.directories
     come = change.directories if forward else [parts for parts, _ in change.emptied]
-    modes = {} if forward else dict(change.emptied)
+    modes: dict[Parts, int | None] = {} if forward else dict(change.emptied)
     for parts in sorted(gone, reverse=True):
         placement.remove_directory(parts)
     for index, item, goal in moves:
@@ -187,7 +195,7 @@ def _carry(root: Root, folder: Path, change: Change, *, forward: bool) -> tuple[
                 raise
             kept.append(str(item.path))
     if not kept:
-        placement.make_all({parts: modes.get(parts) for parts in come})
+        placement.make_directories(come, modes)
     else:
         placement.discard(directories)
     placement.sync()

@@ -12,7 +12,8 @@ import errno
 import os
 import stat
 from collections import deque
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from coilclaw.changes import PathState
@@ -80,10 +81,13 @@ class Root:
 
     def sight(self, path: TreePath, *, limit: int = MAX_READ_BYTES) -> PathState:
         """Find what stands at a path, or refuse a path that leads out of the tree."""
-        own, own_found, identity = self._walk(path, follow=False, limit=limit)
+        names = deque(path.parts)
+        walk = _Walk(self.path, path, names.copy(), [self.fd])
+        own, own_found, identity = walk.run(follow=False, limit=limit)
         real, found = own, own_found
         if isinstance(own_found, Symlink):
-            real, found, identity = self._walk(path, follow=True, limit=limit)
+            walk = _Walk(self.path, path, names, [self.fd])
+            real, found, identity = walk.run(follow=True, limit=limit)
             if found is None:
                 raise refuse_path(str(path), "path.dangling", "is a symbolic link to nothing")
         return PathState(own, own_found, real, found, identity)
@@ -138,9 +142,9 @@ class Root:
             yield fd
 
     @contextmanager
-    def directory(self, parts: tuple[str, ...], path: TreePath) -> Iterator[int]:
-        """Open a directory of the tree; ``path`` is what it is opened for, for messages."""
-        fd = self.fd
+    def directory(self, parts: tuple[str, ...], path: TreePath | None = None) -> Iterator[int]:
+        """Open a directory of the tree; a refusal names ``path`` if it is opened for that."""
+        fd, path = self.fd, path or TreePath(parts)
         try:
             for name in parts:
                 if name in {"", ".", ".."} or "/" in name:
@@ -154,110 +158,98 @@ class Root:
             if fd != self.fd:
                 os.close(fd)
 
-    def _walk(self, path: TreePath, *, follow: bool, limit: int) -> _End:
-        with closing(_Walk(self, path)) as walk:
-            return walk.to_the_end(follow=follow, limit=limit)
 
-
+@dataclass(slots=True)
 class _Walk:
     """One walk along a path: a stack of open directories and the names still ahead."""
 
-    def __init__(self, root: Root, path: TreePath) -> None:
-        self._root = root
-        self._path = path
-        self._ahead = deque(path.parts)
-        self._stack: list[int] = []
-        self._real: list[str] = []
-        self._links = 0
+    root: Path
+    path: TreePath
+    ahead: deque[str]
+    stack: list[int]
+    """The tree itself comes first, and stays open."""
+    real: list[str] = field(default_factory=list)
+    links: int = 0
 
-    def close(self) -> None:
-        for fd in self._stack:
-            os.close(fd)
-
-    def to_the_end(self, *, follow: bool, limit: int) -> _End:
-        while self._ahead:
-            name = self._ahead.popleft()
-            if name == "..":
-                self._climb()
-                continue
-            if name in {"", "."}:
-                continue
-            mode = self._mode(name)
-            if mode is None:
-                rest = [part for part in (name, *self._ahead) if part not in {"", "."}]
-                if ".." in rest:
-                    what = "climbs out of a directory that is not there"
-                    raise self._refusal("path.parent", what)
-                self._real.extend(rest)
-                return self._checked(), None, None
-            if stat.S_ISLNK(mode) and (self._ahead or follow):
-                self._follow(name)
-            elif not self._ahead:
-                self._real.append(name)
-                real = self._checked()
-                return real, *_look(self._here, real, limit)
-            else:
-                self._descend(name, mode)
-        return self._checked(), Obstacle("directory"), None
-
-    @property
-    def _here(self) -> int:
-        return self._stack[-1] if self._stack else self._root.fd
-
-    def _mode(self, name: str) -> int | None:
+    def run(self, *, follow: bool, limit: int) -> _End:
         try:
-            return os.stat(name, dir_fd=self._here, follow_symlinks=False).st_mode
-        except FileNotFoundError:
-            return None
-        except OSError as problem:
-            what = f"cannot be read: {problem.strerror}"
-            raise self._refusal("path.unreadable", what) from problem
+            while self.ahead:
+                name = self.ahead.popleft()
+                if name == "..":
+                    self._climb()
+                    continue
+                if name in {"", "."}:
+                    continue
+                try:
+                    mode = os.stat(name, dir_fd=self.stack[-1], follow_symlinks=False).st_mode
+                except FileNotFoundError as problem:
+                    rest = [part for part in (name, *self.ahead) if part not in {"", "."}]
+                    if ".." in rest:
+                        what = "climbs out of a directory that is not there"
+                        raise self._refusal("path.parent", what) from problem
+                    self.real.extend(rest)
+                    return self._check_real(), None, None
+                except OSError as problem:
+                    what = f"cannot be read: {problem.strerror}"
+                    raise self._refusal("path.unreadable", what) from problem
+                if stat.S_ISLNK(mode) and (self.ahead or follow):
+                    self._follow(name)
+                elif not self.ahead:
+                    self.real.append(name)
+                    real = self._check_real()
+                    return real, *_look(self.stack[-1], real, limit)
+                else:
+                    self._descend(name, mode)
+            return self._check_real(), Obstacle("directory"), None
+        finally:
+            for fd in self.stack[1:]:
+                os.close(fd)
 
     def _descend(self, name: str, mode: int) -> None:
         if not stat.S_ISDIR(mode):
-            where = "/".join((*self._real, name))
+            where = "/".join((*self.real, name))
             raise self._refusal("path.directory", f"needs a directory at '{where}', which is none")
         try:
-            self._stack.append(_enter(self._here, name, self._path))
+            self.stack.append(_enter(self.stack[-1], name, self.path))
         except FileNotFoundError as problem:
             raise self._refusal("path.changed", "changed while it was looked at") from problem
-        self._real.append(name)
+        self.real.append(name)
 
     def _climb(self) -> None:
-        if not self._stack:
+        if len(self.stack) == 1:
             raise self._refusal("path.symlink", "leaves the tree through a symbolic link")
-        os.close(self._stack.pop())
-        self._real.pop()
+        os.close(self.stack.pop())
+        self.real.pop()
 
     def _follow(self, name: str) -> None:
-        self._links += 1
-        if self._links > MAX_LINKS:
+        self.links += 1
+        if self.links > MAX_LINKS:
             raise self._refusal("path.symlink", "goes through too many symbolic links")
         try:
-            target = os.readlink(name, dir_fd=self._here)
+            target = os.readlink(name, dir_fd=self.stack[-1])
         except OSError as problem:
             # It was a link a moment ago: something is swapped under us.
             raise self._refusal("path.changed", "changed while it was looked up") from problem
         if target.startswith("/"):
-            base = str(self._root.path).rstrip("/") + "/"
+            base = str(self.root).rstrip("/") + "/"
             if not target.startswith(base):
                 raise self._refusal("path.symlink", "leaves the tree through a symbolic link")
             target = target[len(base) :]
-            while self._stack:
-                os.close(self._stack.pop())
-            self._real.clear()
-        self._ahead.extendleft(reversed(target.split("/")))
+            while len(self.stack) > 1:
+                os.close(self.stack.pop())
+            self.real.clear()
+        self.ahead.extendleft(reversed(target.split("/")))
 
-    def _checked(self) -> TreePath:
-        """The real location obeys the same lexical rules: a link may not lead into ``.git``."""
-        if not self._real:
+    def _check_real(self) -> TreePath:
+        """Return the real location, which obeys the same rules: no link may lead into ``.git``."""
+        if not self.real:
             raise self._refusal("path.empty", "is the tree itself")
-        if tuple(self._real) == self._path.parts:
-            return self._path
-        return TreePath.parse("/".join(self._real))
+        if tuple(self.real) == self.path.parts:
+            return self.path
+        return TreePath.parse("/".join(self.real))
 
     def _refusal(self, rule: str, what: str) -> PathRefused:
-        return refuse_path(str(self._path), rule, what)
+        return refuse_path(str(self.path), rule, what)
 
 
 def _enter(fd: int, name: str, path: TreePath) -> int:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coilclaw.kernel import FileLock, explain_os_errors
+from coilclaw.kernel import explain_os_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,12 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """The directory of one tree's state below the home, and the names in it."""
+    """The directory of one tree's state below the home, and the paths in it."""
 
     home: Path
     tree: Path
     """The real path of the tree."""
     directory: Path
+    changes: Path
+    journal: Path
+    pending: Path
+    """Names the change that is being applied, from before its first effect until its record."""
+    lock: Path
+    """Every change of the tree is made under the lock on this file."""
+    key: Path
+    git: Path
+    """An empty git directory of ours, for questions about the tree."""
+    snapshots: Path
 
     @classmethod
     def of(cls, home: Path, tree: Path) -> TreeState:
@@ -29,7 +39,23 @@ class TreeState:
         real = tree.resolve()
         digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", real.name)[:40].strip(".") or "root"
-        return cls(home, real, home / "trees" / f"{name}-{digest}")
+        return cls.at(home, real, home / "trees" / f"{name}-{digest}")
+
+    @classmethod
+    def at(cls, home: Path, tree: Path, directory: Path) -> TreeState:
+        """Name the state that is kept in a directory."""
+        return cls(
+            home,
+            tree,
+            directory,
+            changes=directory / "changes",
+            journal=directory / "changes.jsonl",
+            pending=directory / "pending",
+            lock=directory / "lock",
+            key=home / "keys" / "journal.key",
+            git=directory / "git",
+            snapshots=directory / "snapshots",
+        )
 
     def create(self) -> None:
         """Make the directory, readable by its owner alone."""
@@ -42,33 +68,3 @@ class TreeState:
             own = (self.directory.parent, self.directory, self.changes, self.key.parent)
             for folder in (self.home, *own):
                 folder.mkdir(exist_ok=True, mode=0o700)
-
-    def lock(self) -> FileLock:
-        """Return the lock that every change of the tree is made under."""
-        return FileLock(self.directory / "lock")
-
-    @property
-    def changes(self) -> Path:
-        return self.directory / "changes"
-
-    @property
-    def pending(self) -> Path:
-        """Names the change that is being applied, from before its first effect until its record."""
-        return self.directory / "pending"
-
-    @property
-    def journal(self) -> Path:
-        return self.directory / "changes.jsonl"
-
-    @property
-    def key(self) -> Path:
-        return self.home / "keys" / "journal.key"
-
-    @property
-    def git(self) -> Path:
-        """An empty git directory of ours, for questions about the tree."""
-        return self.directory / "git"
-
-    @property
-    def snapshots(self) -> Path:
-        return self.directory / "snapshots"

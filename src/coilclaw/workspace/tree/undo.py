@@ -19,7 +19,7 @@ from coilclaw.kernel import (
 )
 from coilclaw.workspace.tree import recovery
 from coilclaw.workspace.tree.changelog import ChangeEntry, Changelog
-from coilclaw.workspace.tree.placement import lies_below, list_vacated
+from coilclaw.workspace.tree.placement import lies_below, list_parents
 from coilclaw.workspace.tree.writer import Extent, Purpose, Writer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def restore_snapshot(
     plan = Plan(tuple(PathChange(p, old.get(path), new.get(path)) for path, p in paths.items()))
     left = tuple(c.path for c in difference if EntryType.OPAQUE in {c.old_type, c.new_type})
     extent = _extent(store, now, target, plan, difference)
-    if dry_run or (plan.empty and extent.empty):
+    if dry_run or (not plan.changes and extent.empty):
         return Restored(plan, None, left, now)
     change = Writer(root, state).apply(plan, purpose, extent)
     return Restored(plan, change, left, now)
@@ -155,7 +155,7 @@ def _take_back(
         remove=tuple(sorted(made - gone.keys())),
     )
     plan = _plan(root, done, entries, extent, force=force)
-    if plan.empty and extent.empty:
+    if not plan.changes and extent.empty:
         raise UndoRefused(
             f"the tree is as it was before {_named(entries)}; there is nothing to take back",
             rule="undo.nothing",
@@ -186,7 +186,8 @@ def _plan(
     changes: list[PathChange] = []
     in_the_way: list[str] = []
     back = done.inverted()
-    vacated = list_vacated(back).union(extent.remove)
+    vacated = list_parents(item.path for item in back.changes if item.after is None)
+    vacated |= frozenset(extent.remove)
     files = frozenset(item.path.parts for item in back.changes if item.before is not None)
     for item in back.changes:
         if item.before is None and lies_below(item.path, files):

@@ -24,6 +24,7 @@ from coilclaw.kernel import (
     CoilClawError,
     DeniedError,
     EnvironmentFault,
+    FileLock,
     Obstacle,
     PlanRefused,
     RegularFile,
@@ -32,7 +33,7 @@ from coilclaw.kernel import (
 )
 from coilclaw.workspace.tree import recovery
 from coilclaw.workspace.tree.changelog import Change, Changelog, write_change
-from coilclaw.workspace.tree.placement import Placement, lies_below, list_vacated
+from coilclaw.workspace.tree.placement import Placement, lies_below, list_parents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -78,43 +79,35 @@ class Extent:
         return not self.make and not self.remove
 
 
+@dataclass(frozen=True, slots=True)
 class Writer:
     """Applies plans to one open tree."""
 
-    def __init__(
-        self,
-        root: Root,
-        state: TreeState,
-        *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        token: Callable[[], str] = lambda: secrets.token_hex(3),
-    ) -> None:
-        self._root = root
-        self._state = state
-        self._now = now
-        self._token = token
-        self._changelog = Changelog(state)
+    root: Root
+    state: TreeState
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    token: Callable[[], str] = lambda: secrets.token_hex(3)
 
     def apply(self, plan: Plan, purpose: Purpose, extent: Extent | None = None) -> Change:
         """Put the plan into the tree; raise, with the tree as it was, when that cannot be done."""
         extent = extent or Extent()
-        if plan.empty and extent.empty:
+        if not plan.changes and extent.empty:
             raise PlanRefused("the plan changes nothing", rule="plan.empty")
-        if self._state.tree.is_relative_to(self._state.home.resolve()):
-            raise DeniedError(f"{self._state.tree} is state of CoilClaw", rule="protected.state")
-        self._state.create()
-        with self._state.lock():
-            recovery.recover(self._root, self._state)
+        if self.state.tree.is_relative_to(self.state.home.resolve()):
+            raise DeniedError(f"{self.state.tree} is state of CoilClaw", rule="protected.state")
+        self.state.create()
+        with FileLock(self.state.lock):
+            recovery.recover(self.root, self.state)
             return self._apply(plan, purpose, extent)
 
     def _apply(self, plan: Plan, purpose: Purpose, extent: Extent) -> Change:
-        now = self._now()
-        change_id = purpose.change_id or new_change_id(now, self._token())
-        placement = Placement(self._root, change_id)
-        there = {item.path: item.path for item in plan.changes if item.before is not None}
-        alike = {item.path: item.like for item in plan.changes if item.like is not None}
-        modes, taken = placement.list_modes(there), placement.list_modes(alike)
-        self._changelog.ready()
+        now = self.now()
+        change_id = purpose.change_id or new_change_id(now, self.token())
+        placement = Placement(self.root, change_id)
+        old = {i.path: placement.mode(i.path) for i in plan.changes if i.before is not None}
+        taken = {i.path: placement.mode(i.like) for i in plan.changes if i.like is not None}
+        changelog = Changelog(self.state)
+        changelog.ready()
         self._recheck(plan, placement, extent)
         kept = Change(
             change_id,
@@ -126,37 +119,39 @@ class Writer:
             placement.list_missing(plan, extent.make),
             placement.list_emptied(plan, extent.removable, extent.remove),
         )
-        mark(self._root, self._state, change_id, "staging")
+        mark(self.root, self.state, change_id, "staging")
         try:
-            folder = self._changelog.folder(change_id)
-            change = write_change(folder, kept, plan, modes, extent.modes)
-            modes |= taken | dict(extent.modes)
+            folder = self.state.changes / change_id
+            change = write_change(folder, kept, plan, old, extent.modes)
+            modes = old | {path: mode for path, mode in taken.items() if mode is not None}
+            modes.update(extent.modes)
             staged = [
                 placement.stage(index, item.path, item.after, modes.get(item.path))
                 for index, item in enumerate(plan.changes)
                 if item.after is not None
             ]
             signatures = self._recheck(plan, placement, extent)
-            mark(self._root, self._state, change_id, "committed")
+            mark(self.root, self.state, change_id, "committed")
         except BaseException as problem:
-            recovery.abandon(self._root, self._state, change_id)
+            recovery.abandon(self.root, self.state, change_id)
             _explain("the change could not be prepared", problem)
             raise
         try:
             _install(change, plan, staged, placement, signatures, extent)
-            self._changelog.append(change)
+            changelog.append(change)
         except BaseException as problem:
-            kept_by = recovery.roll_back(self._root, self._state, change).kept
+            kept_by = recovery.roll_back(self.root, self.state, change).kept
             _explain("the change failed half-way", problem, kept_by)
             raise
-        recovery.unmark(self._state)
+        recovery.unmark(self.state)
         return change
 
     def _recheck(
         self, plan: Plan, placement: Placement, extent: Extent
     ) -> dict[TreePath, Signature | None]:
         """Refuse when a file is not what the plan was made for; say what was there."""
-        vacated = list_vacated(plan).union(extent.remove)
+        vacated = list_parents(item.path for item in plan.changes if item.after is None)
+        vacated |= frozenset(extent.remove)
         files = frozenset(item.path.parts for item in plan.changes if item.before is not None)
         signatures: dict[TreePath, Signature | None] = {}
         changed: list[str] = []
@@ -167,7 +162,7 @@ class Writer:
                 continue
             signatures[item.path] = placement.signature(item.path)
             size = len(item.before.content) if isinstance(item.before, RegularFile) else 0
-            found = self._root.read(item.path, limit=size + 2**20)
+            found = self.root.read(item.path, limit=size + 2**20)
             # A directory that the plan itself empties makes room for a file of its name.
             room = item.path.parts in vacated and found == Obstacle("directory")
             if room:
@@ -188,22 +183,18 @@ def _install(
     extent: Extent,
 ) -> None:
     """Removals come first, so that a directory may become a file and a file a directory."""
-
-    def look(path: TreePath) -> None:
-        if placement.signature(path) != signatures[path]:
-            raise _changed(str(path))
-
     for item in plan.changes:
         if item.after is None:
-            look(item.path)
+            if placement.signature(item.path) != signatures[item.path]:
+                raise _changed(str(item.path))
             placement.remove(item.path)
     for parts, _ in reversed(change.emptied):
         placement.remove_directory(parts)
-    known = {parts: mode for parts, mode in extent.make.items() if mode is not None}
     for each in staged:
-        look(each.path)
-        placement.install(each, known)
-    placement.make_all(extent.make)
+        if placement.signature(each.path) != signatures[each.path]:
+            raise _changed(str(each.path))
+        placement.install(each, extent.make)
+    placement.make_directories(extent.make, extent.make)
     placement.sync()
 
 
