@@ -15,8 +15,7 @@ from coilclaw.kernel import JsonFault, UsageError, describe_type, read_json_obje
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from coilclaw.cli.model_server.script import Counts, Stop
-    from coilclaw.kernel import Json
+    from coilclaw.cli.model_server.script import CallTool, Stop
 
 Body: TypeAlias = "Mapping[str, object]"
 
@@ -89,52 +88,6 @@ MOST_PIECES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
-    """What the model thinks aloud."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """What the model says."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
-    """A call with arguments; ``namespace`` is for dialects that group their tools."""
-
-    name: str
-    arguments: Mapping[str, Json]
-    namespace: str | None = None
-    id: str | None = None
-    """As the script gives it; without one, the dialect makes its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class FreeformCall:
-    """A call whose input is plain text."""
-
-    name: str
-    input: str
-    id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LocalShellCall:
-    """A call of the shell tool that is part of a dialect itself."""
-
-    command: tuple[str, ...]
-    id: str | None = None
-
-
-Call: TypeAlias = FunctionCall | FreeformCall | LocalShellCall
-Item: TypeAlias = Reasoning | Text | Call
-
-
-@dataclass(frozen=True, slots=True)
 class Tokens:
     """What is reported as used."""
 
@@ -150,36 +103,19 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer as every dialect renders it; ``items`` are in the order they are said."""
+    """One answer as every dialect renders it: reasoning, then text, then calls."""
 
-    items: tuple[Item, ...]
+    reasoning: str | None
+    text: str | None
+    calls: tuple[CallTool, ...]
     stop: Stop
     tokens: Tokens
     created: int
     stop_as: str | None = None
 
-    @property
-    def text(self) -> str | None:
-        return _joined([item.text for item in self.items if isinstance(item, Text)])
-
-    @property
-    def reasoning(self) -> str | None:
-        return _joined([item.text for item in self.items if isinstance(item, Reasoning)])
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        return tuple(item for item in self.items if not isinstance(item, Reasoning | Text))
-
-
-def tokens_of(counts: Counts, request_bytes: int, items: tuple[Item, ...]) -> Tokens:
-    """Return the counts of the script, and estimates for what it leaves out."""
-    output = estimate(sum(_size(item) for item in items))
-    return Tokens(
-        input=estimate(request_bytes) if counts.input is None else counts.input,
-        output=output if counts.output is None else counts.output,
-        cached=counts.cached,
-        reasoning=counts.reasoning,
-    )
+    def name_stop(self, names: Mapping[Stop, str]) -> str:
+        """Return why the answer ends: in the words of the script, else in those of a dialect."""
+        return self.stop_as or names[self.stop]
 
 
 def estimate(size: int) -> int:
@@ -196,20 +132,6 @@ def pieces(text: str) -> list[str]:
 def new_id(prefix: str) -> str:
     """Return an identifier that is not used twice."""
     return prefix + os.urandom(12).hex()
-
-
-def _joined(texts: list[str]) -> str | None:
-    return "".join(texts) if texts else None
-
-
-def _size(item: Item) -> int:
-    if isinstance(item, Reasoning | Text):
-        return len(item.text)
-    if isinstance(item, FunctionCall):
-        return len(item.name) + len(repr(item.arguments))
-    if isinstance(item, FreeformCall):
-        return len(item.name) + len(item.input)
-    return sum(map(len, item.command))
 
 
 @dataclass(frozen=True, slots=True)

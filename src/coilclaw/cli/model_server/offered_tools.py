@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from coilclaw.cli.model_server.dialect import (
-    Call,
-    FreeformCall,
-    FunctionCall,
-    LocalShellCall,
-    OfferedTool,
-    mapping,
-)
+from coilclaw.cli.model_server.dialect import OfferedTool, mapping
 from coilclaw.cli.model_server.script import Action, CallTool, RunShell, ScriptedWrite
 from coilclaw.kernel import UsageError
 
@@ -54,7 +48,7 @@ _FILLER: Final = "scripted"
 _MAX_NAMED: Final = 40
 
 
-def call(action: Action, tools: Sequence[OfferedTool]) -> Call:
+def call(action: Action, tools: Sequence[OfferedTool]) -> CallTool:
     """Turn an action of the script into a call; without a tool for it, it is a ``UsageError``."""
     match action:
         case CallTool():
@@ -67,20 +61,20 @@ def call(action: Action, tools: Sequence[OfferedTool]) -> Call:
             assert_never(action)
 
 
-def _by_name(action: CallTool, tools: Sequence[OfferedTool]) -> Call:
+def _by_name(action: CallTool, tools: Sequence[OfferedTool]) -> CallTool:
     if action.input is not None:
         tool = _first((action.name,), tools)
         if tool is None or tool.kind == "freeform":
-            return FreeformCall(action.name, action.input, action.id)
+            return action
         key = tool.key(PATCH_KEYS) or next(iter(tool.properties), "input")
-        return FunctionCall(tool.name, {key: action.input}, id=action.id)
+        return CallTool(tool.name, {key: action.input}, id=action.id)
     for tool in tools:
         if tool.namespace is not None and f"{tool.namespace}/{tool.name}" == action.name:
-            return FunctionCall(tool.name, action.arguments, tool.namespace, action.id)
-    return FunctionCall(action.name, action.arguments, id=action.id)
+            return replace(action, name=tool.name, namespace=tool.namespace)
+    return action
 
 
-def _shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> Call:
+def _shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> CallTool:
     tool = _first(SHELL_TOOLS, tools)
     if tool is None:
         offered = ", ".join([tool.name for tool in tools][:_MAX_NAMED]) or "none at all"
@@ -90,18 +84,18 @@ def _shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> Call:
         )
     argv = ("bash", "-lc", command)
     if tool.kind == "local_shell":
-        return LocalShellCall(argv)
+        return CallTool(tool.name, argv=argv)
     key = tool.key(COMMAND_KEYS) or "command"
     is_list = mapping(tool.properties.get(key)).get("type") == "array"
     return _function(tool, {key: list(argv) if is_list else command})
 
 
-def _write(action: ScriptedWrite, tools: Sequence[OfferedTool]) -> Call:
+def _write(action: ScriptedWrite, tools: Sequence[OfferedTool]) -> CallTool:
     patch_tool = _first((PATCH_TOOL,), tools)
     if patch_tool is not None:
         patch = add_file(action)
         if patch_tool.kind == "freeform":
-            return FreeformCall(patch_tool.name, patch)
+            return CallTool(patch_tool.name, input=patch)
         return _function(patch_tool, {patch_tool.key(PATCH_KEYS) or "input": patch})
     tool = _first(WRITE_TOOLS, tools)
     if tool is None:
@@ -132,13 +126,13 @@ def _first(names: Iterable[str], tools: Sequence[OfferedTool]) -> OfferedTool | 
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def _function(tool: OfferedTool, arguments: dict[str, Json]) -> FunctionCall:
+def _function(tool: OfferedTool, arguments: dict[str, Json]) -> CallTool:
     """Return the call, with something for every other argument that the tool requires."""
     required = tool.schema.get("required")
     for name in required if isinstance(required, list) else []:
         if isinstance(name, str) and name not in arguments:
             arguments[name] = _filler(mapping(tool.properties.get(name)))
-    return FunctionCall(tool.name, arguments)
+    return CallTool(tool.name, arguments)
 
 
 def _filler(schema: Mapping[str, object]) -> Json:

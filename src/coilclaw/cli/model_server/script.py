@@ -46,12 +46,30 @@ class Malformed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """A call of a tool by name; ``input`` is the text of a freeform tool."""
+    """A call of a tool by name."""
 
     name: str
     arguments: Mapping[str, Json] = field(default_factory=dict)
     input: str | None = None
+    """The text of a freeform tool, which takes no arguments."""
     id: str | None = None
+    """As the script gives it; without one, the dialect makes its own."""
+    namespace: str | None = None
+    """Of dialects that group their tools."""
+    argv: tuple[str, ...] = ()
+    """The command of a shell tool that is part of a dialect itself."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The arguments, for dialects in which every tool takes an object."""
+        return dict(self.arguments) if self.input is None else {"input": self.input}
+
+    @property
+    def size(self) -> int:
+        """The characters that are counted as output of the model."""
+        if self.argv:
+            return sum(map(len, self.argv))
+        return len(self.name) + len(repr(self.arguments) if self.input is None else self.input)
 
 
 @dataclass(frozen=True, slots=True)

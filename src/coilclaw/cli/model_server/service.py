@@ -11,18 +11,15 @@ from coilclaw.cli.model_server import chat_completions, gemini, messages, respon
 from coilclaw.cli.model_server.dialect import (
     ChatQuery,
     Dialect,
-    Item,
-    Reasoning,
     Reply,
     Streaming,
-    Text,
+    Tokens,
     encoded,
     estimate,
     history,
     mapping,
     read_body,
     text,
-    tokens_of,
 )
 from coilclaw.cli.model_server.exchange import Payload, marked, spoiled
 from coilclaw.cli.model_server.offered_tools import call
@@ -269,11 +266,16 @@ def _fail(dialect: Dialect, asked: ChatQuery, fault: Fault, status: int) -> Payl
 def _reply(
     answer: ScriptedAnswer, fault: Fault, tools: Sequence[OfferedTool], size: int, created: int
 ) -> Reply:
+    """Render the actions as calls, and estimate the token counts that the script leaves out."""
     said = marked(answer.text, fault.malformed)
-    items: tuple[Item, ...] = (
-        *([Reasoning(answer.reasoning)] if answer.reasoning is not None else []),
-        *([Text(said)] if said is not None else []),
-        *(call(action, tools) for action in answer.actions),
+    calls = tuple(call(action, tools) for action in answer.actions)
+    output = len(answer.reasoning or "") + len(said or "") + sum(each.size for each in calls)
+    counts = answer.usage
+    tokens = Tokens(
+        input=estimate(size) if counts.input is None else counts.input,
+        output=estimate(output) if counts.output is None else counts.output,
+        cached=counts.cached,
+        reasoning=counts.reasoning,
     )
     stop = answer.stop or (Stop.TOOL_CALLS if answer.actions else Stop.STOP)
-    return Reply(items, stop, tokens_of(answer.usage, size, items), created, answer.stop_as)
+    return Reply(answer.reasoning, said, calls, stop, tokens, created, answer.stop_as)
