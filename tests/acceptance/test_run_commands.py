@@ -702,7 +702,7 @@ def test_gc_removes_bundles_only_when_asked_and_never_unmerged_work(coilclaw: Co
     assert [row["run_id"] for row in coilclaw("runs", "list", "--json").json] == [second]
     gone = coilclaw("runs", "gc", "--bundles", "--keep", "0", "--pending", "--json").json["removed"]
     assert {row["run_id"] for row in gone} == {second}
-    assert coilclaw("runs", "list").err == f"there are no runs in {world.runtime / 'runs'}\n"
+    assert coilclaw("runs", "list").err == f"no runs in {world.runtime / 'runs'}\n"
 
 
 def test_gc_believes_git_and_no_report_that_work_was_merged(coilclaw: Coilclaw) -> None:

@@ -101,7 +101,7 @@ def _read(name: str, bound: int, console: Console) -> bytes:
     try:
         raw = read_input(name, bound)
     except FileNotFoundError as problem:
-        raise UsageError(f"there is no file {name}", rule="answer.file") from problem
+        raise UsageError(f"the file {name} does not exist", rule="answer.file") from problem
     except IsADirectoryError as problem:
         raise UsageError(f"{name} is a directory", rule="answer.file") from problem
     if len(raw) > bound:
@@ -130,18 +130,14 @@ def _show_denials(console: Console, outcome: Denied, where: str) -> None:
 
 
 def _show_delivery(console: Console, outcome: Delivered, args: Namespace) -> None:
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, format_undo_command, record_plan
+    from coilclaw.cli.plan_report import count_changes, format_undo_command, show_plan
 
     plan, change = outcome.plan, outcome.change
     for warning in plan.warnings:
         console.warn(warning)
     name = "applied" if change else "planned" if args.dry_run else "unchanged"
-    if console.as_json:
-        record = {"outcome": name, "change": change.id if change else None}
-        console.data({**record, **record_plan(plan)})
+    if show_plan(console, plan, {"outcome": name, "change": change.id if change else None}):
         return
-    console.diff(unified_diff.diff_plan(plan))
     if plan.empty:
         console.note("everything is as the answer asks already; nothing was changed")
     elif change is None:

@@ -71,17 +71,15 @@ def _list(tree: Tree, console: Console) -> int:
 
 
 def _show(tree: Tree, change_id: str | None, console: Console) -> int:
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, record_plan
+    from coilclaw.cli.plan_report import count_changes, show_plan
 
     entry = tree.changelog.last() if change_id is None else tree.changelog.find(change_id)
     plan = tree.changelog.plan(tree.changelog.load(entry))
-    if console.as_json:
-        console.data({**_record(entry), **record_plan(plan)})
-        return DONE
-    state = f", undone by {entry.undone_by}" if entry.undone_by else ""
-    console.note(f"{entry.id} {entry.origin} {entry.time}: {count_changes(plan)}{state}", "bold")
-    console.diff(unified_diff.diff_plan(plan))
+    if not console.as_json:
+        state = f", undone by {entry.undone_by}" if entry.undone_by else ""
+        counted = f"{count_changes(plan)}{state}"
+        console.note(f"{entry.id} {entry.origin} {entry.time}: {counted}", "bold")
+    show_plan(console, plan, _record(entry))
     return DONE
 
 

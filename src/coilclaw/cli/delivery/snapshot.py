@@ -74,8 +74,7 @@ def _diff(args: Namespace, console: Console, tree: Tree, store: SnapshotStore) -
 
 
 def _restore(args: Namespace, console: Console, tree: Tree, store: SnapshotStore) -> None:
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, format_undo_command, record_plan
+    from coilclaw.cli.plan_report import count_changes, format_undo_command, show_plan
     from coilclaw.workspace import restore_snapshot
 
     done = restore_snapshot(
@@ -88,13 +87,11 @@ def _restore(args: Namespace, console: Console, tree: Tree, store: SnapshotStore
     )
     for path in done.left:
         console.warn(f"{path} cannot be put back: only its digest was kept")
-    if console.as_json:
-        name = "planned" if args.dry_run else "restored" if done.change else "unchanged"
-        change = done.change.id if done.change else None
-        record = {"outcome": name, "change": change, "before": done.before}
-        console.data({**record, "left": list(done.left), **record_plan(done.plan)})
+    name = "planned" if args.dry_run else "restored" if done.change else "unchanged"
+    change = done.change.id if done.change else None
+    record = {"outcome": name, "change": change, "before": done.before, "left": list(done.left)}
+    if show_plan(console, done.plan, record):
         return
-    console.diff(unified_diff.diff_plan(done.plan))
     if args.dry_run:
         console.note("nothing was changed (dry run)", "yellow")
     elif done.change is None:

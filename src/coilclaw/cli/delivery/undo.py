@@ -18,18 +18,14 @@ def declare(parser: Parser) -> None:
 
 def run(args: Namespace, console: Console) -> None:
     """Take the change back and show the difference."""
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, format_undo_command, record_plan
+    from coilclaw.cli.plan_report import count_changes, format_undo_command, show_plan
     from coilclaw.workspace import open_tree, undo_change, undo_group
 
     take_back = undo_group if args.run else undo_change
     with open_tree(Path(args.root), find_home()) as tree:
         change = take_back(tree.root, tree.state, args.id, force=args.force)
         plan = tree.changelog.plan(change)
-    if console.as_json:
-        record = {"outcome": "undone", "change": change.id, "undoes": list(change.undoes)}
-        console.data({**record, **record_plan(plan)})
-        return
-    console.diff(unified_diff.diff_plan(plan))
-    console.note(f"took back {', '.join(change.undoes)}: {count_changes(plan)}", "green")
-    console.note(f"bring it back with: {format_undo_command(change.id, args.root)}", "dim")
+    record = {"outcome": "undone", "change": change.id, "undoes": list(change.undoes)}
+    if not show_plan(console, plan, record):
+        console.note(f"took back {', '.join(change.undoes)}: {count_changes(plan)}", "green")
+        console.note(f"bring it back with: {format_undo_command(change.id, args.root)}", "dim")

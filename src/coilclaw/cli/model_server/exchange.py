@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coilclaw.cli.model_server.script import ScriptPlace, Slow
-    from coilclaw.cli.model_server.wire import WireLimits
+    from coilclaw.cli.model_server.wire import RequestHead, WireLimits
 
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 16 * 2**20
@@ -51,14 +51,12 @@ class ServedExchange:
         connection: socket.socket,
         limits: WireLimits,
         stopping: threading.Event,
-        *,
-        reusable: bool,
-        modern: bool = True,
-        with_body: bool = True,
+        head: RequestHead | None = None,
     ) -> None:
         self._socket, self._limits, self._stopping = connection, limits, stopping
-        self._chunked, self._with_body = modern, with_body
-        self.reusable = reusable
+        self._chunked = head is None or head.modern
+        self._with_body = head is None or head.method != "HEAD"
+        self.reusable = head is not None and head.keeps_alive
         """Whether the connection can take another request afterwards."""
 
     def begin(self, payload: Payload) -> None:

@@ -15,10 +15,12 @@ from coilclaw.cli.model_server.routes import KEY_HEADERS, KEY_PARAMETERS
 from coilclaw.kernel import digest_bytes, explain_os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from coilclaw.cli.model_server.script import DialectName
+    from coilclaw.cli.model_server.wire import RequestHead
     from coilclaw.kernel import Secret
 
 SHORTEST_KEY: Final = 8
@@ -71,26 +73,22 @@ class RequestLog:
 
     def add(
         self,
-        *,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
+        head: RequestHead,
         body: object,
-        dialect: str,
+        dialect: DialectName,
         answer: str | None,
         problem: str | None,
     ) -> None:
-        """Record one request; a request without a line on disk is not answered."""
-        mask = _Mask(_keys(target, headers, self._key))
+        """Record one request; raise if the line cannot be written, so that it is not answered."""
+        mask = _Mask(_find_keys(head, self._key))
+        headers = head.headers.items()
         recorded = Recorded(
             time=datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds"),
-            method=method,
-            path=mask.text(_masked_target(target)),
-            headers={
-                name: mask.text(_masked_header(name, value)) for name, value in headers.items()
-            },
+            method=head.method,
+            path=mask.text(_mask_target(head.target)),
+            headers={name: mask.text(_mask_header(name, value)) for name, value in headers},
             body=mask.value(body),
-            dialect=dialect,
+            dialect=str(dialect),
             answer=answer,
             problem=None if problem is None else mask.text(problem),
         )
@@ -149,20 +147,20 @@ def hashed(key: str) -> str:
     return "sha256:" + digest_bytes(key.encode("utf-8", "surrogateescape"))
 
 
-def _masked_header(name: str, value: str) -> str:
+def _mask_header(name: str, value: str) -> str:
     if name not in KEY_HEADERS:
         return value
-    scheme, key = _credentials(name, value)
+    scheme, key = _split_credentials(name, value)
     return f"{scheme} {hashed(key)}" if scheme else hashed(key)
 
 
-def _credentials(name: str, value: str) -> tuple[str, str]:
+def _split_credentials(name: str, value: str) -> tuple[str, str]:
     """Split ``Bearer KEY``; any other header is a key as a whole."""
     scheme, space, key = value.partition(" ")
     return (scheme, key.strip()) if space and name.endswith("authorization") else ("", value)
 
 
-def _masked_target(target: str) -> str:
+def _mask_target(target: str) -> str:
     parts = urlsplit(target)
     query = parse_qsl(parts.query, keep_blank_values=True)
     if not any(name.lower() in KEY_PARAMETERS for name, _ in query):
@@ -171,9 +169,10 @@ def _masked_target(target: str) -> str:
     return urlunsplit(parts._replace(query=urlencode(masked, safe=":")))
 
 
-def _keys(target: str, headers: Mapping[str, str], required: Secret | None) -> set[str]:
-    """Return every key that this request shows, and the one that is required."""
-    found = {_credentials(*header)[1] for header in headers.items() if header[0] in KEY_HEADERS}
-    query = parse_qsl(urlsplit(target).query)
+def _find_keys(head: RequestHead, required: Secret | None) -> set[str]:
+    """Return every key that a request holds, and the one that is required."""
+    held = (header for header in head.headers.items() if header[0] in KEY_HEADERS)
+    found = {_split_credentials(*header)[1] for header in held}
+    query = parse_qsl(urlsplit(head.target).query)
     found |= {value for name, value in query if name.lower() in KEY_PARAMETERS}
     return found | ({required.reveal()} if required else set())

@@ -161,7 +161,7 @@ class ModelServer:
 
     def _refuse(self, connection: socket.socket, problem: CoilClawError) -> ServedExchange:
         """Answer a request that was not read, so that nothing is known of its dialect."""
-        exchange = ServedExchange(connection, self._limits, self._stopping, reusable=False)
+        exchange = ServedExchange(connection, self._limits, self._stopping)
         play(exchange, refuse(DialectName.CHAT, problem))
         return exchange
 
@@ -191,15 +191,9 @@ class ModelServer:
             data = reader.body(head)
         except CoilClawError as problem:
             data = problem
+        exchange = ServedExchange(connection, self._limits, self._stopping, head)
         unread = isinstance(data, CoilClawError)
-        exchange = ServedExchange(
-            connection,
-            self._limits,
-            self._stopping,
-            reusable=head.keeps_alive and not unread,
-            modern=head.modern,
-            with_body=head.method != "HEAD",
-        )
+        exchange.reusable = exchange.reusable and not unread
         play(exchange, self._answer(head, data))
         if unread:
             exchange.linger()

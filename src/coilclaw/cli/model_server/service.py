@@ -180,15 +180,7 @@ class Service:
         except CoilClawError as refused:
             problem = refused.message
             payload = refuse(name, refused)
-        self._log.add(
-            method=head.method,
-            target=head.target,
-            headers=head.headers,
-            body=body,
-            dialect=str(name),
-            answer=payload.path,
-            problem=problem,
-        )
+        self._log.add(head, body, name, payload.path, problem)
         return payload
 
     def _play(self, head: RequestHead, found: ServerRoute, body: Body, size: int) -> Payload:

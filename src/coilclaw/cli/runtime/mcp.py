@@ -159,7 +159,7 @@ def _approve(args: Namespace, console: Console) -> int:
     _show_all(server, listing, compared, console)
     asked = f"Approve these {len(listing.tools)} tools of {server.name} ({server.where})?"
     questions = Questions(console, sys.stdin)
-    if not args.yes and not questions.agrees(asked, flag="--yes", default=False):
+    if not args.yes and not questions.confirm(asked, flag="--yes", default=False):
         console.note("nothing is approved")
         return DENIED
     mcp_clients.approve(server, listing, find_home(), datetime.now().astimezone())

@@ -139,7 +139,7 @@ def _confirm(name: str, console: Console) -> None:
             rule="plugin.unattended",
             hint="look at the differences, then use --yes",
         )
-    if not questions.agrees(f"Let {name} run as it is now?", flag="--yes", default=False):
+    if not questions.confirm(f"Let {name} run as it is now?", flag="--yes", default=False):
         raise DeniedError(f"the plugin {name} is not approved", rule="plugin.declined")
 
 

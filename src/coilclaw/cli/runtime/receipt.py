@@ -72,10 +72,7 @@ def _list(book: ReceiptBook, limit: int | None, console: Console) -> None:
     if limit is not None and limit < 1:
         raise UsageError("--limit is at least 1", rule="usage.limit")
     found = book.entries() if limit is None else iter(deque(book.entries(), maxlen=limit))
-    if console.as_json:
-        console.data(list(found))
-    else:
-        console.table((), map(_describe, found), f"no receipts in {book.path}")
+    console.table(found, map(_describe, found), f"no receipts in {book.path}")
 
 
 def _describe(receipt: Mapping[str, object]) -> tuple[str, str | None]:

@@ -42,8 +42,7 @@ def run(args: Namespace, console: Console) -> int:
     if console.emit({"home": str(where), "items": items, "warnings": list(done.warnings)}):
         return DONE
     for item in done.items:
-        mark, style = ("made", "green") if item.made else ("there", "dim")
-        console.print(f"{mark:<6} {item.what:<14} {item.path}", style)
+        _show_item(console, f"{item.what:<14} {item.path}", made=item.made)
     if any(item.made for item in done.items):
         console.note("next: coilclaw onboard", "dim")
     return DONE
@@ -63,12 +62,16 @@ def _repository(args: Namespace, console: Console) -> int:
     if console.emit({"items": [pick(one, "what", "path", "made", "detail") for one in items]}):
         return DONE
     for one in items:
-        mark, style = ("made", "green") if one.made else ("there", "dim")
         detail = f"  ({one.detail})" if one.detail else ""
-        console.print(f"{mark:<6} {one.what:<15} {one.path}{detail}", style)
+        _show_item(console, f"{one.what:<15} {one.path}{detail}", made=one.made)
     for line in _next(args.repo):
         console.note(f"next: {line}", "dim")
     return DONE
+
+
+def _show_item(console: Console, text: str, *, made: bool) -> None:
+    mark, style = ("made", "green") if made else ("there", "dim")
+    console.print(f"{mark:<6} {text}", style)
 
 
 def _next(repo: str) -> Iterator[str]:

@@ -63,7 +63,7 @@ def run(args: Namespace, console: Console) -> None:
     # Without a terminal, a first configuration needs no yes: it replaces nothing.
     replaces = planned.before is not None and planned.after != planned.before
     asking = not args.yes and (questions.attended or replaces)
-    if asking and not questions.agrees("Write this?", flag="--yes", default=True):
+    if asking and not questions.confirm("Write this?", flag="--yes", default=True):
         raise Stopped("nothing was written", rule="onboard.declined")
     if key is not None and choices.api_key_file is not None:
         setup.store_key(choices.api_key_file, key)
@@ -227,7 +227,7 @@ def _try(
             problem.hint = problem.hint or "--no-test writes the configuration untried"
             raise
         console.error(problem.message, rule=problem.rule, hint=problem.hint)
-        if not questions.agrees("Go on anyway?", flag="--no-test", default=False):
+        if not questions.confirm("Go on anyway?", flag="--no-test", default=False):
             raise
         return
     console.note(f"{choices.name} answered in {answered.latency_s * 1000:.0f} ms", "green")

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.cli.command import DONE, FAULT, Console, Namespace, Parser
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.cli.command import Console, Namespace, Parser
     from coilclaw.traces import Graph
 
 PLOTTING: Final = "plotting"
@@ -57,7 +57,7 @@ def run(args: Namespace, console: Console) -> int:
         replay.summarise(evaluation, console)
         for path in written:
             console.print(f"written: {path}")
-    return replay.exit_code(evaluation)
+    return FAULT if evaluation.failed else DONE
 
 
 def write_all(graph: Graph, folder: Path, home: Path) -> list[Path]:

@@ -200,7 +200,7 @@ def _report(mode: str, path: Path, evaluation: Evaluation, console: Console) -> 
             show_table(graph, console)
         summarise(evaluation, console)
         console.print(f"written: {path}")
-    return exit_code(evaluation)
+    return FAULT if evaluation.failed else DONE
 
 
 def summarise(evaluation: Evaluation, console: Console) -> None:
@@ -216,12 +216,6 @@ def summarise(evaluation: Evaluation, console: Console) -> None:
             if not one.complete:
                 why = "; ".join((one.error or "").splitlines())
                 console.note(f"  {one.tree[:12]}: {why}", "red")
-
-
-def exit_code(evaluation: Evaluation) -> int:
-    """Return the exit code: what could not be judged is our own fault."""
-
-    return FAULT if evaluation.failed else DONE
 
 
 def show_table(graph: Graph, console: Console) -> None:
