@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.dispatch import run_action, exit_code
+from coilclaw.cli.dispatch import exit_code, run_action
 from coilclaw.cli.parser import COMMANDS, Parser
 from coilclaw.kernel.errors import CoilClawError
 
