@@ -99,7 +99,7 @@ class Console:
         lines: Iterable[tuple[str, str | None]],
         empty: str = "",
     ) -> None:
-        """Print the records as JSON if requested, else the lines; print ``empty`` if there are none."""
+        """Print the records as JSON if requested, else the lines, or ``empty`` without any."""
         if self.as_json:
             self.data(list(records))
             return

@@ -28,7 +28,7 @@ def report(args: Namespace, console: Console) -> int:
 
     to_output = args.out == "-"
     if to_output and console.as_json:
-        raise UsageError("'-o -' and --json both want standard output", rule="usage.report")
+        raise UsageError("'-o -' and --json cannot both use standard output", rule="usage.report")
     report = build_report(*_open(args))
     name, state = report.run_id, report.verification
     if to_output:
@@ -93,23 +93,25 @@ def replay(args: Namespace, console: Console) -> int:
     """Rebuild a run from its events, and compare that with its reports."""
     from coilclaw.runs import rehydrate_run
 
-    told = rehydrate_run(_open(args)[1])
-    code = FAILED if told.divergences else DONE
-    if console.emit(told.json()):
+    replayed = rehydrate_run(_open(args)[1])
+    code = FAILED if replayed.divergences else DONE
+    if console.emit(replayed.json()):
         return code
-    for moment in told.timeline:
+    for moment in replayed.timeline:
         console.print(
             escape_hidden(f"{moment.ts[:19]:<20}{moment.state:<14} {moment.trigger}").rstrip()
         )
-    console.print(f"{told.events} events, {count_noun(len(told.tasks), 'task')}, {told.status}")
-    first = told.first_divergence
+    console.print(
+        f"{replayed.events} events, {count_noun(len(replayed.tasks), 'task')}, {replayed.status}"
+    )
+    first = replayed.first_divergence
     if first is None:
-        console.print("events and reports say the same", "green")
+        console.print("the events and the reports agree", "green")
         return code
     where = f"event {first.event}" if first.event else "no event"
     said = f"the first divergence is at {where}: {first.what} {first.path}"
     console.print(escape_hidden(said).rstrip(), "red")
-    for label, value in (("told", first.told), ("recorded", first.recorded)):
+    for label, value in (("replayed", first.told), ("recorded", first.recorded)):
         if value is not None:
             console.show(f"  {label}: {value}")
     return code
@@ -136,7 +138,7 @@ def reexecute(args: Namespace, console: Console) -> int:
         for each in found:
             was, now = _shorten(each.expected), _shorten(each.actual)
             console.show(f"{label}     {each.key}: was {was}, is {now}", style)
-    said = "executed again with the same result" if good else "it does not come out again"
+    said = "executed again with the same result" if good else "the result differs"
     console.print(f"{report.status}: {said}", "green" if good else "red")
     console.note(f"the report is in {done.audit}")
     return code
@@ -162,7 +164,7 @@ def apply(args: Namespace, console: Console) -> int:
     if console.emit(record):
         return code
     if done.already:
-        console.print(f"{done.run_id} is merged into {done.branch} already, as {done.commit}")
+        console.print(f"{done.run_id} is already merged into {done.branch} as {done.commit}")
     elif done.merged:
         console.print(f"merged into {done.branch} as {done.commit}", "green")
     else:
@@ -190,10 +192,10 @@ def collect_garbage(args: Namespace, console: Console) -> int:
     from coilclaw.runs import CollectionOptions, garbage_collection
 
     if (args.older_than or 0) < 0 or (args.keep or 0) < 0:
-        raise UsageError("--older-than and --keep are not negative", rule="usage.gc")
+        raise UsageError("--older-than and --keep must not be negative", rule="usage.gc")
     if args.bundles and args.older_than is None and args.keep is None:
         raise UsageError(
-            "--bundles removes evidence, so say of which runs: --older-than DAYS or --keep N",
+            "--bundles removes evidence: choose the runs with --older-than DAYS or --keep N",
             rule="gc.bundles",
         )
     options = CollectionOptions(

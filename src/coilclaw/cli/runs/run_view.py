@@ -31,7 +31,7 @@ _STAGES: Final = {
     "S5_FIX": "the repair",
     "S6_DONE": "the end",
 }
-"""What a run that has not ended is at, by the names of its states."""
+"""The stage of a run that has not ended, by state."""
 _STYLES: Final = {
     "passed": "green",
     "failed": "red",
@@ -66,7 +66,7 @@ def list_runs(args: Namespace, console: Console) -> None:
 
     store, limit = RunStore(open_runs(args).places), args.limit
     if limit is not None and limit < 1:
-        raise UsageError("--limit is at least 1", rule="usage.limit")
+        raise UsageError("--limit must be at least 1", rule="usage.limit")
     found = list(store.all())[-limit if limit else 0 :]
     empty = f"no runs in {store.places.runs}"
     console.table((one.json() for one in found), map(_describe, found), empty)
@@ -127,7 +127,7 @@ def show_logs(args: Namespace, console: Console) -> None:
             yield f"== {escape_hidden(command.reason)}: {directory / log.path}", "bold"
             yield from ((escape_hidden(line), None) for line in text.splitlines())
 
-    console.table(records, describe(), "no command failed, or none wrote anything")
+    console.table(records, describe(), "no failed command wrote any output")
 
 
 def _head(one: ListedRun) -> Iterator[tuple[str, str]]:
@@ -215,7 +215,7 @@ def _follow(directory: Path) -> Iterator[dict[str, object]]:
 
     seen: list[dict[str, object]] = []
     while True:
-        # Asked first: a run that ends in between has written its last events by then.
+        # Checked first: a run that ends in between has written its last events by then.
         worked = is_run_worked_on(directory)
         fresh = list(read_events(directory, len(seen)))
         yield from fresh
