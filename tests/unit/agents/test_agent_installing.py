@@ -145,7 +145,7 @@ def test_the_command_installs_lists_and_checks(
     assert run("install", "gemini", "--missing", "--json") == 0
     assert json.loads(capsys.readouterr().out) == made
     assert run("install", "--missing", "gemini") == 0
-    assert "gemini  0.61.0  is there already\n" in capsys.readouterr().out
+    assert "gemini  0.61.0  is already installed\n" in capsys.readouterr().out
     assert not argv.exists()
     package = Path(made["place"], "node_modules/@google/gemini-cli/package.json")
     for torn in ('{"version": "0.60.0"}', "{", "[]"):
