@@ -459,14 +459,14 @@ def test_detached_it_goes_on_without_the_terminal(world: World) -> None:
     assert said.out.splitlines()[0] == "TRAJECTORY_ID=behind"
     places = world.home / "trajectories" / "behind"
     pid = int((places / "recorder.pid").read_text())
-    assert f"it goes on as process {pid};" in said.err
+    assert f"continues in the background as process {pid};" in said.err
     assert str(places / "run.log") in said.err
     # It is recording already when the command returns, in a session of its own.
     assert (places / "parts.jsonl").stat().st_size > 0
     assert os.getsid(pid) == pid
     shown = world("coilclaw", "trace", "show", "behind", "--json").json()
     assert shown["recorder"] == {"pid": pid}
-    assert f"process {pid} records it" in world("coilclaw", "trace", "show", "behind").out
+    assert f"process {pid} is recording" in world("coilclaw", "trace", "show", "behind").out
     for more in ((), ("--detach",)):
         busy = world("trace", "--resume", "--trajectory-id", "behind", *more)
         assert (busy.code, busy.out, "trajectory.busy" in busy.err) == (5, "", True), busy
