@@ -303,7 +303,7 @@ def test_the_demo_shows_what_it_says(coilclaw: Command) -> None:
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
     assert "refused: path 'docs/../../.ssh/authorized_keys' climbs out with '..'" in text
-    assert "byte for byte what it was: True" in text
+    assert "byte for byte as before: True" in text
     assert not coilclaw.home.exists()
 
 

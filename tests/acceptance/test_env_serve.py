@@ -537,9 +537,8 @@ def test_a_worker_that_was_killed_is_told_once(closed_one: Closed) -> None:
         assert eventually(lambda: served.kept() == [])
         assert http.post(f"/session/{other}/test").status_code == 404
         assert closed_one.said()[-1] == "nobody 1"
-    assert (
-        "clients may set parameters that --param does not fix, such as name, seconds"
-        in "".join(served.log)
+    assert "clients may set parameters that --param does not fix, such as name, seconds" in "".join(
+        served.log
     )
 
 

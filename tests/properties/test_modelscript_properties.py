@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coilclaw.cli.model_server import script_file
-from coilclaw.cli.model_server.dialect import MOST_PIECES, pieces
+from coilclaw.cli.model_server.dialect import MOST_PIECES, cut_text
 from coilclaw.cli.model_server.script import ModelScript
 from coilclaw.cli.model_server.server import ModelServer
 from tests.support.scale import scaled
@@ -216,7 +216,7 @@ def test_a_whole_conversation_plays_the_script_in_order(
 
 @given(st.text(max_size=5000))
 def test_pieces_make_the_text_and_are_few(text: str) -> None:
-    found = pieces(text)
+    found = cut_text(text)
     assert "".join(found) == text
     assert len(found) <= MOST_PIECES
     assert all(found)

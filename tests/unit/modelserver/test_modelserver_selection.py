@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from coilclaw.cli.model_server import chat_completions, gemini, messages, responses
-from coilclaw.cli.model_server.dialect import ChatHistory, ChatQuery, Dialect, Streaming, history
+from coilclaw.cli.model_server.dialect import (
+    ChatHistory,
+    ChatQuery,
+    Dialect,
+    Streaming,
+    read_history,
+)
 from coilclaw.cli.model_server.script import DialectName
 from coilclaw.cli.model_server.script_file import script_of
 from coilclaw.cli.model_server.service import choose
@@ -24,7 +30,7 @@ every = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 def read(dialect: str, body: dict[str, Any], *prefixes: str) -> ChatHistory:
-    return history(MODULES[dialect].said(body), prefixes)
+    return read_history(MODULES[dialect].said(body), prefixes)
 
 
 def chosen(script: object, **fields: Any) -> str | None:

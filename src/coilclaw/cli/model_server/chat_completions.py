@@ -110,20 +110,20 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
 
     def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return dialect.event({**frame, "choices": [choice], **usage})
+        return dialect.encode_event({**frame, "choices": [choice], **usage})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
-    for piece in dialect.pieces(reply.reasoning or ""):
+    for piece in dialect.cut_text(reply.reasoning or ""):
         yield chunk({"reasoning_content": piece})
-    for piece in dialect.pieces(reply.text or ""):
+    for piece in dialect.cut_text(reply.text or ""):
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
         for delta in _call_deltas(index, call):
             yield chunk({"tool_calls": [delta]})
     yield chunk({}, reply.name_stop(_FINISH))
     if with_usage:
-        yield dialect.event({**frame, "choices": [], "usage": _usage(reply.tokens)})
-    yield dialect.event(b"[DONE]")
+        yield dialect.encode_event({**frame, "choices": [], "usage": _usage(reply.tokens)})
+    yield dialect.encode_event(b"[DONE]")
 
 
 def _frame(reply: Reply, asked: ChatQuery, kind: str) -> dict[str, object]:
@@ -145,7 +145,7 @@ def _call(call: CallTool) -> dict[str, object]:
 def _call_deltas(index: int, call: CallTool) -> Iterator[dict[str, object]]:
     kind, key, value = _input(call)
     yield {"index": index, "id": _id(call), "type": kind, kind: {"name": call.name, key: ""}}
-    for piece in dialect.pieces(value):
+    for piece in dialect.cut_text(value):
         yield {"index": index, kind: {key: piece}}
 
 
@@ -153,7 +153,7 @@ def _input(call: CallTool) -> tuple[str, str, str]:
     """Return the kind of a call, what its input is called, and the input as text."""
     if call.input is not None:
         return "custom", "input", call.input
-    return "function", "arguments", dialect.encoded(call.fields).decode()
+    return "function", "arguments", dialect.encode_json(call.fields).decode()
 
 
 def _id(call: CallTool) -> str:

@@ -92,9 +92,9 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
         response = _response([part], finish, reply.tokens, asked, response_id)
         if asked.streaming is dialect.Streaming.ARRAY:
             opening = b"[" if index == 0 else b",\r\n"
-            yield opening + dialect.encoded(response) + (b"]" if index == last else b"")
+            yield opening + dialect.encode_json(response) + (b"]" if index == last else b"")
         else:
-            yield dialect.event(response, newline=b"\r\n")
+            yield dialect.encode_event(response, newline=b"\r\n")
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:
@@ -141,7 +141,7 @@ def _cut(part: dict[str, object]) -> list[dict[str, object]]:
     """Cut a part that is text into pieces; a function call always comes whole."""
     if "functionCall" in part:
         return [part]
-    return [{**part, "text": piece} for piece in dialect.pieces(str(part["text"]))]
+    return [{**part, "text": piece} for piece in dialect.cut_text(str(part["text"]))]
 
 
 def _usage(tokens: Tokens) -> dict[str, object]:

@@ -116,7 +116,7 @@ def error(status: int, message: str, retry_after: str | None) -> dict[str, objec
 
 
 def _event(kind: str, **fields: object) -> bytes:
-    return dialect.event({"type": kind, **fields}, kind)
+    return dialect.encode_event({"type": kind, **fields}, kind)
 
 
 def _frame(asked: ChatQuery) -> dict[str, object]:
@@ -149,11 +149,11 @@ def _opening(block: dict[str, Any]) -> dict[str, object]:
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, object]]:
     if block["type"] == "tool_use":
         yield {"type": "input_json_delta", "partial_json": ""}
-        for piece in dialect.pieces(dialect.encoded(block["input"]).decode()):
+        for piece in dialect.cut_text(dialect.encode_json(block["input"]).decode()):
             yield {"type": "input_json_delta", "partial_json": piece}
         return
     key = block["type"]
-    for piece in dialect.pieces(block[key]):
+    for piece in dialect.cut_text(block[key]):
         yield {"type": f"{key}_delta", key: piece}
     if key == "thinking":
         yield {"type": "signature_delta", "signature": _SIGNATURE}

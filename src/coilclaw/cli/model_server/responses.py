@@ -80,7 +80,7 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
     def numbered(kind: str, fields: dict[str, object]) -> bytes:
         nonlocal number
         number += 1
-        return dialect.event({"type": kind, "sequence_number": number, **fields}, kind)
+        return dialect.encode_event({"type": kind, "sequence_number": number, **fields}, kind)
 
     response = _response(reply, asked)
     yield numbered("response.created", {"response": response})
@@ -138,7 +138,7 @@ def _call_record(call: CallTool) -> dict[str, Any]:
         fields = {"name": call.name, "input": call.input}
     else:
         kind, prefix = "function_call", "fc_"
-        fields = {"name": call.name, "arguments": dialect.encoded(call.fields).decode()}
+        fields = {"name": call.name, "arguments": dialect.encode_json(call.fields).decode()}
         if call.namespace:
             fields["namespace"] = call.namespace
     call_id = call.id or dialect.new_id("call_")
@@ -163,12 +163,12 @@ def _record_events(record: dict[str, Any], index: int) -> Iterator[tuple[str, di
             yield from _part_events(record["content"][0], place, *kinds)
         case "function_call":
             kind, said = "response.function_call_arguments", record["arguments"]
-            for piece in dialect.pieces(said):
+            for piece in dialect.cut_text(said):
                 yield f"{kind}.delta", {**place, "delta": piece}
             yield f"{kind}.done", {**place, "name": record["name"], "arguments": said}
         case "custom_tool_call":
             kind = "response.custom_tool_call_input"
-            for piece in dialect.pieces(record["input"]):
+            for piece in dialect.cut_text(record["input"]):
                 yield f"{kind}.delta", {**place, "delta": piece}
             yield f"{kind}.done", {**place, "input": record["input"]}
     yield "response.output_item.done", {"output_index": index, "item": record}
@@ -180,7 +180,7 @@ def _part_events(
     """Yield the events of a text that is the one part of its item."""
     more: dict[str, object] = {"logprobs": []} if "logprobs" in part else {}
     yield f"{part_kind}.added", {**place, "part": {**part, "text": ""}}
-    for piece in dialect.pieces(part["text"]):
+    for piece in dialect.cut_text(part["text"]):
         yield f"{text_kind}.delta", {**place, "delta": piece, **more}
     yield f"{text_kind}.done", {**place, "text": part["text"], **more}
     yield f"{part_kind}.done", {**place, "part": part}
