@@ -27,7 +27,7 @@ from tests.unit.modelserver.asking import (
     hear,
 )
 
-_UNKNOWN = script_file.parse(b'[{"text": "", "?": 1}]')
+_UNKNOWN = script_file.parse_script(b'[{"text": "", "?": 1}]')
 assert isinstance(_UNKNOWN, tuple)
 ANSWER_KEYS = _UNKNOWN[0].allowed
 
@@ -79,14 +79,14 @@ SCRIPT = {
 @quick
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_script_or_have_problems(data: bytes) -> None:
-    found = script_file.parse(data)
+    found = script_file.parse_script(data)
     assert isinstance(found, ModelScript) or (found and all(p.key.startswith("$") for p in found))
 
 
 @quick
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(ANSWER_KEYS)), VALUES, max_size=4)))
 def test_any_answers_are_a_script_or_have_problems(answers: list[Any]) -> None:
-    found = script_file.parse(json.dumps(answers).encode())
+    found = script_file.parse_script(json.dumps(answers).encode())
     assert isinstance(found, ModelScript) or found
 
 

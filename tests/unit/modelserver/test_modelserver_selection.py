@@ -15,7 +15,7 @@ from coilclaw.cli.model_server.dialect import (
     read_history,
 )
 from coilclaw.cli.model_server.script import DialectName
-from coilclaw.cli.model_server.script_file import script_of
+from coilclaw.cli.model_server.script_file import make_script
 from coilclaw.cli.model_server.service import choose
 from coilclaw.kernel.errors import UsageError
 from tests.unit.modelserver.asking import DIALECTS, Question, Turn
@@ -37,7 +37,7 @@ def chosen(script: object, **fields: Any) -> str | None:
     streaming = Streaming.EVENTS if fields.get("stream") else Streaming.NO
     asked = ChatQuery({}, fields.get("headers", {}), fields.get("model", "m"), streaming)
     told = fields.get("history", ChatHistory(("hello",)))
-    return choose(script_of(script), fields.get("dialect", DialectName.CHAT), asked, told).text
+    return choose(make_script(script), fields.get("dialect", DialectName.CHAT), asked, told).text
 
 
 # ---- histories ------------------------------------------------------------------------------

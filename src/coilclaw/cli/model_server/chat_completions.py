@@ -25,7 +25,7 @@ _KINDS: Final[dict[int, tuple[str, str | None]]] = {
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:  # noqa: ARG001 - one shape for all dialects
-    """Return an error; how long to wait stands in a header only."""
+    """Return an error; the time to wait is only in a header."""
     otherwise = ("server_error" if status >= _SERVER else "invalid_request_error", None)
     kind, code = _KINDS.get(status, otherwise)
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
@@ -48,7 +48,7 @@ _FINISH: Final = {
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without a model or messages, or with a schema that cannot be kept."""
+    """Raise ``UsageError`` for a missing model or messages, or an invalid schema."""
     dialect.require_text(asked.body, "model")
     dialect.require_list(asked.body, "messages")
     wanted = mapping(asked.body.get("response_format"))
@@ -57,7 +57,7 @@ def check(asked: ChatQuery) -> None:
 
 
 def said(body: Body) -> list[Said]:
-    """Return the messages as who said what."""
+    """Return the messages with their speakers."""
     found = []
     for message in objects(body.get("messages")):
         speaker = _SPEAKERS.get(text(message.get("role")), Speaker.SYSTEM)

@@ -20,10 +20,10 @@ def run(args: Namespace, console: Console) -> int:
     """Serve until SIGINT or SIGTERM; list every problem of an invalid script and exit with 2."""
     import signal
 
-    from coilclaw.cli.model_server.script_file import MAX_SHOWN_PROBLEMS, load
+    from coilclaw.cli.model_server.script_file import MAX_SHOWN_PROBLEMS, load_script
     from coilclaw.cli.model_server.server import ModelServer
 
-    script = load(Path(args.script))
+    script = load_script(Path(args.script))
     if isinstance(script, tuple):
         for problem in script[:MAX_SHOWN_PROBLEMS]:
             console.error(f"{args.script}: {problem}", rule="script.invalid")

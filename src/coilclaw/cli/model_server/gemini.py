@@ -40,13 +40,13 @@ _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without contents, or with a schema for an answer that is not JSON."""
+    """Raise ``UsageError`` for missing contents, or a schema for an answer that is not JSON."""
     dialect.require_list(asked.body, "contents")
     check_gemini(asked.body)
 
 
 def said(body: Body) -> Iterator[Said]:
-    """Return the system instruction and the contents as who said what."""
+    """Return the system instruction and the contents with their speakers."""
     system = mapping(body.get("systemInstruction") or body.get("system_instruction"))
     yield Said(Speaker.SYSTEM, dialect.texts(system.get("parts")))
     for content in objects(body.get("contents")):
@@ -98,7 +98,7 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:
-    """Return a ``google.rpc.Status``, with how long to wait where that is known."""
+    """Return a ``google.rpc.Status``, with the time to wait if it is known."""
     name = _STATUSES.get(status, "INTERNAL" if status >= _SERVER else "FAILED_PRECONDITION")
     problem: dict[str, object] = {"code": status, "message": message, "status": name}
     if retry_after is not None and _SECONDS.fullmatch(retry_after):

@@ -36,7 +36,7 @@ _SIGNATURE: Final = "c2NyaXB0ZWQ="
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without a version, a model, messages or a bound on its answer."""
+    """Raise ``UsageError`` for a missing version, model, messages or limit on the answer."""
     if not asked.headers.get("anthropic-version"):
         raise dialect.refuse_shape("anthropic-version: header is required")
     dialect.require_text(asked.body, "model")
@@ -50,7 +50,7 @@ def check(asked: ChatQuery) -> None:
 
 
 def said(body: Body) -> Iterator[Said]:
-    """Return the system prompt and the messages as who said what."""
+    """Return the system prompt and the messages with their speakers."""
     yield Said(Speaker.SYSTEM, dialect.texts(body.get("system")))
     for message in objects(body.get("messages")):
         role, content = message.get("role"), message.get("content")
@@ -60,7 +60,7 @@ def said(body: Body) -> Iterator[Said]:
         elif role == "user" and not results:
             yield Said(Speaker.USER, dialect.texts(content))
         else:
-            # What stands beside a tool's result is a note of the agent, not a new prompt.
+            # Text beside the result of a tool is a note of the agent, not a new prompt.
             yield Said(Speaker.SYSTEM if role == "system" else Speaker.TOOL, dialect.texts(content))
 
 
@@ -106,7 +106,7 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:  # noqa: ARG001 - one shape for all dialects
-    """Return an error; how long to wait stands in a header only."""
+    """Return an error; the time to wait is only in a header."""
     kind = _KINDS.get(status, "api_error" if status >= _SERVER else "invalid_request_error")
     return {
         "type": "error",

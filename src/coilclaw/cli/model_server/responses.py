@@ -30,7 +30,7 @@ _REASONS: Final = {
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without a model or input, or whose history or schema is of no use here."""
+    """Raise ``UsageError`` for a missing model or input, a stored history or an invalid schema."""
     dialect.require_text(asked.body, "model")
     if not isinstance(asked.body.get("input"), str):
         dialect.require_list(asked.body, "input")
@@ -45,7 +45,7 @@ def check(asked: ChatQuery) -> None:
 
 
 def said(body: Body) -> Iterator[Said]:
-    """Return the input as who said what."""
+    """Return the input with its speakers."""
     yield Said(Speaker.SYSTEM, dialect.texts(body.get("instructions")))
     entries = body.get("input")
     if isinstance(entries, str):
@@ -62,7 +62,7 @@ def said(body: Body) -> Iterator[Said]:
 
 
 def tools(body: Body) -> list[OfferedTool]:
-    """Return the tools offered, at the top or by an item of the input."""
+    """Return the tools offered, at the top level or by an item of the input."""
     entries = objects(body.get("input"))
     added = [entry for entry in entries if entry.get("type") == "additional_tools"]
     return [tool for holder in (body, *added) for tool in _tools(holder.get("tools"))]
@@ -187,7 +187,7 @@ def _part_events(
 
 
 def _response(reply: Reply, asked: ChatQuery) -> dict[str, object]:
-    """Return the response as it begins: nothing said yet, and the settings it was asked with."""
+    """Return the response as it begins: empty, with the settings of the request."""
     default: dict[str, object] = {
         "instructions": None,
         "max_output_tokens": None,

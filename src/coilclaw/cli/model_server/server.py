@@ -15,7 +15,7 @@ from coilclaw.cli.model_server.exchange import ServedExchange, play
 from coilclaw.cli.model_server.request_log import Recorded, RequestLog
 from coilclaw.cli.model_server.routes import guess_dialect, is_loopback
 from coilclaw.cli.model_server.script import DialectName, ModelScript
-from coilclaw.cli.model_server.script_file import script_of
+from coilclaw.cli.model_server.script_file import make_script
 from coilclaw.cli.model_server.service import Service, refuse
 from coilclaw.cli.model_server.wire import Reader, WireLimits
 from coilclaw.kernel import CoilClawError, EnvironmentFault, Secret, UsageError
@@ -52,7 +52,7 @@ class ModelServer:
         limits: WireLimits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._script = script if isinstance(script, ModelScript) else script_of(script)
+        self._script = script if isinstance(script, ModelScript) else make_script(script)
         self._address = _check_address(host, port)
         self._key = Secret(key) if key else self._script.require_key
         self._log = RequestLog(log, kept_requests, self._key, clock)

@@ -22,7 +22,7 @@ from coilclaw.cli.model_server.dialect import (
     text,
 )
 from coilclaw.cli.model_server.exchange import Payload, mark_text, spoil_payload
-from coilclaw.cli.model_server.offered_tools import call
+from coilclaw.cli.model_server.offered_tools import make_call
 from coilclaw.cli.model_server.routes import (
     Operation,
     check_key,
@@ -260,7 +260,7 @@ def _make_reply(
 ) -> Reply:
     """Render the actions as calls, and estimate the token counts that the script leaves out."""
     said = mark_text(answer.text, fault.malformed)
-    calls = tuple(call(action, tools) for action in answer.actions)
+    calls = tuple(make_call(action, tools) for action in answer.actions)
     output = len(answer.reasoning or "") + len(said or "") + sum(each.size for each in calls)
     counts = answer.usage
     tokens = Tokens(
