@@ -18,9 +18,8 @@ def declare(parser: Parser) -> None:
     action = parser.actions()
     action("list", "list all changes, oldest first").root().json()
     showing = action("show", "show one change with its diff")
-    showing.value(
-        "id", "ID", "the change (default: the last one that is not undone)", nargs="?"
-    ).root().json()
+    summary = "the change (default: the last one that is not undone)"
+    showing.value("id", "ID", summary, nargs="?").root().json()
     action("verify", "check that no record was tampered with").root().json()
 
 

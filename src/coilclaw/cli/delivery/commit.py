@@ -34,9 +34,7 @@ def declare(parser: Parser) -> None:
     parser.value("action", "init", "set up this project, and exit", nargs="?", choices=("init",))
     parser.value("--model", "NAME", "default: gemini-2.5-pro", default="gemini-2.5-pro")
     parser.value("--base-url", "URL", "an OpenAI-compatible endpoint; by default without a key")
-    parser.value(
-        "--key-file", "NAME", "the file with the key of the endpoint; .gitignore must list it"
-    )
+    parser.value("--key-file", "NAME", "the key of the endpoint; .gitignore must list it")
     summary = "use this model if the one before cannot be reached (repeatable)"
     parser.many("--fallback", "MODEL", summary)
     for name, what in (("--build-timeout", "build"), ("--model-timeout", "request")):

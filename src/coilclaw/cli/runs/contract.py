@@ -63,9 +63,7 @@ def _declare_init(parser: Parser) -> None:
     parser.value("--pack", None, "the strictness of the policy", choices=("low", "medium", "high"))
     parser.value("--task-id", "ID", "the name of the task")
     parser.value("--timeout", "SECONDS", "time limit for the work", type=int, default=TIMEOUT_SEC)
-    parser.value(
-        "--max-retries", "N", "repairs before the run fails", type=int, default=MAX_RETRIES
-    )
+    parser.value("--max-retries", "N", "repairs before failure", type=int, default=MAX_RETRIES)
     parser.value("--baseline", "REF", "where the work starts", default="HEAD")
     parser.flag("--force", "replace an existing file")
 

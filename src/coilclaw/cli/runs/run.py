@@ -117,9 +117,7 @@ def run(args: Namespace, console: Console) -> int:
         settled = ("runner", "reviewer", "merge", "diagnostic", "no_baseline")
         refused = [name.replace("_", "-") for name in settled if getattr(args, name)]
         if refused:
-            raise UsageError(
-                f"--{refused[0]} cannot change when a run is resumed", rule="usage.resume"
-            )
+            raise UsageError(f"a resumed run cannot change --{refused[0]}", rule="usage.resume")
         return attend_run(args, console, partial(resume_run, args.resume, args.answer), terms)
     request = _read_request(args)
     options = read_options(args, request)

@@ -101,9 +101,8 @@ def replay(args: Namespace, console: Console) -> int:
         console.print(
             escape_hidden(f"{moment.ts[:19]:<20}{moment.state:<14} {moment.trigger}").rstrip()
         )
-    console.print(
-        f"{replayed.events} events, {count_noun(len(replayed.tasks), 'task')}, {replayed.status}"
-    )
+    tasks = count_noun(len(replayed.tasks), "task")
+    console.print(f"{replayed.events} events, {tasks}, {replayed.status}")
     first = replayed.first_divergence
     if first is None:
         console.print("the events and the reports agree", "green")

@@ -172,7 +172,7 @@ class Narrator(StatusLine):
     def _on_lock_reclaimed(self, facts: Facts) -> None:
         former = facts["run_id"]
         if former != facts.run_id:  # A resumed run takes over its own locks.
-            said = f"{facts['path']} is taken over from {former}, which is no longer active"
+            said = f"{facts['path']} is taken over from {former}, which is not active"
             self.tell(said, "yellow")
 
     def _on_task_started(self, facts: Facts) -> None:

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "list what waits, oldest first").flag(
-        "--all", "also list what was answered or has expired"
-    ).json()
+    listing = action("list", "list what waits, oldest first").json()
+    listing.flag("--all", "also list what was answered or has expired")
 
 
 def run(args: Namespace, console: Console) -> None:

@@ -23,9 +23,7 @@ def declare(parser: Parser) -> None:
     summary = "how long a call waits for 'coilclaw approve' (default: 300; 0 denies at once)"
     serving.value("--approval-timeout", "S", summary, type=float)
     action("list", "list the configured servers, and what is approved", _list).json()
-    showing = action(
-        "tools", "ask a server for its tools, and compare them with the approved ones", _show_tools
-    )
+    showing = action("tools", "compare the tools of a server with the approved ones", _show_tools)
     showing.value("name", "NAME", "the server").json()
     approving = action("approve", "show the tools of a server, and approve exactly these", _approve)
     approving.value("name", "NAME", "the server")

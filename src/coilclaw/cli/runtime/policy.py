@@ -40,9 +40,7 @@ def declare(parser: Parser) -> None:
     explaining.value("--tool", "NAME", "the tool that would use it")
     explaining.value("--autonomy", "LEVEL", "judge at this level of autonomy", choices=LEVELS)
     explaining.flag("--batch", "read JSON lines from standard input, and answer each").json()
-    explaining.value(
-        "--argv", "WORD", "a command without a shell; the last option", nargs=REMAINDER
-    )
+    explaining.value("--argv", "WORD", "a command without a shell (last)", nargs=REMAINDER)
 
 
 def _show(_: Namespace, console: Console) -> None:
@@ -125,9 +123,8 @@ def _read_question(line: str) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as problem:
-        raise UsageError(
-            f"the line is not valid JSON: {problem}", rule="batch.malformed"
-        ) from problem
+        said = f"the line is not valid JSON: {problem}"
+        raise UsageError(said, rule="batch.malformed") from problem
     if not isinstance(value, dict):
         raise UsageError("the line is not a JSON object", rule="batch.malformed")
     return value

@@ -13,9 +13,7 @@ def declare(parser: Parser) -> None:
     action = parser.actions()
     action("list", "list the known agents, and where they are installed", _list).json()
     action("doctor", "start each installed agent and ask for its version", _list).json()
-    installing = action(
-        "install", "install an agent in the home of CoilClaw, from the npm registry", _install
-    )
+    installing = action("install", "install an agent from the npm registry", _install)
     installing.value("name", "NAME", "codex, opencode, claude or gemini")
     installing.flag("--missing", "only if the expected version is not installed").json()
 

@@ -53,9 +53,7 @@ def _validate(_: Namespace, console: Console) -> int:
         said = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
         console.error(f"{path} has {said}", rule="config.invalid")
     else:
-        state = (
-            "" if path.exists() else " (the file does not exist: all settings have their defaults)"
-        )
+        state = "" if path.exists() else " (the file does not exist: the defaults apply)"
         console.print(f"{path} is valid{state}", "green")
     return code
 

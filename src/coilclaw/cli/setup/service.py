@@ -21,9 +21,7 @@ def declare(parser: Parser) -> None:
     installing = action("install", "write and enable the systemd user unit")
     installing.flag("--force", force)
     installing.flag("--offline", "write the unit without contacting the service manager")
-    installing.flag(
-        "--allow-jit", "allow programs that generate code at run time, such as node and java"
-    )
+    installing.flag("--allow-jit", "allow programs that generate code, such as node and java")
     action("start", "start it now")
     action("stop", "stop it now")
     action("status", "show whether it runs").json()
@@ -31,9 +29,7 @@ def declare(parser: Parser) -> None:
     reading = action("logs", "print its logs")
     summary = "the last N lines (default: 100)"
     reading.add_argument("-n", "--lines", type=int, default=100, metavar="N", help=summary)
-    reading.add_argument(
-        "-f", "--follow", action="store_true", help="print new lines as they arrive"
-    )
+    reading.add_argument("-f", "--follow", action="store_true", help="print new lines, too")
 
 
 def run(args: Namespace, console: Console) -> int:

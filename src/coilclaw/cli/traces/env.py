@@ -89,9 +89,7 @@ def _test(args: Namespace, console: Console) -> int:
     env_server.require_time_limit(timeout_s)
     judge = open_judge(args.file, find_home(), jobs=args.jobs, timeout_s=timeout_s)
     given = list(args.param)
-    if (
-        args.fixtures is not None
-    ):  # The tests run in another directory, so the path must be absolute.
+    if args.fixtures is not None:  # The tests run in another directory.
         given.append(f"fixtures={json.dumps(str(Path(args.fixtures).absolute()))}")
     params = env_server.parse_params(given)
     skipped: set[str | None] = set()

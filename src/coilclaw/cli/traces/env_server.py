@@ -38,15 +38,13 @@ def declare(parser: Parser) -> None:
     parser.value("--max-sessions", "N", "sessions at once (default: 16)", type=int, default=16)
     summary = "time limit for the tests of one call (default: 3600)"
     parser.value("--timeout", "SECONDS", summary, type=float, default=3600.0)
-    parser.value(
-        "--max-upload", "MIB", "size of an uploaded archive (default: 256)", type=int, default=256
-    )
-    parser.value(
-        "--max-unpacked", "MIB", "size of its files (default: 2048)", type=int, default=2048
-    )
-    parser.value(
-        "--max-files", "N", "files in an archive (default: 100000)", type=int, default=100_000
-    ).json()
+    for flag, unit, what, most in (
+        ("--max-upload", "MIB", "size of an uploaded archive", 256),
+        ("--max-unpacked", "MIB", "size of its files", 2048),
+        ("--max-files", "N", "number of its files", 100_000),
+    ):
+        parser.value(flag, unit, f"{what} (default: {most})", type=int, default=most)
+    parser.json()
 
 
 def run(args: Namespace, console: Console) -> None:

@@ -46,9 +46,7 @@ def declare(parser: Parser) -> None:
 def add_judging(parser: Parser) -> None:
     """Declare the arguments of every command that evaluates a recording."""
     add_store(parser)
-    parser.value(
-        "--environment", "NAME", "the environment to test with (default: its own)", default=""
-    )
+    parser.value("--environment", "NAME", "the one to test with (default: its own)", default="")
     summary = "a suite or case (default: all; repeatable)"
     parser.value("--test-path", "PATH", summary, action="append")
     parser.value("--jobs", "N", "test cases to run at once (default: one per processor)", type=int)

@@ -55,9 +55,7 @@ def declare(parser: Parser) -> None:
     summary = "tar (default): trace, bundle and journal"
     exporting.value("--format", None, summary, choices=FORMATS, default="tar")
     exporting.value("--out", "FILE", "a new file (default: ID.FORMAT)")
-    add_judging(
-        exporting.flag("--evaluate", "with --format sqlite: include the status of every case")
-    )
+    add_judging(exporting.flag("--evaluate", "with sqlite: include the status of every case"))
     summary = "verify that nothing of a recording is missing or changed"
     add_store(action("verify", summary, trace_view.verify))
 

@@ -69,9 +69,7 @@ def run(args: Namespace, console: Console) -> int:
         return _record(args, console, part)
     if part.code is not None:
         return part.code
-    console.note(
-        f"continues in the background as process {part.pid}; 'trace show' shows its progress"
-    )
+    console.note(f"continues in the background as process {part.pid}; see 'trace show'")
     return DONE
 
 
