@@ -343,13 +343,13 @@ def test_bisect_names_the_part_and_shows_what_it_changed(world: World) -> None:
 def test_compare_and_export(world: World) -> None:
     twice = world("coilclaw", "trace", "compare", ID, ID, "--json")
     said = twice.json()
-    assert "is named more than once" in twice.err
+    assert "is given more than once" in twice.err
     assert [one["trajectory_id"] for one in said["trajectories"]] == [ID]
     assert said["trajectories"][0]["final"] == {"passed": 3, "total": 3}
     assert (said["comparable"], said["fastest"]) == (False, {})
     shown = world("coilclaw", "trace", "compare", ID)
     assert "100 % passed" in shown.out
-    assert "nothing to compare it with" in shown.err
+    assert "needs at least two trajectories" in shown.err
     missing = world("coilclaw", "trace", "compare", ID, "nobody")
     assert (missing.code, missing.out) == (2, "")
     for form in ("tar", "jsonl", "csv", "sqlite"):

@@ -373,7 +373,7 @@ def test_a_model_that_does_not_answer_can_be_kept_all_the_same(world: World) -> 
         assert person.finish() == 4
     assert not world.home.exists()
     with terminal(world, *flags) as person:
-        person.answer("Go on anyway? [y/N]", "y")
+        person.answer("Continue anyway? [y/N]", "y")
         assert person.finish() == 0
     assert config(world).default_provider == "n"
 
