@@ -351,7 +351,7 @@ def test_init_asks_at_a_terminal(coilclaw: Coilclaw, place: Path) -> None:
     os.close(ours)
     os.close(theirs)
     assert process.returncode == 0, err
-    assert b"What is to be done?" in err
+    assert b"What should be done?" in err
     assert json.loads(place.read_text())["acceptance_tests"][0]["cmd"] == CALC
 
 

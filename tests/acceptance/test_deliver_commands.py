@@ -69,7 +69,7 @@ def test_the_commands_that_take_back_work_where_they_are_printed(
     before = picture(tree)
     done = coilclaw("apply", "-", "--root", tree.name, stdin=ANSWER, cwd=tree.parent)
     after = picture(tree)
-    for wanted, label in ((before, "take it back with: "), (after, "bring it back with: ")):
+    for wanted, label in ((before, "revert it with: "), (after, "restore it with: ")):
         said = done.stderr.decode().split(label)[1]
         program, *arguments = shlex.split(said)
         assert program == "coilclaw"
@@ -303,7 +303,7 @@ def test_the_demo_shows_what_it_says(coilclaw: Command) -> None:
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
     assert "refused: path 'docs/../../.ssh/authorized_keys' climbs out with '..'" in text
-    assert "byte for byte what it was: True" in text
+    assert "byte for byte as before: True" in text
     assert not coilclaw.home.exists()
 
 

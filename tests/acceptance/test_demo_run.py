@@ -58,7 +58,7 @@ def test_the_demo_tells_of_a_run_from_a_sentence_to_forged_evidence(tmp_path: Pa
         "receipt: green",
         "main is now at",
         "everything holds",
-        "one byte of the patch is another: found (",
+        "one byte of the patch is changed: found (",
         "one event is cut out: found (",
     )
     places = [told.find(text) for text in in_order]

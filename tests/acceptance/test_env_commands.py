@@ -199,5 +199,5 @@ def test_a_terminal_shows_how_far_it_is() -> None:
             counter.count(Case(id="a", status="passed", duration_ms=1))
         text = err.getvalue()
         assert ("judging: building" in text) is shown
-        assert ("judging: 1 cases are over, 0 failed" in text) is shown
+        assert ("judging: 1 cases finished, 0 failed" in text) is shown
         assert text.endswith("\r\x1b[K") is shown

@@ -115,7 +115,7 @@ def test_missing_then_installed_then_another_version(world: World, tmp_path: Pat
     assert (code, "installed from" in out) == (0, True), err
     assert status(world) == (0, "pinned", 5)
     code, out, _ = world("fixtures install", *place)
-    assert (code, "was there already" in out) == (0, True)
+    assert (code, "was already installed" in out) == (0, True)
     (world.root / "words/b.word").write_bytes(b"changed")
     assert status(world) == (1, "other", 5)
     code, out, _ = world("fixtures status", *place)

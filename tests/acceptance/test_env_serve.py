@@ -537,9 +537,8 @@ def test_a_worker_that_was_killed_is_told_once(closed_one: Closed) -> None:
         assert eventually(lambda: served.kept() == [])
         assert http.post(f"/session/{other}/test").status_code == 404
         assert closed_one.said()[-1] == "nobody 1"
-    assert (
-        "clients may give parameters that --param does not set, such as name, seconds"
-        in "".join(served.log)
+    assert "clients may set parameters that --param does not fix, such as name, seconds" in "".join(
+        served.log
     )
 
 
@@ -657,7 +656,7 @@ def test_without_a_token_it_is_said_and_the_address_is_one_line(closed_one: Clos
         assert served.process.stdout
         assert served.process.stdout.read() == ""
     assert closed_one.said() == ["ours 0"]
-    assert "there is no token: everybody on this machine" in "".join(served.log)
+    assert "without a token, every user of this machine" in "".join(served.log)
 
 
 @pytest.mark.parametrize(

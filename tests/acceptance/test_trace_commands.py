@@ -343,13 +343,13 @@ def test_bisect_names_the_part_and_shows_what_it_changed(world: World) -> None:
 def test_compare_and_export(world: World) -> None:
     twice = world("coilclaw", "trace", "compare", ID, ID, "--json")
     said = twice.json()
-    assert "is named more than once" in twice.err
+    assert "is given more than once" in twice.err
     assert [one["trajectory_id"] for one in said["trajectories"]] == [ID]
     assert said["trajectories"][0]["final"] == {"passed": 3, "total": 3}
     assert (said["comparable"], said["fastest"]) == (False, {})
     shown = world("coilclaw", "trace", "compare", ID)
     assert "100 % passed" in shown.out
-    assert "nothing to compare it with" in shown.err
+    assert "needs at least two trajectories" in shown.err
     missing = world("coilclaw", "trace", "compare", ID, "nobody")
     assert (missing.code, missing.out) == (2, "")
     for form in ("tar", "jsonl", "csv", "sqlite"):
@@ -459,14 +459,14 @@ def test_detached_it_goes_on_without_the_terminal(world: World) -> None:
     assert said.out.splitlines()[0] == "TRAJECTORY_ID=behind"
     places = world.home / "trajectories" / "behind"
     pid = int((places / "recorder.pid").read_text())
-    assert f"it goes on as process {pid};" in said.err
+    assert f"continues in the background as process {pid};" in said.err
     assert str(places / "run.log") in said.err
     # It is recording already when the command returns, in a session of its own.
     assert (places / "parts.jsonl").stat().st_size > 0
     assert os.getsid(pid) == pid
     shown = world("coilclaw", "trace", "show", "behind", "--json").json()
     assert shown["recorder"] == {"pid": pid}
-    assert f"process {pid} records it" in world("coilclaw", "trace", "show", "behind").out
+    assert f"process {pid} is recording" in world("coilclaw", "trace", "show", "behind").out
     for more in ((), ("--detach",)):
         busy = world("trace", "--resume", "--trajectory-id", "behind", *more)
         assert (busy.code, busy.out, "trajectory.busy" in busy.err) == (5, "", True), busy

@@ -210,7 +210,7 @@ def test_the_defaults(tracing: Tracing) -> None:
     parser = Parser()
     trace_run.declare(parser)
     args = parser.parse_args([])
-    asked = trace_run._wishes(args)
+    asked = trace_run._read_options(args)
     assert asked == TraceOptions()
     assert (asked.agent, asked.max_parts) == ("codex", 1000)
     assert (asked.max_turns, asked.timeout_s) == (None, None)

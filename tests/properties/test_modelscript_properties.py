@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coilclaw.cli.model_server import script_file
-from coilclaw.cli.model_server.dialect import MOST_PIECES, pieces
+from coilclaw.cli.model_server.dialect import MOST_PIECES, cut_text
 from coilclaw.cli.model_server.script import ModelScript
 from coilclaw.cli.model_server.server import ModelServer
 from tests.support.scale import scaled
@@ -27,7 +27,7 @@ from tests.unit.modelserver.asking import (
     hear,
 )
 
-_UNKNOWN = script_file.parse(b'[{"text": "", "?": 1}]')
+_UNKNOWN = script_file.parse_script(b'[{"text": "", "?": 1}]')
 assert isinstance(_UNKNOWN, tuple)
 ANSWER_KEYS = _UNKNOWN[0].allowed
 
@@ -79,14 +79,14 @@ SCRIPT = {
 @quick
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_script_or_have_problems(data: bytes) -> None:
-    found = script_file.parse(data)
+    found = script_file.parse_script(data)
     assert isinstance(found, ModelScript) or (found and all(p.key.startswith("$") for p in found))
 
 
 @quick
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(ANSWER_KEYS)), VALUES, max_size=4)))
 def test_any_answers_are_a_script_or_have_problems(answers: list[Any]) -> None:
-    found = script_file.parse(json.dumps(answers).encode())
+    found = script_file.parse_script(json.dumps(answers).encode())
     assert isinstance(found, ModelScript) or found
 
 
@@ -216,7 +216,7 @@ def test_a_whole_conversation_plays_the_script_in_order(
 
 @given(st.text(max_size=5000))
 def test_pieces_make_the_text_and_are_few(text: str) -> None:
-    found = pieces(text)
+    found = cut_text(text)
     assert "".join(found) == text
     assert len(found) <= MOST_PIECES
     assert all(found)

@@ -174,7 +174,7 @@ class ServedRuns(RunWorkers):
             working.run_id = outcome.run_id
             return outcome.status
 
-        return self.carry_out(work, run_id)
+        return self.run_action(work, run_id)
 
     def _told(self, value: dict[str, Json]) -> dict[str, Json]:
         """Say why a run broke off here, which its own events cannot."""
@@ -328,7 +328,7 @@ class ServedSops(RunWorkers):
             ) as sops:
                 return carry(sops, lambda name: self.begin(working, name)).status
 
-        return self.carry_out(work, run_id)
+        return self.run_action(work, run_id)
 
     def _find(self, run_id: str) -> SopRun:
         """A run by its whole id: an abbreviation could reach another run."""

@@ -1,4 +1,4 @@
-"""Checkpoints at the command line: read what was kept elsewhere, print what is to be kept."""
+"""Read checkpoints that were kept elsewhere, and print checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def add_checkpoint(parser: Parser) -> None:
     """Declare the option."""
-    summary = "also compare with the checkpoints that this file holds (-: standard input)"
+    summary = "also compare with the checkpoints in this file (-: standard input)"
     parser.value("--checkpoint", "FILE", summary)
 
 
 def read_checkpoints(name: str | None) -> tuple[SignedCheckpoint, ...] | None:
-    """Read what the option names; ``None`` where it is not given."""
+    """Read the checkpoints that the option names; return ``None`` if it is not given."""
     if name is None:
         return None
     from coilclaw.kernel import MAX_CHECKPOINTS_BYTES, parse_checkpoints
@@ -45,7 +45,7 @@ def read_checkpoints(name: str | None) -> tuple[SignedCheckpoint, ...] | None:
 
 
 def read_public_key(name: str | None) -> PublicKey | None:
-    """Read the public key that ``--key`` names; ``None`` where it is not given."""
+    """Read the public key that ``--key`` names; return ``None`` if it is not given."""
     if name is None:
         return None
     from coilclaw.kernel import checkpoint as signing
@@ -58,12 +58,11 @@ def read_public_key(name: str | None) -> PublicKey | None:
 
 
 def print_checkpoint(checkpoint: Checkpoint, console: Console, home: Path, *, sign: bool) -> int:
-    """Print it as it is to be kept; signed, the public key goes along as signed notes have it."""
+    """Print a checkpoint to keep; if it is signed, print its verifier key as well."""
     from coilclaw.app import signing_key_path
     from coilclaw.kernel import checkpoint as notes
-    from coilclaw.kernel import checkpoint as signing
 
-    key = signing.load_key(signing_key_path(home)) if sign else None
+    key = notes.load_key(signing_key_path(home)) if sign else None
     text = notes.render_checkpoint(checkpoint, key)
     verifier = None if key is None else notes.verifier_key(checkpoint.origin, key.public)
     record = {"origin": checkpoint.origin, "size": checkpoint.size, "root_hash": checkpoint.root}

@@ -1,4 +1,4 @@
-"""What every command works with: its arguments, the console, exit codes and the home."""
+"""Provide what every command uses: arguments, the console, exit codes and the home."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def load_config() -> Config:
 
 
 def pick(value: object, *names: str) -> dict[str, object]:
-    """Return these attributes of a value as a JSON object: paths as texts, tuples as lists."""
+    """Return these attributes of a value as a JSON object: paths as strings, tuples as lists."""
     return {name: _jsonable(getattr(value, name)) for name in names}
 
 
@@ -60,12 +60,12 @@ def _jsonable(value: object) -> object:
 
 
 def count_noun(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural where it is not one."""
+    """Return a number with its noun, in the plural unless the number is one."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def read_input(name: str, bound: int) -> bytes:
-    """Return what a file, or with ``-`` the input, holds: at most one byte more than the bound."""
+    """Read a file, or standard input for ``-``: at most one byte more than the bound."""
     if name == "-":
         return sys.stdin.buffer.read(bound + 1)
     with Path(name).open("rb") as file:

@@ -26,7 +26,7 @@ _RESET: Final = "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Where a command prints, and how."""
+    """The streams of a command, with or without colour and JSON."""
 
     out: TextIO
     err: TextIO
@@ -34,7 +34,7 @@ class Console:
     colour_err: bool
     as_json: bool = False
     as_lines: bool = False
-    """Whether each JSON value stands on one line, because several follow each other."""
+    """Whether each JSON value takes one line, because several follow each other."""
 
     @classmethod
     def of(
@@ -52,21 +52,21 @@ class Console:
         return cls(out, err, colour, wanted and err.isatty(), as_json, as_lines)
 
     def print(self, text: str = "", style: str | None = None) -> None:
-        """Print one line; on a terminal nothing in it can move the cursor."""
+        """Print one line; on a terminal, control characters are escaped."""
         if self.out.isatty():
             text = escape_hidden(text)
         _write(self.out, text, style if self.colour_out else None)
 
     def show(self, text: str, style: str | None = None) -> None:
-        """Print one line with everything hidden in it escaped, also where a program reads it."""
+        """Print one line with hidden characters escaped, even if the output is not a terminal."""
         self.print(escape_hidden(text), style)
 
     def note(self, text: str, style: str | None = None) -> None:
-        """Print one line for people beside the output."""
+        """Print one line for the user on standard error."""
         _write(self.err, escape_hidden(text), style if self.colour_err else None)
 
     def error(self, message: str, *, rule: str, hint: str | None = None) -> None:
-        """Say what went wrong in one sentence, by which rule, and what to do."""
+        """Print an error: one sentence, its rule, and what to do about it."""
         self.out.flush()
         first, *more = message.splitlines() or [""]
         self.note(f"coilclaw: {first} [{rule}]", "red")
@@ -76,7 +76,7 @@ class Console:
             self.note(f"  hint: {hint}")
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Say more about what went wrong, line by line."""
+        """Print the details of an error, line by line."""
         for line in lines:
             self.note(f"  {line}")
 
@@ -84,11 +84,11 @@ class Console:
         self.note(f"coilclaw: warning: {message}", "yellow")
 
     def data(self, value: object) -> None:
-        """Print JSON, in ASCII so that any bytes of a name survive."""
+        """Print JSON in ASCII, so that names that are not UTF-8 survive."""
         self.out.write(json.dumps(value, indent=None if self.as_lines else 2) + "\n")
 
     def emit(self, value: object) -> bool:
-        """Print a value where JSON is asked for, and return whether it is."""
+        """Print a value if JSON was requested; return whether it was."""
         if self.as_json:
             self.data(value)
         return self.as_json
@@ -99,7 +99,7 @@ class Console:
         lines: Iterable[tuple[str, str | None]],
         empty: str = "",
     ) -> None:
-        """Print records where JSON is asked for, else lines with their styles; note the absence."""
+        """Print the records as JSON if requested, else the lines, or ``empty`` without any."""
         if self.as_json:
             self.data(list(records))
             return
@@ -111,7 +111,7 @@ class Console:
             self.note(empty)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write data exactly, after everything that was printed before."""
+        """Write bytes unchanged, after everything printed so far."""
         self.out.flush()
         self.out.buffer.write(data)
         self.out.buffer.flush()
@@ -133,7 +133,7 @@ def _diff_style(line: str) -> str | None:
 
 
 def _write(stream: TextIO, text: str, style: str | None) -> None:
-    """Write a line; names that are not UTF-8 carry surrogates, which become escapes."""
+    """Write a line; surrogates, from names that are not UTF-8, become escapes."""
     styled = f"{_STYLES[style]}{text}{_RESET}" if style else text
     encoding = stream.encoding or "utf-8"
     stream.write(styled.encode(encoding, "backslashreplace").decode(encoding) + "\n")

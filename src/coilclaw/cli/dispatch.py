@@ -1,4 +1,4 @@
-"""Run one command and say what went wrong, if anything did."""
+"""Run one command, report its errors and return its exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXIT_CODES: Final[tuple[tuple[type[CoilClawError], int], ...]] = (
 
 
 _DETAILS: Final = ("where", "line", "path", "paths", "hint")
-"""What an error may know besides its rule and its message."""
+"""What an error may hold besides its rule and its message."""
 
 
 def dispatch(arguments: Sequence[str]) -> int:
@@ -64,10 +64,10 @@ def perform(args: Namespace) -> int:
     )
     try:
         with signal_scope(interrupt, signal.SIGTERM):
-            code = carry_out(args, console)
+            code = run_action(args, console)
             console.out.flush()
     except BrokenPipeError:
-        # The reader went away, as in `… | head`: nobody is left to tell.
+        # The reader has closed the pipe, as in `… | head`: no output can reach it.
         forget_output()
         return DONE
     except KeyboardInterrupt:
@@ -79,19 +79,19 @@ def perform(args: Namespace) -> int:
         return _explain(console, problem)
     except OSError as problem:
         return _fault(console, problem)
-    except Exception as problem:  # noqa: BLE001 - whatever we did not think of is still one sentence
+    except Exception as problem:  # noqa: BLE001 - an unexpected error is still one sentence
         return _surprise(console, problem)
     return code
 
 
-def carry_out(args: Namespace, console: Console) -> int:
-    """Do what the action of the command says, or all of a command without actions."""
+def run_action(args: Namespace, console: Console) -> int:
+    """Run the action of the command, or the command itself if it has no actions."""
     act = getattr(args, "act", None) or import_module(args.module, __package__).run
     return int(act(args, console) or DONE)
 
 
 def forget_output() -> None:
-    """Give the rest of the output to nobody, so that the interpreter's last flush succeeds."""
+    """Discard the rest of the output, so that the interpreter's last flush succeeds."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -121,7 +121,7 @@ def _explain(console: Console, problem: CoilClawError) -> int:
 
 
 def exit_code(problem: CoilClawError) -> int:
-    """Return the exit code an error stands for."""
+    """Return the exit code of an error."""
     return next(code for kind, code in EXIT_CODES if isinstance(problem, kind))
 
 
@@ -133,7 +133,7 @@ def _fault(console: Console, problem: OSError) -> int:
         console.emit({"outcome": "error", "rule": "environment", "message": message})
         console.out.flush()
     except OSError:
-        forget_output()  # it is the output itself that cannot be written
+        forget_output()  # standard output itself cannot be written
     return FAULT
 
 
@@ -141,9 +141,9 @@ def _surprise(console: Console, problem: Exception) -> int:
     if os.environ.get("COILCLAW_DEBUG"):
         raise problem
     console.error(
-        f"this should not happen: {type(problem).__name__}: {problem}",
+        f"internal error: {type(problem).__name__}: {problem}",
         rule="internal",
-        hint="set COILCLAW_DEBUG=1 to see where, and report it",
+        hint="set COILCLAW_DEBUG=1 for a traceback, and report it",
     )
     console.emit({"outcome": "error", "rule": "internal", "message": type(problem).__name__})
     return FAULT

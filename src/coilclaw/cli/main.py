@@ -9,34 +9,34 @@ from collections.abc import Sequence  # noqa: TC003 - ``typing`` would cost more
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; as a program of its own it ends here."""
+    """Run the command line and return its exit code; without ``argv``, exit the process."""
     if argv is None:
-        make_ready()
-        return leave(_run(sys.argv[1:]))
+        prepare_process()
+        return exit_process(_run(sys.argv[1:]))
     return _run(list(argv))
 
 
 def run_program(prog: str, command: str, arguments: Sequence[str] | None = None) -> int:
-    """Run an executable that is one of the commands, and end as ``main`` does."""
-    make_ready()
+    """Run an executable that is one of the commands, then exit the process."""
+    prepare_process()
     from coilclaw.cli.dispatch import perform
     from coilclaw.cli.parser import single_parser
 
-    return leave(perform(single_parser(prog, command).parse_args(arguments)))
+    return exit_process(perform(single_parser(prog, command).parse_args(arguments)))
 
 
-def leave(code: int) -> int:
-    """End at once: taking all modules apart would take longer than most commands do.
+def exit_process(code: int) -> int:
+    """Exit at once: tearing down all modules would take longer than most commands do.
 
-    Everything that matters is on the disk or closed by now; only the streams are left.
+    Everything that matters is on disk or closed by now; only the streams are left to flush.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BrokenPipeError:
-            continue  # the reader went away, as in `… | head`
+            continue  # the reader has closed the pipe, as in `… | head`
         except (OSError, ValueError):
-            code = code or 5  # what was said did not get through
+            code = code or 5  # output was lost
     os._exit(code)
 
 
@@ -51,12 +51,12 @@ def _run(arguments: list[str]) -> int:
     return dispatch(arguments)
 
 
-def make_ready() -> None:
-    """Have three streams and file names in UTF-8, whatever we were started with."""
+def prepare_process() -> None:
+    """Ensure three open streams and file names in UTF-8, however the process was started."""
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
         # Names are bytes; in another locale the same name would become another file.
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
-    # Starting makes many objects that stay; looking for garbage among them is time lost.
+    # Startup creates many objects that stay; collecting garbage among them wastes time.
     gc.set_threshold(20_000, 20, 20)
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         if getattr(sys, name) is None:

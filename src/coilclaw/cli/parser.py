@@ -11,73 +11,76 @@ if TYPE_CHECKING:
     from coilclaw.cli.console import Console
 
 Act = Callable[[argparse.Namespace, "Console"], int | None]
-"""Does what an action says, and returns the exit code; ``None`` is a success."""
+"""Performs an action and returns the exit code; ``None`` means success."""
 
 
 class AddAction(Protocol):
-    """Declares an action of a command by its name, its summary and what does it."""
+    """Declares an action of a command: its name, its summary and the function that performs it."""
 
     def __call__(self, name: str, summary: str, act: Act | None = None) -> Parser: ...
 
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "init": (".setup.init", "make the configuration, the memory and the workspace"),
+    "init": (".setup.init", "create the configuration, the memory and the workspace"),
     "onboard": (
         ".setup.onboard",
-        "choose model, autonomy and workspace; write the configuration",
+        "choose a model, the autonomy and the workspace; write the configuration",
     ),
-    "agent": (".runtime.agent", "talk with the agent, once or for as long as you like"),
+    "agent": (".runtime.agent", "talk to the agent, for one turn or interactively"),
     "config": (".setup.config", "validate, show and change the configuration"),
     "provider": (".runtime.provider", "list and test the configured models"),
     "tool": (".runtime.tool", "list the tools, and run one through the guard"),
-    "memory": (".runtime.memory", "list, search, show and clear what was said"),
+    "memory": (".runtime.memory", "list, search, show and clear past conversations"),
     "receipt": (".runtime.receipt", "list, show, verify and export the receipts of tool calls"),
     "policy": (".runtime.policy", "show, explain and check what is allowed"),
-    "estop": (".runtime.estop", "stop all tools of all processes at once"),
-    "serve": (".setup.serve", "open the gateway: the agent over HTTP, on this machine"),
-    "token": (".setup.token", "make, list and revoke the tokens of the gateway's clients"),
-    "mcp": (".runtime.mcp", "offer our tools to MCP clients, and use those of MCP servers"),
+    "estop": (".runtime.estop", "stop all tools in all processes at once"),
+    "serve": (".setup.serve", "serve the agent over HTTP, on this machine"),
+    "token": (".setup.token", "create, list and revoke tokens for clients of the gateway"),
+    "mcp": (
+        ".runtime.mcp",
+        "offer CoilClaw's tools to MCP clients, and use the tools of MCP servers",
+    ),
     "sop": (".runtime.sop", "list, validate, run and resume deterministic workflows"),
     "plugin": (
         ".runtime.plugin",
-        "install, list, test and remove tools that are other programs",
+        "install, list, test and remove tools that are separate programs",
     ),
     "run": (".runs.run", "carry out a contract, or one sentence, behind gates and with evidence"),
-    "contract": (".runs.contract", "make, check and explain contracts"),
+    "contract": (".runs.contract", "create, check and explain contracts"),
     "runs": (".runs.runs", "list, show, verify, replay, re-execute, merge and clear runs"),
-    "hooks": (".runs.hooks", "have git ask the active contract before a commit and a push"),
-    "keys": (".setup.keys", "make and show the key that runs are signed with"),
-    "approvals": (".runtime.approvals", "list what waits for a person"),
-    "approve": (".runtime.approve", "say yes to what waits"),
-    "reject": (".runtime.reject", "say no to what waits"),
-    "service": (".setup.service", "run the gateway as a service of the user"),
+    "hooks": (".runs.hooks", "make git check the active contract before a commit and a push"),
+    "keys": (".setup.keys", "create and show the key that signs runs"),
+    "approvals": (".runtime.approvals", "list what waits for an approval"),
+    "approve": (".runtime.approve", "approve what waits"),
+    "reject": (".runtime.reject", "reject what waits"),
+    "service": (".setup.service", "run the gateway as a user service"),
     "apply": (".delivery.apply", "apply a model's answer to a tree, all or nothing"),
-    "undo": (".delivery.undo", "take a change back"),
+    "undo": (".delivery.undo", "revert a change"),
     "changes": (".delivery.changes", "list and show the changes made to a tree"),
     "commit": (".delivery.commit", "edit, build, repair: run code-commit in this directory"),
     "rollup": (".delivery.rollup", "write the codebase into codeRollup.txt"),
     "mock-server": (".model_server.command", "play a scripted model on loopback"),
-    "prompt": (".delivery.prompt", "print the text that tells a model how to answer"),
-    "snapshot": (".delivery.snapshot", "take, compare and restore pictures of a whole tree"),
+    "prompt": (".delivery.prompt", "print the instructions that tell a model how to answer"),
+    "snapshot": (".delivery.snapshot", "take, compare and restore snapshots of a whole tree"),
     "trace": (".traces.trace", "record an agent's run part by part; list, compare and bisect runs"),
-    "replay": (".traces.replay", "bring back the code of a part, or judge every part again"),
-    "graph-trace": (".traces.graph_trace", "draw and tabulate how a recorded run went"),
-    "agents": (".setup.agents", "find, install and try the agents that can perform work"),
+    "replay": (".traces.replay", "check out the code of a part, or evaluate every part again"),
+    "graph-trace": (".traces.graph_trace", "plot and tabulate a recorded run"),
+    "agents": (".setup.agents", "find, install and test the agents that can perform work"),
     "env": (".traces.env", "list, describe and run test environments"),
-    "doctor": (".setup.doctor", "say what this machine offers"),
-    "demo": (".demo.demo", "show what it does, on a tree made for the purpose"),
+    "doctor": (".setup.doctor", "check what this machine supports"),
+    "demo": (".demo.demo", "show what CoilClaw does, on a tree made for the demo"),
 }
 """Command → the module of this package that declares and runs it, and its one-line help."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that takes each kind of argument in one line; no option is abbreviated."""
+    """An argument parser that declares an argument in one line; options cannot be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
 
     def actions(self, dest: str = "action") -> AddAction:
-        """Have the command take one of several actions; return what declares one."""
+        """Make the command take one of several actions; return the function that declares one."""
         actions = self.add_subparsers(dest=dest, metavar="ACTION", required=True)
 
         def add(name: str, summary: str, act: Act | None = None) -> Parser:
@@ -155,16 +158,16 @@ def _sentence(summary: str) -> str:
 
 
 def add_performers(parser: Parser) -> None:
-    """Declare who performs and reviews a run, over what its contract says."""
+    """Declare who performs and reviews a run, which overrides its contract."""
     parser.value(
         "--runner",
         "NAME",
         "who performs: builtin, code-commit, codex, scripted:FILE.json or process:'ARGV…' "
-        "(default: what the contract says, else builtin)",
+        "(default: from the contract, else builtin)",
     )
     parser.value(
         "--reviewer",
         "NAME",
-        "who reviews: rules, model or a runner (default: what the contract says, else rules)",
+        "who reviews: rules, model or a runner (default: from the contract, else rules)",
     )
-    parser.flag("--diagnostic", "mark the run as one for diagnosis")
+    parser.flag("--diagnostic", "mark the run as diagnostic")

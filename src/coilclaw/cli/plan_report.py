@@ -1,4 +1,4 @@
-"""A plan in figures, for people and for machines."""
+"""Summarise and print a plan of changes, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from coilclaw.changes import unified_diff
 from coilclaw.cli.command import count_noun, pick
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from coilclaw.changes import Plan
+    from coilclaw.cli.command import Console
 
 
 def count_changes(plan: Plan) -> str:
-    """Say how many files are created, changed and deleted."""
+    """Return how many files are created, changed and deleted."""
     words = {"create": "created", "modify": "changed", "mode": "changed", "delete": "deleted"}
     numbers = Counter(words[unified_diff.name_action(change)] for change in plan.changes)
     parts = [
@@ -24,13 +27,21 @@ def count_changes(plan: Plan) -> str:
 
 
 def format_undo_command(change_id: str, root: str) -> str:
-    """Return the command that takes a change of a tree back, as it is typed in this directory."""
+    """Return the command that reverts a change of a tree, as typed in the current directory."""
     place = "" if root == "." else f" --root {quote(root)}"
     return f"coilclaw undo {change_id}{place}"
 
 
-def record_plan(plan: Plan) -> dict[str, object]:
-    """Return a plan as JSON values."""
+def show_plan(console: Console, plan: Plan, record: Mapping[str, object]) -> bool:
+    """Print the diff of a plan, or ``record`` with the plan as JSON; return whether it was JSON."""
+    if not console.as_json:
+        console.diff(unified_diff.diff_plan(plan))
+        return False
+    console.data({**record, **_record_plan(plan)})
+    return True
+
+
+def _record_plan(plan: Plan) -> dict[str, object]:
     return {
         "files": [
             {

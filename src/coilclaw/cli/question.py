@@ -1,4 +1,4 @@
-"""Questions at a terminal, each of which a flag can answer as well."""
+"""Ask questions at a terminal, each of which a flag can answer as well."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Asks a person, if there is one.
+    """Asks the user at the terminal, if there is one.
 
-    A ``default`` also holds when nobody can be asked; a ``suggestion`` is only offered.
+    A ``default`` also applies without a terminal; a ``suggestion`` is only offered.
     """
 
     console: Console
     source: TextIO
     cancel: Cancellation | None = None
-    """Ends a question that waits for its answer, where signals are caught."""
+    """Ends a question that waits for its answer, if signals are handled."""
 
     @property
     def attended(self) -> bool:
-        """Whether somebody sits at the terminal."""
+        """Whether the input is a terminal."""
         return self.source.isatty()
 
     def text(
@@ -38,13 +38,13 @@ class Questions:
     ) -> str:
         """Ask for a line."""
         if not self.attended:
-            return self._unattended(question, flag, default)
+            return self._use_default(question, flag, default)
         offered = default if default is not None else suggestion
         for _ in range(_TRIES):
-            answer = self._line(f"{question}{f' [{offered}]' if offered else ''} ")
+            answer = self._read_line(f"{question}{f' [{offered}]' if offered else ''} ")
             if answer or offered is not None:
                 return answer or offered or ""
-        raise _silence(flag)
+        raise _unanswered(flag)
 
     def choose(
         self,
@@ -57,32 +57,32 @@ class Questions:
     ) -> str:
         """Ask for one of several, by number or by name."""
         if not self.attended:
-            return self._unattended(question, flag, default)
+            return self._use_default(question, flag, default)
         offered = suggestion or default or options[0]
         self.console.note(question)
         for number, option in enumerate(options, start=1):
             self.console.note(f"  {number}  {option}")
         for _ in range(_TRIES):
-            answer = self._line(f"1-{len(options)} [{offered}] ") or offered
+            answer = self._read_line(f"1-{len(options)} [{offered}] ") or offered
             if answer in options:
                 return answer
             if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(options):
                 return options[int(answer) - 1]
             self.console.note(f"one of: {', '.join(options)}", "yellow")
-        raise _silence(flag)
+        raise _unanswered(flag)
 
-    def agrees(self, question: str, *, flag: str, default: bool) -> bool:
-        """Ask for a yes or a no; nobody there is an error, not a yes."""
+    def confirm(self, question: str, *, flag: str, default: bool) -> bool:
+        """Ask for a yes or a no; without a terminal, raise instead of assuming a yes."""
         if not self.attended:
-            self._unattended(question, flag, None)
+            self._use_default(question, flag, None)
         for _ in range(_TRIES):
-            answer = self._line(f"{question} {'[Y/n]' if default else '[y/N]'} ").lower()
+            answer = self._read_line(f"{question} {'[Y/n]' if default else '[y/N]'} ").lower()
             if answer in {"", "y", "yes", "n", "no"}:
                 return default if not answer else answer.startswith("y")
-        raise _silence(flag)
+        raise _unanswered(flag)
 
     def secret(self, question: str) -> Secret:
-        """Ask for something that is not shown while it is typed."""
+        """Ask for a value that is not shown while it is typed."""
         import warnings
         from getpass import GetPassWarning, getpass
 
@@ -94,7 +94,7 @@ class Questions:
                 typed = getpass(f"{question} ").strip()
         except GetPassWarning as problem:
             raise UsageError(
-                "this terminal would show what is typed",
+                "this terminal would show the key while it is typed",
                 rule="onboard.echo",
                 hint="put the key into a file and use --api-key-file",
             ) from problem
@@ -104,27 +104,27 @@ class Questions:
             raise UsageError("no key was typed", rule="onboard.key")
         return Secret(typed[:MAX_ANSWER])
 
-    def _line(self, prompt: str) -> str:
+    def _read_line(self, prompt: str) -> str:
         self.console.err.write(prompt)
         self.console.err.flush()
         stopped = self.cancel and not self.cancel.wait_for_input(self.source.fileno())
         line = "" if stopped else self.source.readline(MAX_ANSWER)
         if not line:
-            self.console.note("")  # What is told next has a line of its own.
+            self.console.note("")  # The next message starts on a line of its own.
             raise Stopped("nothing was written", rule="onboard.declined")
         return line.strip()
 
-    def _unattended(self, question: str, flag: str, default: str | None) -> str:
+    def _use_default(self, question: str, flag: str, default: str | None) -> str:
         if default is not None:
             return default
         raise UsageError(
-            f"there is no terminal to ask, and no {flag}: {question}",
+            f"cannot ask without a terminal, and {flag} is not given: {question}",
             rule="onboard.unanswered",
             hint=f"answer with {flag}",
         )
 
 
-def _silence(flag: str) -> UsageError:
+def _unanswered(flag: str) -> UsageError:
     return UsageError(
-        "there was no usable answer", rule="onboard.unanswered", hint=f"answer with {flag}"
+        "the question was not answered", rule="onboard.unanswered", hint=f"answer with {flag}"
     )

@@ -1,4 +1,4 @@
-"""The session of a command: its logs, and the user at this terminal who approves and answers."""
+"""Open the session of a command: its logs, and the user at the terminal who approves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def open_logs(environ: Mapping[str, str], config: Config | None = None) -> Logs:
-    """Log until the result is closed; on a terminal only warnings, unless logs are asked for."""
+    """Log until the result is closed; on a terminal only warnings, unless logs are requested."""
     from coilclaw.app import make_redactor
 
     quiet = sys.stderr.isatty() and not environ.get(VARIABLE)
@@ -48,7 +48,7 @@ def open_session(config: Config | None = None) -> Iterator[Runtime]:
 
 
 def people_at_terminal(autonomy: Autonomy) -> People:
-    """Ask at the terminal, with what that needs loaded when it is first asked."""
+    """Ask at the terminal; the modules for that are imported with the first question."""
     from coilclaw.app import People
 
     def approve(request: ApprovalRequest) -> ApprovalAnswer:

@@ -1,4 +1,4 @@
-"""``StatusLine``: the last line of a terminal, which changes, below lines that stay."""
+"""``StatusLine``: a last line of the terminal that is updated below the lines that stay."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _EVERY_S: Final = 0.1
 
 
 class StatusLine:
-    """Shows what it is given, or what ``render`` returns five times a second while it is entered.
+    """Shows what it is given, or while it is entered what ``render`` returns, five times a second.
 
-    Where it is not live, nothing but the lines that stay is written. Threads may share it.
+    If it is not live, only the lines that stay are written. Threads may share it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StatusLine:
         self._live = live
         self._shown = False
         self.guard = threading.RLock()
-        """Held while what the line shows changes."""
+        """Held while the content of the line changes."""
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -52,29 +52,29 @@ class StatusLine:
         self.clear()
 
     def show(self, text: str) -> None:
-        """Write the text over what the line showed, as far as the terminal is wide."""
+        """Replace the line with a text, cut to the width of the terminal."""
         if self._live:
             with self.guard:
                 width = shutil.get_terminal_size().columns - 1
-                # The cursor goes back to the start, so that a warning stands where the line was.
+                # The cursor returns to the start, so that a warning overwrites the line.
                 self._stream.write(f"\r\x1b[K{escape_hidden(text)[:width]}\r")
                 self._stream.flush()
                 self._shown = True
 
     def clear(self) -> None:
-        """Leave the line to something else."""
+        """Remove the line."""
         with self.cleared():
             pass
 
     def close(self) -> None:
-        """Let what the line shows stay, and go on below it."""
+        """Keep the line as it is, and continue below it."""
         if self._live:
             self._stream.write("\n")
         self._live = self._shown = False
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
-        """Take the line away while something that stays is written, or what it shows changes."""
+        """Remove the line while something that stays is written, or its content changes."""
         with self.guard:
             if self._shown:
                 self._stream.write("\r\x1b[K")
@@ -90,11 +90,11 @@ class StatusLine:
                     if text is not None:
                         self.show(text)
                 except OSError:
-                    return  # The terminal is gone; the next line that stays says so.
+                    return  # The terminal is gone; writing the next line that stays raises.
 
 
 class CaseCounter(StatusLine):
-    """Counts cases that are over, on a terminal."""
+    """Counts finished test cases on a terminal."""
 
     def __init__(self, console: Console, what: str) -> None:
         super().__init__(console.err, live=console.err.isatty())
@@ -103,14 +103,14 @@ class CaseCounter(StatusLine):
         self._counted = 0.0
 
     def __enter__(self) -> Self:
-        self.show(f"{self._what}: building, or finding what was built")
+        self.show(f"{self._what}: building, or reusing an earlier build")
         return self
 
     def count(self, case: Case) -> None:
-        """Count one more, and show the figures ten times a second at most."""
+        """Count one more case, and show the figures at most ten times a second."""
         self._over += 1
         self._wrong += case.status not in {"passed", "skipped"}
         now = time.monotonic()
         if not self._shown or now - self._counted >= _EVERY_S:
             self._counted = now
-            self.show(f"{self._what}: {self._over} cases are over, {self._wrong} failed")
+            self.show(f"{self._what}: {self._over} cases finished, {self._wrong} failed")

@@ -118,7 +118,7 @@ def run(*words: str) -> int:
     import sys
 
     from coilclaw.cli.console import Console
-    from coilclaw.cli.dispatch import carry_out
+    from coilclaw.cli.dispatch import run_action
     from coilclaw.cli.parser import Parser
     from coilclaw.cli.setup import agents
 
@@ -126,7 +126,7 @@ def run(*words: str) -> int:
     agents.declare(parser)
     args = parser.parse_args(words)
     console = Console.of(sys.stdout, sys.stderr, os.environ, as_json=args.json)
-    return carry_out(args, console)
+    return run_action(args, console)
 
 
 def test_the_command_installs_lists_and_checks(
@@ -145,7 +145,7 @@ def test_the_command_installs_lists_and_checks(
     assert run("install", "gemini", "--missing", "--json") == 0
     assert json.loads(capsys.readouterr().out) == made
     assert run("install", "--missing", "gemini") == 0
-    assert "gemini  0.61.0  is there already\n" in capsys.readouterr().out
+    assert "gemini  0.61.0  is already installed\n" in capsys.readouterr().out
     assert not argv.exists()
     package = Path(made["place"], "node_modules/@google/gemini-cli/package.json")
     for torn in ('{"version": "0.60.0"}', "{", "[]"):

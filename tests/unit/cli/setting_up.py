@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.cli.console import Console
-from coilclaw.cli.dispatch import carry_out, exit_code
+from coilclaw.cli.dispatch import exit_code, run_action
 from coilclaw.cli.parser import COMMANDS, Parser
 from coilclaw.kernel.errors import CoilClawError
 
@@ -70,7 +70,7 @@ class World:
             console = Console.of(out, err, {}, as_json=getattr(args, "json", False))
             try:
                 args.module = COMMANDS[words[0]][0]
-                code = carry_out(args, console)
+                code = run_action(args, console)
             except CoilClawError as problem:
                 console.error(problem.message, rule=problem.rule, hint=problem.hint)
                 code = exit_code(problem)

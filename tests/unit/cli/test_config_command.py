@@ -51,7 +51,7 @@ def test_validate_of_a_good_file(world: World) -> None:
     world.config.unlink()
     done = world.run("config", "validate")
     assert done.code == 0
-    assert "everything has its default" in done.out
+    assert "the defaults apply" in done.out
 
 
 def test_validate_warns_of_a_file_that_others_can_change(world: World) -> None:

@@ -328,10 +328,10 @@ def test_a_person_is_asked_for_everything(world: World) -> None:
         person.answer("1-4 [mock]", "openai")
         person.answer("one of: mock", "2")
         person.answer("Its name? [openai_compatible]", "mine")
-        person.answer("Its address? [http://localhost:1234/v1]", f"{server.url}/v1")
+        person.answer("Its URL? [http://localhost:1234/v1]", f"{server.url}/v1")
         person.answer("Which model", "m")
         person.answer("Where is its key?", "type")
-        person.answer("The key (it is not shown)?", CANARY)
+        person.answer("The key (not shown)?", CANARY)
         person.answer("How much may the agent do", "full")
         person.answer("Its workspace?", "")
         person.answer("Write this? [Y/n]", "y")
@@ -369,11 +369,11 @@ def test_a_model_that_does_not_answer_can_be_kept_all_the_same(world: World) -> 
         *("--workspace", str(world.user / "w")),
     ]
     with terminal(world, *flags) as person:
-        person.answer("Go on anyway? [y/N]", "")
+        person.answer("Continue anyway? [y/N]", "")
         assert person.finish() == 4
     assert not world.home.exists()
     with terminal(world, *flags) as person:
-        person.answer("Go on anyway? [y/N]", "y")
+        person.answer("Continue anyway? [y/N]", "y")
         assert person.finish() == 0
     assert config(world).default_provider == "n"
 

@@ -53,7 +53,7 @@ def test_a_wrong_configuration_is_told(world: World) -> None:
 def test_an_unknown_name_is_refused_with_a_suggestion(world: World) -> None:
     done = world.run("provider", "test", "lokal")
     assert done.code == 2
-    assert "there is no provider 'lokal'; did you mean local?" in done.err
+    assert "the provider 'lokal' does not exist; did you mean local?" in done.err
     assert "configured: local, openai_compatible" in done.err
 
 

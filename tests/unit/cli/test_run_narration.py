@@ -83,7 +83,7 @@ def test_a_run_that_waits_says_for_whom_and_where_it_begins_then(told: Told) -> 
     why = "waits since 1 for run other, which has held 'a' since 0"
     assert told("LOCKS_AWAITED", task_id=None, reason=why) == f"  {why}\n"
     reclaimed = told("LOCK_RECLAIMED", task_id=None, path="a", owner="x", run_id="other")
-    assert reclaimed == "  a is taken over from other, on which nobody works\n"
+    assert reclaimed == "  a is taken over from other, which is not active\n"
     assert not told("LOCK_RECLAIMED", task_id=None, path="a", owner="x", run_id="r")
     moved = told("BASELINE_MOVED", task_id=None, baseline_commit="1" * 40)
     assert moved == f"  the branch has moved: the work starts from {'1' * 12}\n"
@@ -111,7 +111,7 @@ def test_a_refusal_says_what_and_why_and_gates_are_told_once(told: Told) -> None
 
 def test_states_have_no_names_here(told: Told) -> None:
     said = told("STATE_TRANSITION", **{"from": "S3_REVIEWER", "to": "S4_TEST", "trigger": "x"})
-    assert said == "\n1. The tests, run by the orchestrator and nobody else\n"
+    assert said == "\n1. The tests, run by the orchestrator alone\n"
 
 
 def test_times_are_short() -> None:

@@ -59,7 +59,7 @@ def test_a_limit_that_is_no_number_above_0_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         parsed("list", f"--limit={number}")
-    assert "is no number above 0" in capsys.readouterr().err
+    assert "is not a whole number above 0" in capsys.readouterr().err
     assert parsed("list", "--limit=1").limit == 1
 
 
@@ -113,7 +113,7 @@ def test_an_empty_memory_is_listed_as_such(memory: Memory) -> None:
     with memory:
         command.show_list(memory, printed, None)
         command.show_list(memory, as_json, None)
-    assert (out(printed), err(printed)) == ("", "there are no conversations yet\n")
+    assert (out(printed), err(printed)) == ("", "no conversations yet\n")
     assert json.loads(out(as_json)) == []
 
 
@@ -195,5 +195,5 @@ def test_clearing_says_how_many(kept: Memory) -> None:
     with kept:
         command.clear(kept, printed)
         command.clear(kept, as_json)
-    assert (out(printed), err(printed)) == ("", "6 messages removed for good\n")
+    assert (out(printed), err(printed)) == ("", "6 messages deleted permanently\n")
     assert json.loads(out(as_json)) == {"removed": 0}

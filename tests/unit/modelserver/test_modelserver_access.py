@@ -110,8 +110,8 @@ def test_a_key_in_the_address_is_always_refused(
         assert KEY not in str(server.requests)
     assert got.status == 400
     assert got.json["error"]["message"] == (
-        f"the address holds a key as the parameter {name}; keys belong in the header "
-        f"{HEADERS[dialect]}, because addresses end up in logs"
+        f"the URL has a key in the parameter {name}; send it in the header "
+        f"{HEADERS[dialect]}, because URLs end up in logs"
     )
 
 
@@ -241,7 +241,7 @@ def test_what_is_refused_is_in_the_log_with_the_reason() -> None:
             "not json",
             "the body is not valid JSON: Expecting value at line 1, column 1",
         ),
-        ("/nowhere", "chat", None, "there is nothing at /nowhere"),
+        ("/nowhere", "chat", None, "nothing is served at /nowhere"),
     ]
 
 

@@ -27,12 +27,12 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_is_a_script(example: str) -> None:
-    assert isinstance(script_file.script_of(json.loads(example)), ModelScript)
+    assert isinstance(script_file.make_script(json.loads(example)), ModelScript)
 
 
 def known_keys(value: object) -> tuple[str, ...]:
     """Return the keys that are allowed where a script has ``?``."""
-    found = script_file.parse(json.dumps(value).encode())
+    found = script_file.parse_script(json.dumps(value).encode())
     assert isinstance(found, tuple)
     return next(problem.allowed for problem in found if problem.key.endswith('"?"'))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.cli.model_server.exchange import FILLER, first_bytes, paced, place_in
+from coilclaw.cli.model_server.exchange import FILLER, locate_place, pace_pieces, take_bytes
 from coilclaw.cli.model_server.script import ScriptPlace, Slow
 from coilclaw.cli.model_server.server import ModelServer
 from tests.support.children import PATIENCE_S
@@ -434,7 +434,7 @@ def test_without_faults_the_same_request_gets_the_same_answer_for_ever() -> None
     ],
 )
 def test_a_place_in_a_body(place: ScriptPlace | None, size: int) -> None:
-    assert place_in([b"abc", b"defg", b"hij"], place) == size
+    assert locate_place([b"abc", b"defg", b"hij"], place) == size
 
 
 @pytest.mark.parametrize(
@@ -442,14 +442,14 @@ def test_a_place_in_a_body(place: ScriptPlace | None, size: int) -> None:
     [(0, []), (2, [b"ab"]), (3, [b"abc"]), (5, [b"abc", b"de"]), (99, [b"abc", b"defg"])],
 )
 def test_the_first_bytes(size: int, pieces: list[bytes]) -> None:
-    assert first_bytes([b"abc", b"defg"], size) == pieces
+    assert take_bytes([b"abc", b"defg"], size) == pieces
 
 
 def test_pacing() -> None:
     pieces = [b"abcd", b"ef"]
-    assert list(paced(pieces, None, streamed=True)) == [(0.0, b"abcd"), (0.0, b"ef")]
-    assert list(paced(pieces, Slow(delay_s=2), streamed=True)) == [(2, b"abcd"), (2, b"ef")]
-    by_rate = list(paced(pieces, Slow(bytes_per_second=30), streamed=True))
+    assert list(pace_pieces(pieces, None, streamed=True)) == [(0.0, b"abcd"), (0.0, b"ef")]
+    assert list(pace_pieces(pieces, Slow(delay_s=2), streamed=True)) == [(2, b"abcd"), (2, b"ef")]
+    by_rate = list(pace_pieces(pieces, Slow(bytes_per_second=30), streamed=True))
     assert by_rate == [(0.1, b"abc"), (1 / 30, b"d"), (2 / 30, b"ef")]
-    whole = list(paced([b"x" * 32], Slow(delay_s=1), streamed=False))
+    whole = list(pace_pieces([b"x" * 32], Slow(delay_s=1), streamed=False))
     assert whole == [(1, b"xx")] * 16

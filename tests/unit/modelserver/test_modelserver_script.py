@@ -35,7 +35,7 @@ QUIET = Fault(size=DEFAULT_HUGE_BYTES)
 
 
 def problems(value: object) -> list[str]:
-    found = script_file.parse(json.dumps(value).encode())
+    found = script_file.parse_script(json.dumps(value).encode())
     assert isinstance(found, tuple), found
     return [str(problem) for problem in found]
 
@@ -45,7 +45,7 @@ def fault(**fields: Any) -> Fault:
 
 
 def test_a_list_of_answers_is_a_script() -> None:
-    assert script_file.script_of([{"text": "a"}, {"text": "b"}]) == ModelScript(
+    assert script_file.make_script([{"text": "a"}, {"text": "b"}]) == ModelScript(
         answers=(
             ScriptedAnswer("$[0]", text="a", fault=QUIET),
             ScriptedAnswer("$[1]", text="b", fault=QUIET),
@@ -125,7 +125,7 @@ def test_a_script_with_everything() -> None:
             fault(hang=Hang()),
         ),
     )
-    assert script_file.script_of(value) == ModelScript(
+    assert script_file.make_script(value) == ModelScript(
         turns=(
             (first,),
             (
@@ -163,13 +163,13 @@ def test_a_script_with_everything() -> None:
     ],
 )
 def test_a_fault(answer: dict[str, Any], expected: Fault) -> None:
-    assert script_file.script_of([answer]).answers == (ScriptedAnswer("$[0]", fault=expected),)
+    assert script_file.make_script([answer]).answers == (ScriptedAnswer("$[0]", fault=expected),)
 
 
 def test_a_script_that_is_not_strict_has_an_answer_past_its_end() -> None:
-    assert script_file.script_of({"answers": []}).otherwise is None
-    assert script_file.script_of({"answers": [], "strict": True}).otherwise is None
-    assert script_file.script_of({"answers": [], "strict": False}).otherwise == ScriptedAnswer(
+    assert script_file.make_script({"answers": []}).otherwise is None
+    assert script_file.make_script({"answers": [], "strict": True}).otherwise is None
+    assert script_file.make_script({"answers": [], "strict": False}).otherwise == ScriptedAnswer(
         "$.otherwise", text="(the script has no further answer)"
     )
 
@@ -366,20 +366,20 @@ def test_a_wrong_script(value: object, problem: str) -> None:
     ],
 )
 def test_a_text_that_is_no_script(data: bytes, problem: str) -> None:
-    found = script_file.parse(data)
+    found = script_file.parse_script(data)
     assert isinstance(found, tuple)
     assert str(found[0]).startswith(problem)
     assert len(found) == 1
 
 
 def test_a_byte_order_mark_does_no_harm() -> None:
-    assert isinstance(script_file.parse(b"\xef\xbb\xbf[]"), ModelScript)
+    assert isinstance(script_file.parse_script(b"\xef\xbb\xbf[]"), ModelScript)
 
 
 def test_a_script_beyond_the_bound_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_file, "MAX_SCRIPT_BYTES", 10)
-    assert isinstance(script_file.parse(b"[        ]"), ModelScript)
-    found = script_file.parse(b"[         ]")
+    assert isinstance(script_file.parse_script(b"[        ]"), ModelScript)
+    found = script_file.parse_script(b"[         ]")
     assert isinstance(found, tuple)
     assert str(found[0]) == "$: is larger than 10 bytes"
 
@@ -387,20 +387,20 @@ def test_a_script_beyond_the_bound_is_not_read(monkeypatch: pytest.MonkeyPatch) 
 def test_a_script_file(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     path.write_text('[{"text": "é"}]', encoding="utf-8")
-    assert script_file.load(path) == ModelScript(
+    assert script_file.load_script(path) == ModelScript(
         answers=(ScriptedAnswer("$[0]", text="é", fault=QUIET),)
     )
     for missing in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(UsageError, match=r"the script .* does not exist") as caught:
-            script_file.load(missing)
+            script_file.load_script(missing)
         assert caught.value.rule == "script.missing"
     with pytest.raises(EnvironmentFault, match=r"cannot read the script .*: Not a directory"):
-        script_file.load(path / "below")
+        script_file.load_script(path / "below")
 
 
 def test_a_value_with_problems_is_an_error_that_names_them() -> None:
     with pytest.raises(UsageError) as caught:
-        script_file.script_of([{"text": 1}, {"sleep": "x"}])
+        script_file.make_script([{"text": 1}, {"sleep": "x"}])
     assert caught.value.rule == "script.invalid"
     assert caught.value.message == (
         "the script has problems: $[0].text: must be a string, not a whole number; "

@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from coilclaw.cli.model_server import chat_completions, gemini, messages, responses
-from coilclaw.cli.model_server.dialect import ChatHistory, ChatQuery, Dialect, Streaming, history
+from coilclaw.cli.model_server.dialect import (
+    ChatHistory,
+    ChatQuery,
+    Dialect,
+    Streaming,
+    read_history,
+)
 from coilclaw.cli.model_server.script import DialectName
-from coilclaw.cli.model_server.script_file import script_of
+from coilclaw.cli.model_server.script_file import make_script
 from coilclaw.cli.model_server.service import choose
 from coilclaw.kernel.errors import UsageError
 from tests.unit.modelserver.asking import DIALECTS, Question, Turn
@@ -24,14 +30,14 @@ every = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 def read(dialect: str, body: dict[str, Any], *prefixes: str) -> ChatHistory:
-    return history(MODULES[dialect].said(body), prefixes)
+    return read_history(MODULES[dialect].said(body), prefixes)
 
 
 def chosen(script: object, **fields: Any) -> str | None:
     streaming = Streaming.EVENTS if fields.get("stream") else Streaming.NO
     asked = ChatQuery({}, fields.get("headers", {}), fields.get("model", "m"), streaming)
     told = fields.get("history", ChatHistory(("hello",)))
-    return choose(script_of(script), fields.get("dialect", DialectName.CHAT), asked, told).text
+    return choose(make_script(script), fields.get("dialect", DialectName.CHAT), asked, told).text
 
 
 # ---- histories ------------------------------------------------------------------------------

@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 
 from coilclaw.cli.model_server import chat_completions, gemini, messages, responses
-from coilclaw.cli.model_server.dialect import (
-    FreeformCall,
-    FunctionCall,
-    LocalShellCall,
-    OfferedTool,
-)
-from coilclaw.cli.model_server.offered_tools import add_file, call
+from coilclaw.cli.model_server.dialect import OfferedTool
+from coilclaw.cli.model_server.offered_tools import make_call, make_patch
 from coilclaw.cli.model_server.script import CallTool, RunShell, ScriptedWrite
 from coilclaw.cli.model_server.server import ModelServer
 from coilclaw.kernel.errors import UsageError
@@ -64,12 +59,12 @@ def offered(dialect: str, name: str, parameters: dict[str, Any]) -> dict[str, An
     ],
 )
 def test_a_command(tool: OfferedTool, arguments: dict[str, Any]) -> None:
-    assert call(RunShell("ls"), [OfferedTool("other"), tool]) == FunctionCall(tool.name, arguments)
+    assert make_call(RunShell("ls"), [OfferedTool("other"), tool]) == CallTool(tool.name, arguments)
 
 
 def test_a_command_for_the_shell_of_the_dialect() -> None:
     found = responses.tools({"tools": [{"type": "local_shell"}]})
-    assert call(RunShell("ls"), found) == LocalShellCall(("bash", "-lc", "ls"))
+    assert make_call(RunShell("ls"), found) == CallTool("local_shell", argv=("bash", "-lc", "ls"))
     script = [{"shell": "ls"}]
     with ModelServer(script) as server:
         for stream in (False, True):
@@ -81,50 +76,50 @@ def test_a_command_for_the_shell_of_the_dialect() -> None:
 @pytest.mark.parametrize(
     ("tool", "expected"),
     [
-        (OfferedTool("apply_patch", "freeform"), FreeformCall("apply_patch", PATCH)),
+        (OfferedTool("apply_patch", "freeform"), CallTool("apply_patch", input=PATCH)),
         (
             OfferedTool("apply_patch", schema=schema("patchText")),
-            FunctionCall("apply_patch", {"patchText": PATCH}),
+            CallTool("apply_patch", {"patchText": PATCH}),
         ),
-        (OfferedTool("apply_patch"), FunctionCall("apply_patch", {"input": PATCH})),
+        (OfferedTool("apply_patch"), CallTool("apply_patch", {"input": PATCH})),
         (
             OfferedTool("write", schema=schema("filePath", "content")),
-            FunctionCall("write", {"filePath": FILE.path, "content": FILE.content}),
+            CallTool("write", {"filePath": FILE.path, "content": FILE.content}),
         ),
         (
             OfferedTool("Write", schema=schema("file_path", "content")),
-            FunctionCall("Write", {"file_path": FILE.path, "content": FILE.content}),
+            CallTool("Write", {"file_path": FILE.path, "content": FILE.content}),
         ),
         (
             OfferedTool("file_write", schema=schema("path", "content", mode={"type": "integer"})),
-            FunctionCall("file_write", {"path": FILE.path, "content": FILE.content}),
+            CallTool("file_write", {"path": FILE.path, "content": FILE.content}),
         ),
         (
             OfferedTool(
                 "str_replace_based_edit_tool",
                 schema=schema("command", "path", "file_text", required=("command", "path")),
             ),
-            FunctionCall(
+            CallTool(
                 "str_replace_based_edit_tool",
                 {"path": FILE.path, "file_text": FILE.content, "command": "create"},
             ),
         ),
         (
             OfferedTool("bash"),
-            FunctionCall(
+            CallTool(
                 "bash",
                 {"command": "mkdir -p -- src && printf %s 'one\ntwo\n' > 'src/a b.txt'"},
             ),
         ),
     ],
 )
-def test_a_file(tool: OfferedTool, expected: FunctionCall | FreeformCall) -> None:
-    assert call(FILE, [OfferedTool("other"), tool]) == expected
+def test_a_file(tool: OfferedTool, expected: CallTool) -> None:
+    assert make_call(FILE, [OfferedTool("other"), tool]) == expected
 
 
 def test_a_writing_tool_is_preferred_to_a_shell() -> None:
-    found = call(FILE, [OfferedTool("bash"), OfferedTool("write_file")])
-    assert found == FunctionCall("write_file", {"path": FILE.path, "content": FILE.content})
+    found = make_call(FILE, [OfferedTool("bash"), OfferedTool("write_file")])
+    assert found == CallTool("write_file", {"path": FILE.path, "content": FILE.content})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +128,7 @@ def test_a_writing_tool_is_preferred_to_a_shell() -> None:
 )
 def test_a_patch_that_adds_a_file(content: str, body: str) -> None:
     patch = f"*** Begin Patch\n*** Add File: f\n{body}*** End Patch\n"
-    assert add_file(ScriptedWrite("f", content)) == patch
+    assert make_patch(ScriptedWrite("f", content)) == patch
 
 
 @pytest.mark.parametrize(
@@ -152,17 +147,17 @@ def test_a_patch_that_adds_a_file(content: str, body: str) -> None:
 )
 def test_every_other_required_argument_is_filled(kind: Any, filler: Any) -> None:
     tool = OfferedTool("bash", schema=schema("command", required=("x", "command"), x=kind))
-    assert call(RunShell("ls"), [tool]) == FunctionCall("bash", {"command": "ls", "x": filler})
+    assert make_call(RunShell("ls"), [tool]) == CallTool("bash", {"command": "ls", "x": filler})
 
 
 def test_no_tool_for_it_is_an_error_that_names_what_is_offered() -> None:
     with pytest.raises(UsageError) as caught:
-        call(RunShell("ls"), [OfferedTool("read"), OfferedTool("glob")])
+        make_call(RunShell("ls"), [OfferedTool("read"), OfferedTool("glob")])
     assert caught.value.message == (
         "the script wants a shell tool, and the request offers none; it offers: read, glob"
     )
     with pytest.raises(UsageError) as caught:
-        call(FILE, [])
+        make_call(FILE, [])
     assert caught.value.message == (
         "the script wants a writing or shell tool, and the request offers none; "
         "it offers: none at all"
@@ -194,8 +189,8 @@ def test_the_command_that_writes_a_file_writes_it_exactly(tmp_path: Path) -> Non
     import subprocess
 
     content = 'it\'s \\n "quoted" $HOME `x`\n\nno newline at the end'
-    found = call(ScriptedWrite("deep/er/a file.txt", content), [OfferedTool("bash")])
-    assert isinstance(found, FunctionCall)
+    found = make_call(ScriptedWrite("deep/er/a file.txt", content), [OfferedTool("bash")])
+    assert isinstance(found, CallTool)
     subprocess.run(["sh", "-c", str(found.arguments["command"])], cwd=tmp_path, check=True)
     assert (tmp_path / "deep/er/a file.txt").read_text() == content
 
@@ -262,5 +257,5 @@ def test_tools_of_a_message_and_of_gemini() -> None:
 
 def test_freeform_input_for_a_tool_with_arguments() -> None:
     tool = OfferedTool("apply_patch", schema=schema("patchText"))
-    found = call(CallTool("apply_patch", {}, "*** x", "call_7"), [tool])
-    assert found == FunctionCall("apply_patch", {"patchText": "*** x"}, id="call_7")
+    found = make_call(CallTool("apply_patch", {}, "*** x", "call_7"), [tool])
+    assert found == CallTool("apply_patch", {"patchText": "*** x"}, id="call_7")

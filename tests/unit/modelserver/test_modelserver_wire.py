@@ -67,14 +67,14 @@ def refused(data: bytes, limits: WireLimits | None = None) -> tuple[int, str]:
         (b"GET / x HTTP/1.1\r\n\r\n", 400, "does not begin with a method"),
         (b"\r\n\r\n", 400, "does not begin with a method"),
         (b"\x16\x03\x01\x02\x00\n\n", 400, "does not begin with a method"),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "HTTP/2.0 is not spoken here"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "HTTP/2.0 is not supported"),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400, "has a line in its head that is not a header"),
         (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", 400, "has a line in its head that is not a header"),
         (b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n", 400, "has a line in its head that is not a hea"),
         (b"GET / HTTP/1.1\r\na: b\0c\r\n\r\n", 400, "has a line in its head that is not a header"),
         (b"GET / HTTP/1.1\r\na: b\rc\r\n\r\n", 400, "has a line in its head that is not a header"),
-        (b"GET http://[x/ HTTP/1.1\r\n\r\n", 400, "the address cannot be read"),
-        (b"GET /?" + b"a&" * 200 + b" HTTP/1.1\r\n\r\n", 400, "the address cannot be read"),
+        (b"GET http://[x/ HTTP/1.1\r\n\r\n", 400, "the URL cannot be read"),
+        (b"GET /?" + b"a&" * 200 + b" HTTP/1.1\r\n\r\n", 400, "the URL cannot be read"),
         (
             b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
             400,
@@ -109,7 +109,7 @@ def refused(data: bytes, limits: WireLimits | None = None) -> tuple[int, str]:
         (
             b"POST / HTTP/1.1\r\ncontent-length: 3\r\ncontent-encoding: zstd\r\n\r\nabc",
             415,
-            "the content encoding 'zstd' is not known; gzip and deflate are",
+            "the content encoding 'zstd' is not supported; gzip and deflate are",
         ),
         (
             b"POST / HTTP/1.1\r\ncontent-length: 3\r\ncontent-encoding: gzip\r\n\r\nabc",
@@ -218,7 +218,7 @@ def test_too_many_connections() -> None:
             with dial(server) as three:
                 data = read_all(three)
             assert data.startswith(b"HTTP/1.1 503 ")
-            assert b"there are 2 connections already" in data
+            assert b"all 2 connections are in use" in data
         end = time.monotonic() + PATIENCE_S
         while server._connections and time.monotonic() < end:
             time.sleep(0.005)
@@ -228,14 +228,14 @@ def test_too_many_connections() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "message"),
     [
-        ("GET", "/nothing", 404, "there is nothing at /nothing"),
-        ("POST", "/v1/embeddings", 404, "there is nothing at /v1/embeddings"),
-        ("POST", "/messages", 404, "there is nothing at /messages"),
-        ("POST", "/models/m:generateContent", 404, "there is nothing at"),
-        ("POST", "/v1beta/models/m:embedContent", 404, "there is nothing at"),
-        ("POST", "/v1beta/models/:generateContent", 404, "there is nothing at"),
-        ("POST", "/v1beta/files/m:generateContent", 404, "there is nothing at"),
-        ("GET", "/x/models", 404, "there is nothing at"),
+        ("GET", "/nothing", 404, "nothing is served at /nothing"),
+        ("POST", "/v1/embeddings", 404, "nothing is served at /v1/embeddings"),
+        ("POST", "/messages", 404, "nothing is served at /messages"),
+        ("POST", "/models/m:generateContent", 404, "nothing is served at"),
+        ("POST", "/v1beta/models/m:embedContent", 404, "nothing is served at"),
+        ("POST", "/v1beta/models/:generateContent", 404, "nothing is served at"),
+        ("POST", "/v1beta/files/m:generateContent", 404, "nothing is served at"),
+        ("GET", "/x/models", 404, "nothing is served at"),
         ("GET", "/v1/chat/completions", 405, "/v1/chat/completions takes POST, not GET"),
         ("POST", "/v1/models", 405, "/v1/models takes GET or HEAD, not POST"),
         ("DELETE", "/", 405, "/ takes GET or HEAD, not DELETE"),

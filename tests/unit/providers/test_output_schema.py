@@ -240,7 +240,7 @@ def gemini(schema: object, **more: object) -> dict[str, object]:
 
 OPTIONAL = {**GOOD, "required": []}
 REFUSED: list[tuple[str, dict[str, object], str]] = [
-    ("chat", chat(CLOSED), "additionalProperties must be there, and false"),
+    ("chat", chat(CLOSED), "additionalProperties must be present and false"),
     ("chat", chat(OPTIONAL), "required must name every property, and lacks 'a'"),
     ("chat", chat({"type": "array", "items": GOOD}), "must be of type 'object'"),
     ("chat", chat({**GOOD, "$defs": {"b": CLOSED}}), "schema.$defs.b: additionalProperties"),

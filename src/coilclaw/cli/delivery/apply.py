@@ -31,11 +31,9 @@ def declare(parser: Parser) -> None:
     parser.value(
         "--policy", "NAME", "which files are protected: default or code-commit", default="default"
     )
-    parser.many("--protect", "GLOB", "protect these paths as well (may be repeated)")
-    parser.flag("--dry-run", "show what would change, change nothing")
-    parser.flag(
-        "--lenient", "skip a find that is missing, take the first of several, recount hunks"
-    )
+    parser.many("--protect", "GLOB", "also protect these paths (repeatable)")
+    parser.flag("--dry-run", "show what would change, without changing it")
+    parser.flag("--lenient", "skip a missing find, use the first of several, recount hunks")
     parser.flag("--binary", "accept git binary patches")
     parser.flag("--links", "accept links that stay inside the tree").json()
 
@@ -74,8 +72,8 @@ def run(args: Namespace, console: Console) -> int:
         console.emit({"outcome": "refused", "sentence": outcome.sentence, "line": outcome.line})
         return DENIED
     if isinstance(outcome, NoChanges):
-        hint = "'coilclaw prompt aptix' prints the text that tells a model how to answer"
-        console.error("the answer asks for no change", rule="answer.no_changes", hint=hint)
+        hint = "'coilclaw prompt aptix' prints instructions that tell a model how to answer"
+        console.error("the answer contains no change", rule="answer.no_changes", hint=hint)
         console.emit({"outcome": "no_changes"})
         return USAGE
     if isinstance(outcome, Denied):
@@ -87,7 +85,7 @@ def run(args: Namespace, console: Console) -> int:
 
 @contextmanager
 def _name_source(where: str) -> Iterator[None]:
-    """Let what is wrong with the answer name the file it stands in."""
+    """Add the name of the file to errors about the answer."""
     try:
         yield
     except (AnswerError, PathRefused, PlanRefused) as problem:
@@ -101,12 +99,12 @@ def _read(name: str, bound: int, console: Console) -> bytes:
     try:
         raw = read_input(name, bound)
     except FileNotFoundError as problem:
-        raise UsageError(f"there is no file {name}", rule="answer.file") from problem
+        raise UsageError(f"the file {name} does not exist", rule="answer.file") from problem
     except IsADirectoryError as problem:
         raise UsageError(f"{name} is a directory", rule="answer.file") from problem
     if len(raw) > bound:
         raise AnswerError(
-            f"the answer is larger than the bound of {bound:,} bytes", rule="answer.bounds"
+            f"the answer is larger than the limit of {bound:,} bytes", rule="answer.bounds"
         )
     return raw
 
@@ -130,22 +128,18 @@ def _show_denials(console: Console, outcome: Denied, where: str) -> None:
 
 
 def _show_delivery(console: Console, outcome: Delivered, args: Namespace) -> None:
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, format_undo_command, record_plan
+    from coilclaw.cli.plan_report import count_changes, format_undo_command, show_plan
 
     plan, change = outcome.plan, outcome.change
     for warning in plan.warnings:
         console.warn(warning)
     name = "applied" if change else "planned" if args.dry_run else "unchanged"
-    if console.as_json:
-        record = {"outcome": name, "change": change.id if change else None}
-        console.data({**record, **record_plan(plan)})
+    if show_plan(console, plan, {"outcome": name, "change": change.id if change else None}):
         return
-    console.diff(unified_diff.diff_plan(plan))
     if not plan.changes:
-        console.note("everything is as the answer asks already; nothing was changed")
+        console.note("the tree already matches the answer; nothing was changed")
     elif change is None:
         console.note(f"would change {count_changes(plan)}; nothing was changed (dry run)", "yellow")
     else:
         console.note(f"applied {change.id}: {count_changes(plan)}", "green")
-        console.note(f"take it back with: {format_undo_command(change.id, args.root)}", "dim")
+        console.note(f"revert it with: {format_undo_command(change.id, args.root)}", "dim")

@@ -1,4 +1,4 @@
-"""``coilclaw changes``: what was done to a tree."""
+"""``coilclaw changes``: list, show and verify the changes made to a tree."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "all changes, oldest first").root().json()
-    showing = action("show", "one change with its diff")
-    showing.value("id", "ID", "default: the last one that stands", nargs="?").root().json()
-    action("verify", "check that nothing recorded was tampered with").root().json()
+    action("list", "list all changes, oldest first").root().json()
+    showing = action("show", "show one change with its diff")
+    summary = "the change (default: the last one that is not undone)"
+    showing.value("id", "ID", summary, nargs="?").root().json()
+    action("verify", "check that no record was tampered with").root().json()
 
 
 def run(args: Namespace, console: Console) -> int:
-    """List or show changes."""
+    """List, show or verify changes."""
     from coilclaw.workspace import open_tree
 
     with open_tree(Path(args.root), find_home()) as tree:
@@ -48,7 +49,7 @@ def _verify(tree: Tree, console: Console) -> int:
     for sentence in problems:
         console.error(sentence, rule="changes.tampered")
     if not problems:
-        console.note(f"{records} changes verified: the chain, the anchor and all kept contents")
+        console.note(f"{records} changes verified: the chain, the anchor and all stored contents")
     return FAILED if problems else DONE
 
 
@@ -57,7 +58,7 @@ def _list(tree: Tree, console: Console) -> int:
     if console.emit([_record(entry) for entry in entries]):
         return DONE
     if not entries:
-        console.note(f"no change of {tree.root.path} was made through CoilClaw")
+        console.note(f"CoilClaw has made no changes to {tree.root.path}")
     for entry in entries:
         undoes = f"undoes {', '.join(entry.undoes)}" if entry.undoes else ""
         undone = f"undone by {entry.undone_by}" if entry.undone_by else ""
@@ -71,17 +72,15 @@ def _list(tree: Tree, console: Console) -> int:
 
 
 def _show(tree: Tree, change_id: str | None, console: Console) -> int:
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, record_plan
+    from coilclaw.cli.plan_report import count_changes, show_plan
 
     entry = tree.changelog.last() if change_id is None else tree.changelog.find(change_id)
     plan = tree.changelog.plan(tree.changelog.load(entry))
-    if console.as_json:
-        console.data({**_record(entry), **record_plan(plan)})
-        return DONE
-    state = f", undone by {entry.undone_by}" if entry.undone_by else ""
-    console.note(f"{entry.id} {entry.origin} {entry.time}: {count_changes(plan)}{state}", "bold")
-    console.diff(unified_diff.diff_plan(plan))
+    if not console.as_json:
+        state = f", undone by {entry.undone_by}" if entry.undone_by else ""
+        counted = f"{count_changes(plan)}{state}"
+        console.note(f"{entry.id} {entry.origin} {entry.time}: {counted}", "bold")
+    show_plan(console, plan, _record(entry))
     return DONE
 
 

@@ -31,18 +31,18 @@ def main() -> int:
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.value("action", "init", "set this project up, and stop", nargs="?", choices=("init",))
+    parser.value("action", "init", "set up this project, and exit", nargs="?", choices=("init",))
     parser.value("--model", "NAME", "default: gemini-2.5-pro", default="gemini-2.5-pro")
-    parser.value("--base-url", "URL", "an OpenAI-compatible endpoint, which has no key by default")
-    parser.value("--key-file", "NAME", "the key of the endpoint; .gitignore must name it")
-    summary = "ask this model when the one before cannot be reached (may be repeated)"
+    parser.value("--base-url", "URL", "an OpenAI-compatible endpoint; by default without a key")
+    parser.value("--key-file", "NAME", "the key of the endpoint; .gitignore must list it")
+    summary = "use this model if the one before cannot be reached (repeatable)"
     parser.many("--fallback", "MODEL", summary)
     for name, what in (("--build-timeout", "build"), ("--model-timeout", "request")):
         summary = f"end a {what} that takes longer (default: 1800)"
         parser.value(name, "SECONDS", summary, type=seconds, default=DEFAULT_TIMEOUT_S)
-    summary = "fail at once while another run works in this project, instead of waiting for it"
+    summary = "fail at once if another run is active in this project, instead of waiting"
     parser.flag("--no-wait", summary)
-    parser.flag("--rollup", "make codeRollup.txt first").json()
+    parser.flag("--rollup", "write codeRollup.txt first").json()
 
 
 def seconds(text: str) -> float:
@@ -60,7 +60,7 @@ def run(args: Namespace, console: Console) -> int:
     directory = Path.cwd()
     if args.action == "init":
         return _init(directory, console)
-    wishes = CommitOptions(
+    options = CommitOptions(
         directory=directory,
         home=find_home(),
         model=args.model,
@@ -73,7 +73,7 @@ def run(args: Namespace, console: Console) -> int:
         wait=not args.no_wait,
     )
     done = run_commit(
-        wishes, os.environ, lambda redact, repairs: CommitProgress(console, redact, repairs)
+        options, os.environ, lambda redact, repairs: CommitProgress(console, redact, repairs)
     )
     return _report(done, console)
 
@@ -87,7 +87,7 @@ def _init(directory: Path, console: Console) -> int:
     for what in made:
         console.note(f"made {what}")
     if not made:
-        console.note("everything is set up already")
+        console.note("everything is already set up")
     console.note(
         "next: put a key into gemini-key.txt, write query.txt, and run code-commit --rollup"
     )
@@ -126,12 +126,12 @@ def _report(done: Committed, console: Console) -> int:
         console.error(said, rule=problem.rule, hint=problem.hint)
     changes = [attempt.change for attempt in attempts if attempt.change]
     if changes:
-        console.note(f"take everything back with: coilclaw undo --run {changes[-1]}", "dim")
+        console.note(f"revert everything with: coilclaw undo --run {changes[-1]}", "dim")
     return FAILED if outcome.status == "failed" else PROVIDER
 
 
 class CommitProgress(StatusLine):
-    """Tells a person what the run is doing: a live line on a terminal, plain lines elsewhere."""
+    """Shows what the workflow is doing: a live line on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console, redact: Callable[[str], str], repairs: int) -> None:
         live = console.err.isatty() and console.colour_err
@@ -142,8 +142,6 @@ class CommitProgress(StatusLine):
         self._status: str | None = None
         self._began = 0.0
         self._tail = b""
-
-    # What the workflow tells.
 
     def attempt(self, number: int, name: str) -> None:
         what = "initial attempt" if number == 0 else f"repair {number} of {self._repairs}"
@@ -198,12 +196,12 @@ class CommitProgress(StatusLine):
             self.line(f"    | {line}", "dim")
 
     def line(self, text: str, style: str | None = None) -> None:
-        """Print one line for good."""
+        """Print a line that stays."""
         with self.cleared():
             self._console.note(self._redact(text), style)
 
     def _begin(self, status: str | None) -> None:
-        """Show what goes on from now; where nothing is live, print it once."""
+        """Show a status from now on; without a live line, print it once."""
         with self.cleared():
             self._status = status
             self._began = time.monotonic()

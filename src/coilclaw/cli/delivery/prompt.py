@@ -1,4 +1,4 @@
-"""``coilclaw prompt``: the text that tells a model how to answer."""
+"""``coilclaw prompt``: print the instructions that tell a model how to answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coilclaw rollup``: the codebase in one file."""
+"""``coilclaw rollup``: write the codebase into one file."""
 
 from __future__ import annotations
 

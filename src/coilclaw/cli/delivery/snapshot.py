@@ -1,4 +1,4 @@
-"""``coilclaw snapshot``: pictures of a whole tree."""
+"""``coilclaw snapshot``: take, compare, restore and list snapshots of a whole tree."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    taking = action("take", "keep a picture of the tree")
-    comparing = action("diff", "compare two pictures, or one with the tree as it is")
+    taking = action("take", "take a snapshot of the tree")
+    comparing = action("diff", "compare two snapshots, or one with the current tree")
     comparing.value("old", "ID", None)
-    comparing.value("new", "ID", "default: the tree as it is", nargs="?")
+    comparing.value("new", "ID", "default: the current tree", nargs="?")
     comparing.flag("--patch", "print a full binary git patch")
-    restoring = action("restore", "put the tree back")
+    restoring = action("restore", "restore the tree")
     restoring.value("id", "ID", None).flag("--dry-run", "show what would change")
-    action("list", "all pictures kept of the tree").root().json()
+    action("list", "list all snapshots of the tree").root().json()
     for each in (taking, comparing, restoring):
         each.root().json()
-        each.many("--exclude", "PATH", "leave out this path of the tree (may be repeated)")
+        each.many("--exclude", "PATH", "leave out this path of the tree (repeatable)")
 
 
 def run(args: Namespace, console: Console) -> None:
@@ -74,8 +74,7 @@ def _diff(args: Namespace, console: Console, tree: Tree, store: SnapshotStore) -
 
 
 def _restore(args: Namespace, console: Console, tree: Tree, store: SnapshotStore) -> None:
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, format_undo_command, record_plan
+    from coilclaw.cli.plan_report import count_changes, format_undo_command, show_plan
     from coilclaw.workspace import restore_snapshot
 
     done = restore_snapshot(
@@ -87,18 +86,16 @@ def _restore(args: Namespace, console: Console, tree: Tree, store: SnapshotStore
         exclude=tuple(args.exclude),
     )
     for path in done.left:
-        console.warn(f"{path} cannot be put back: only its digest was kept")
-    if console.as_json:
-        name = "planned" if args.dry_run else "restored" if done.change else "unchanged"
-        change = done.change.id if done.change else None
-        record = {"outcome": name, "change": change, "before": done.before}
-        console.data({**record, "left": list(done.left), **record_plan(done.plan)})
+        console.warn(f"{path} cannot be restored: only its digest was kept")
+    name = "planned" if args.dry_run else "restored" if done.change else "unchanged"
+    change = done.change.id if done.change else None
+    record = {"outcome": name, "change": change, "before": done.before, "left": list(done.left)}
+    if show_plan(console, done.plan, record):
         return
-    console.diff(unified_diff.diff_plan(done.plan))
     if args.dry_run:
         console.note("nothing was changed (dry run)", "yellow")
     elif done.change is None:
-        console.note("no file had to be put back")
+        console.note("no file had to be restored")
     else:
         console.note(f"restored by change {done.change.id}: {count_changes(done.plan)}", "green")
-        console.note(f"take it back with: {format_undo_command(done.change.id, args.root)}", "dim")
+        console.note(f"revert it with: {format_undo_command(done.change.id, args.root)}", "dim")

@@ -1,4 +1,4 @@
-"""``coilclaw undo``: take a change back."""
+"""``coilclaw undo``: revert a change."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from coilclaw.cli.command import Console, Namespace, Parser, find_home
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.value("id", "ID", "the change (default: the last one that stands)", nargs="?")
+    parser.value("id", "ID", "the change (default: the last one that is not undone)", nargs="?")
     parser.root()
-    parser.flag("--run", "take back everything that was changed in the same run")
-    parser.flag("--force", "overwrite files that were changed since")
+    parser.flag("--run", "revert everything that the same run changed")
+    parser.flag("--force", "overwrite files that have changed since")
     parser.json()
 
 
 def run(args: Namespace, console: Console) -> None:
-    """Take the change back and show the difference."""
-    from coilclaw.changes import unified_diff
-    from coilclaw.cli.plan_report import count_changes, format_undo_command, record_plan
+    """Revert the change and show the difference."""
+    from coilclaw.cli.plan_report import count_changes, format_undo_command, show_plan
     from coilclaw.workspace import open_tree, undo_change, undo_group
 
     take_back = undo_group if args.run else undo_change
     with open_tree(Path(args.root), find_home()) as tree:
         change = take_back(tree.root, tree.state, args.id, force=args.force)
         plan = tree.changelog.plan(change)
-    if console.as_json:
-        record = {"outcome": "undone", "change": change.id, "undoes": list(change.undoes)}
-        console.data({**record, **record_plan(plan)})
-        return
-    console.diff(unified_diff.diff_plan(plan))
-    console.note(f"took back {', '.join(change.undoes)}: {count_changes(plan)}", "green")
-    console.note(f"bring it back with: {format_undo_command(change.id, args.root)}", "dim")
+    record = {"outcome": "undone", "change": change.id, "undoes": list(change.undoes)}
+    if not show_plan(console, plan, record):
+        console.note(f"reverted {', '.join(change.undoes)}: {count_changes(plan)}", "green")
+        console.note(f"restore it with: {format_undo_command(change.id, args.root)}", "dim")

@@ -1,4 +1,4 @@
-"""``coilclaw demo``: an agent behind the gate, with a scripted model, in a home made for it."""
+"""``coilclaw demo agent``: an agent behind the gate, with a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coilclaw demo``: what the product does, on a tree made for the purpose."""
+"""``coilclaw demo``: show what CoilClaw does, on a tree made for the demo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def declare(parser: Parser) -> None:
         choices=("agent", "deliver", "run", "trace"),
         default="agent",
     )
-    parser.flag("--keep", "of 'demo run' and 'demo trace', leave what was made to look at")
+    parser.flag("--keep", "with 'run' and 'trace': keep the files for inspection")
 
 
 def run(args: Namespace, console: Console) -> int:
@@ -39,9 +39,7 @@ def run(args: Namespace, console: Console) -> int:
 
         return trajectory.run(console, keep=args.keep)
     if args.keep:
-        raise UsageError(
-            "only 'demo run' and 'demo trace' leave something to keep", rule="usage.demo"
-        )
+        raise UsageError("--keep needs 'demo run' or 'demo trace'", rule="usage.demo")
     if args.what == "deliver":
         return _deliver(console)
     from coilclaw.cli.demo import conversation
@@ -50,7 +48,7 @@ def run(args: Namespace, console: Console) -> int:
 
 
 def _deliver(console: Console) -> int:
-    """Apply a sample answer, refuse an evil one, and take the first back."""
+    """Apply a sample answer, refuse a malicious one, and revert the first."""
     from coilclaw.workspace import open_tree
 
     story = load_story("deliver")
@@ -59,7 +57,7 @@ def _deliver(console: Console) -> int:
         write_files(root, story["files"])
         with open_tree(root, Path(folder) / "home") as tree:
             good = _show(tree, root, story, console)
-    hint = "Try it on a tree of yours:  ./scripts/run.sh apply ANSWER.md --root DIR --dry-run"
+    hint = "Try it on a tree of your own:  ./scripts/run.sh apply ANSWER.md --root DIR --dry-run"
     return conclude(console, hint, good=good)
 
 
@@ -80,7 +78,7 @@ def _show(tree: Tree, root: Path, story: dict[str, str], console: Console) -> bo
     console.print(f"applied {outcome.change.id}: {count_changes(outcome.plan)}", "green")
     after = _read_tree(root)
 
-    print_title(console, "3. An evil answer: one harmless file, one path that climbs out")
+    print_title(console, "3. A malicious answer: one harmless file, one path outside the tree")
     try:
         _apply(tree, story["evil"])
     except CoilClawError as problem:
@@ -92,8 +90,8 @@ def _show(tree: Tree, root: Path, story: dict[str, str], console: Console) -> bo
     print_title(console, f"4. coilclaw undo {outcome.change.id}")
     taken = undo_change(tree.root, tree.state, None)
     restored = _read_tree(root) == before
-    console.print(f"took back {taken.undoes[0]}: {len(taken.files)} files", "green")
-    console.print(f"the tree is byte for byte what it was: {restored}", "green")
+    console.print(f"reverted {taken.undoes[0]}: {len(taken.files)} files", "green")
+    console.print(f"the tree is byte for byte as before: {restored}", "green")
     return after != before and restored
 
 

@@ -35,18 +35,18 @@ _IDENTITY: Final = {
 
 
 def run(console: Console, *, keep: bool) -> int:
-    """Play a run from one sentence to a merge, then check its evidence and a forged copy of it."""
+    """Play a run from one sentence to a merge, then verify its evidence and two forged copies."""
     with open_folder(keep=keep) as folder:
         good = _play(folder, load_story("run"), console)
         if keep:
             console.print()
-            console.print(f"everything is kept in {folder}")
+            console.print(f"all files are kept in {folder}")
             console.print(
                 f"look around:  COILCLAW_HOME={folder}/home coilclaw runs show last "
                 f"--repo {folder}/shop"
             )
     hint = (
-        "In a repository of yours:  ./scripts/run.sh init --repo   then   ./scripts/run.sh "
+        "In a repository of your own:  ./scripts/run.sh init --repo   then   ./scripts/run.sh "
         "contract init"
     )
     return conclude(console, hint, good=good)
@@ -82,29 +82,29 @@ def _check_evidence(runs: Orchestrator, bundle: Path, narrator: Narrator) -> boo
     from coilclaw.app import verify
     from coilclaw.runs import rehydrate_run
 
-    narrator.title("The evidence: verified, and told again without any model")
+    narrator.title("The evidence: verified, and replayed without a model")
     report, _ = verify(runs, bundle)
     files = sum(1 for path in bundle.rglob("*") if path.is_file())
     good = report.status == "pass"
     said = "everything holds" if good else "it does NOT hold"
     narrator.tell(f"{files} files, {len(report.checks)} checks: {said}", "green" if good else "red")
-    narrator.tell(f"the run's root hash, to be noted elsewhere: {report.root_hash[:16]}…")
+    narrator.tell(f"the root hash of the run, to keep elsewhere: {report.root_hash[:16]}…")
     told = rehydrate_run(bundle)
     same = not told.divergences
     said = f"replayed from {told.events} events: the same states, tasks and results"
     if not same:
-        said = "the events and the reports tell different stories"
+        said = "the events and the reports differ"
     narrator.tell(said, "green" if same else "red")
     return good and same
 
 
 def _find_forgeries(runs: Orchestrator, bundle: Path, folder: Path, narrator: Narrator) -> bool:
-    """Change one thing in a copy, twice; return whether both are found."""
+    """Forge two copies of the bundle; return whether verification finds both."""
     from coilclaw.app import verify
 
     narrator.title("Two forged copies of it")
     found = []
-    forgeries = (("one byte of the patch is another", _flip), ("one event is cut out", _cut))
+    forgeries = (("one byte of the patch is changed", _flip), ("one event is cut out", _cut))
     for number, (said, forge) in enumerate(forgeries, 1):
         copy = folder / f"forged-{number}" / bundle.name
         shutil.copytree(bundle, copy, symlinks=True)
@@ -133,7 +133,7 @@ def _cut(bundle: Path) -> None:
 
 
 def _prepare(folder: Path, story: dict[str, Any]) -> dict[str, str]:
-    """Make the repository, the home and the scripts; return the environment of the run."""
+    """Create the repository, the home and the scripts; return the environment of the run."""
     repository, home = folder / "shop", folder / "home"
     write_files(repository, story["files"])
     environ = minimal_environ(folder)

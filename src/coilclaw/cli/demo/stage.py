@@ -1,4 +1,4 @@
-"""``Stage``: where a demo is played, what its story is, and how it is told."""
+"""Provide what all demos use: their stories, files and homes, titles and the conclusion."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def load_story(name: str) -> dict[str, Any]:
 
 
 def write_files(directory: Path, texts: Mapping[str, str]) -> None:
-    """Make the files that a story begins with."""
+    """Write the files that a story begins with."""
     for name, text in texts.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
 
 
 def write_mock_home(home: Path, answers: list[dict[str, Any]], settings: str = "") -> None:
-    """Make a home whose model gives these answers."""
+    """Create a home whose model gives these answers."""
     home.mkdir(mode=0o700)
     fixture = home / "fixture.json"
     fixture.write_text(json.dumps(answers))
@@ -44,7 +44,7 @@ def write_mock_home(home: Path, answers: list[dict[str, Any]], settings: str = "
 
 @contextmanager
 def open_folder(*, keep: bool) -> Iterator[Path]:
-    """Make a directory that sandboxes do not cover, and remove it unless it is kept."""
+    """Create a directory that sandboxes do not hide, and remove it unless it is kept."""
     place = PLACE if os.access(PLACE, os.W_OK | os.X_OK) else None
     folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="coilclaw-demo-", dir=place)))
     try:
@@ -64,16 +64,16 @@ def minimal_environ(folder: Path) -> dict[str, str]:
 
 
 def print_title(console: Console, text: str) -> None:
-    """Begin the next part of a demo."""
+    """Print the title of the next part of a demo."""
     console.print()
     console.print(text, "bold")
     console.out.flush()
 
 
 def conclude(console: Console, hint: str, *, good: bool) -> int:
-    """Say what to do next, or that the demo did not do what it shows; return the exit code."""
+    """Print what to do next, or that the demo failed; return the exit code."""
     if not good:
-        console.error("the demo did not do what it shows", rule="demo.failed")
+        console.error("the demo did not behave as expected", rule="demo.failed")
         return FAILED
     console.print()
     console.print(hint)

@@ -1,4 +1,4 @@
-"""``coilclaw demo trace``: a scripted agent recorded part by part, then judged, drawn, bisected."""
+"""``coilclaw demo trace``: record a scripted agent, then evaluate, plot and bisect it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME: Final = "demo"
 
 
 def run(console: Console, *, keep: bool) -> int:
-    """Record a trajectory, prove it, judge every state of the files, and find the mistake."""
+    """Record a trajectory, verify it, evaluate every state of the files, and find the mistake."""
     from coilclaw.traces import TrajectoryArchive
 
     story = load_story("trace")
@@ -33,7 +33,7 @@ def run(console: Console, *, keep: bool) -> int:
             good = _study(archive, folder, story, console) and verified
         if keep:
             console.print()
-            console.print(f"everything is kept in {folder}; the report is")
+            console.print(f"all files are kept in {folder}; the report is")
             console.print(f"  {folder}/output/graph_trace_{NAME}.html")
             console.print(f"look around:  COILCLAW_HOME={folder}/home coilclaw trace show {NAME}")
     hint = "With a real agent:  ./scripts/run.sh trace run --agent codex --max-parts 100"
@@ -72,7 +72,7 @@ def _record(folder: Path, story: dict[str, Any], console: Console) -> bool:
 def _verify(archive: TrajectoryArchive, console: Console) -> bool:
     from coilclaw.traces import TracePlaces, verify_trajectory
 
-    print_title(console, "2. The record is whole: journal, document, bundle and results agree")
+    print_title(console, "2. The record is complete: journal, document, bundle and results agree")
     with archive.scratch() as scratch:
         found = verify_trajectory(
             TracePlaces(archive.home, NAME), scratch=scratch / "verifying.git"
@@ -87,14 +87,14 @@ def _verify(archive: TrajectoryArchive, console: Console) -> bool:
 def _study(
     archive: TrajectoryArchive, folder: Path, story: dict[str, Any], console: Console
 ) -> bool:
-    """Judge, draw and bisect; return whether the one mistake is found, and the end is right."""
+    """Evaluate, plot and bisect; return whether the mistake is found and all tests pass at last."""
     from coilclaw.cli.traces.graph_trace import write_all
     from coilclaw.cli.traces.replay import show_table
     from coilclaw.cli.traces.study import show_bisection
     from coilclaw.traces import bisect, evaluate, graph_of
 
     case, mistake = story["case"], story["mistake"]
-    print_title(console, "3. graph_trace: every distinct state of the files, judged once")
+    print_title(console, "3. graph_trace: every distinct state of the files, evaluated once")
     with archive.open(NAME) as recording, archive.scratch() as scratch:
         court = archive.court(recording, scratch=scratch)
         evaluation = evaluate(recording, court)
@@ -102,7 +102,7 @@ def _study(
         show_table(graph, console)
         again = evaluate(recording, court)
         console.print(
-            f"{len(recording.trace.parts)} parts, {evaluation.judged} judged; "
+            f"{len(recording.trace.parts)} parts, {evaluation.judged} evaluated; "
             f"a second time: {again.judged}"
         )
         written = write_all(graph, folder / "output", archive.home)

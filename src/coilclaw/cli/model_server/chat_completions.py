@@ -4,34 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli.model_server.dialect import (
-    Call,
-    ChatQuery,
-    FreeformCall,
-    FunctionCall,
-    OfferedTool,
-    Reply,
-    Said,
-    Speaker,
-    Tokens,
-    encoded,
-    event,
-    mapping,
-    new_id,
-    objects,
-    pieces,
-    require_list,
-    require_text,
-    text,
-    texts,
-)
+from coilclaw.cli.model_server import dialect
+from coilclaw.cli.model_server.dialect import OfferedTool, Said, Speaker, mapping, objects, text
 from coilclaw.cli.model_server.script import Stop
 from coilclaw.cli.model_server.structured import check_openai
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coilclaw.cli.model_server.dialect import Body
+    from coilclaw.cli.model_server.dialect import Body, ChatQuery, Reply, Tokens
+    from coilclaw.cli.model_server.script import CallTool
 
 _SERVER: Final = 500
 _KINDS: Final[dict[int, tuple[str, str | None]]] = {
@@ -43,13 +25,11 @@ _KINDS: Final[dict[int, tuple[str, str | None]]] = {
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:  # noqa: ARG001 - one shape for all dialects
-    """Return an error; how long to wait stands in a header only."""
+    """Return an error; the time to wait is only in a header."""
     otherwise = ("server_error" if status >= _SERVER else "invalid_request_error", None)
     kind, code = _KINDS.get(status, otherwise)
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
-
-__all__ = ["check", "error", "said", "stream", "tools", "whole"]
 
 _SPEAKERS: Final = {
     "user": Speaker.USER,
@@ -68,22 +48,21 @@ _FINISH: Final = {
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without a model or messages, or with a schema that cannot be kept."""
-    require_text(asked.body, "model")
-    require_list(asked.body, "messages")
+    """Raise ``UsageError`` for a missing model or messages, or an invalid schema."""
+    dialect.require_text(asked.body, "model")
+    dialect.require_list(asked.body, "messages")
     wanted = mapping(asked.body.get("response_format"))
     if wanted.get("type") == "json_schema":
         check_openai(mapping(wanted.get("json_schema")), "response_format.json_schema")
 
 
 def said(body: Body) -> list[Said]:
-    """Return the messages as who said what."""
-    return [
-        Said(
-            _SPEAKERS.get(text(message.get("role")), Speaker.SYSTEM), texts(message.get("content"))
-        )
-        for message in objects(body.get("messages"))
-    ]
+    """Return the messages with their speakers."""
+    found = []
+    for message in objects(body.get("messages")):
+        speaker = _SPEAKERS.get(text(message.get("role")), Speaker.SYSTEM)
+        found.append(Said(speaker, dialect.texts(message.get("content"))))
+    return found
 
 
 def tools(body: Body) -> list[OfferedTool]:
@@ -110,7 +89,12 @@ def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
         message["reasoning_content"] = reply.reasoning
     if reply.calls:
         message["tool_calls"] = [_call(call) for call in reply.calls]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": reply.name_stop(_FINISH),
+    }
     return {
         **_frame(reply, asked, "chat.completion"),
         "choices": [choice],
@@ -126,25 +110,25 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
 
     def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return event({**frame, "choices": [choice], **usage})
+        return dialect.encode_event({**frame, "choices": [choice], **usage})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
-    for piece in pieces(reply.reasoning or ""):
+    for piece in dialect.cut_text(reply.reasoning or ""):
         yield chunk({"reasoning_content": piece})
-    for piece in pieces(reply.text or ""):
+    for piece in dialect.cut_text(reply.text or ""):
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
         for delta in _call_deltas(index, call):
             yield chunk({"tool_calls": [delta]})
-    yield chunk({}, _finish(reply))
+    yield chunk({}, reply.name_stop(_FINISH))
     if with_usage:
-        yield event({**frame, "choices": [], "usage": _usage(reply.tokens)})
-    yield event(b"[DONE]")
+        yield dialect.encode_event({**frame, "choices": [], "usage": _usage(reply.tokens)})
+    yield dialect.encode_event(b"[DONE]")
 
 
 def _frame(reply: Reply, asked: ChatQuery, kind: str) -> dict[str, object]:
     return {
-        "id": new_id("chatcmpl-"),
+        "id": dialect.new_id("chatcmpl-"),
         "object": kind,
         "created": reply.created,
         "model": asked.model,
@@ -153,32 +137,27 @@ def _frame(reply: Reply, asked: ChatQuery, kind: str) -> dict[str, object]:
     }
 
 
-def _finish(reply: Reply) -> str:
-    return reply.stop_as or _FINISH[reply.stop]
+def _call(call: CallTool) -> dict[str, object]:
+    kind, key, value = _input(call)
+    return {"id": _id(call), "type": kind, kind: {"name": call.name, key: value}}
 
 
-def _call(call: Call) -> dict[str, object]:
-    kind, key, name, value = _named(call)
-    return {"id": _id(call), "type": kind, kind: {"name": name, key: value}}
-
-
-def _call_deltas(index: int, call: Call) -> Iterator[dict[str, object]]:
-    kind, key, name, value = _named(call)
-    yield {"index": index, "id": _id(call), "type": kind, kind: {"name": name, key: ""}}
-    for piece in pieces(value):
+def _call_deltas(index: int, call: CallTool) -> Iterator[dict[str, object]]:
+    kind, key, value = _input(call)
+    yield {"index": index, "id": _id(call), "type": kind, kind: {"name": call.name, key: ""}}
+    for piece in dialect.cut_text(value):
         yield {"index": index, kind: {key: piece}}
 
 
-def _named(call: Call) -> tuple[str, str, str, str]:
-    """Return the kind of call, what its input is called, its name, and its input as text."""
-    if isinstance(call, FreeformCall):
-        return "custom", "input", call.name, call.input
-    assert isinstance(call, FunctionCall), "this dialect has no shell tool of its own"
-    return "function", "arguments", call.name, encoded(dict(call.arguments)).decode()
+def _input(call: CallTool) -> tuple[str, str, str]:
+    """Return the kind of a call, what its input is called, and the input as text."""
+    if call.input is not None:
+        return "custom", "input", call.input
+    return "function", "arguments", dialect.encode_json(call.fields).decode()
 
 
-def _id(call: Call) -> str:
-    return call.id or new_id("call_")
+def _id(call: CallTool) -> str:
+    return call.id or dialect.new_id("call_")
 
 
 def _usage(tokens: Tokens) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What every dialect does, each in a module of its own that is the implementation."""
+"""Provide what all dialects share; each dialect is a module that implements ``Dialect``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from coilclaw.kernel import JsonFault, UsageError, describe_type, read_json_obje
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from coilclaw.cli.model_server.script import Counts, Stop
-    from coilclaw.kernel import Json
+    from coilclaw.cli.model_server.script import CallTool, Stop
 
 Body: TypeAlias = "Mapping[str, object]"
 
 
 def read_body(data: bytes) -> dict[str, object]:
-    """Return the object that a request's body holds; anything else is a ``UsageError``."""
+    """Return the JSON object in a body; raise ``UsageError`` if it is anything else."""
     try:
         return dict(read_json_object(data, max_depth=MAX_DEPTH))
     except JsonFault as fault:
@@ -30,22 +29,22 @@ def read_body(data: bytes) -> dict[str, object]:
 
 
 def text(value: object) -> str:
-    """Return text, or nothing."""
+    """Return a string, or an empty one for any other value."""
     return value if isinstance(value, str) else ""
 
 
 def mapping(value: object) -> Body:
-    """Return an object, or an empty one."""
+    """Return an object, or an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def objects(value: object) -> list[Body]:
-    """Return the objects of a list, and leave out whatever else it holds."""
+    """Return the objects in a list, without its other items."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def texts(content: object, key: str = "text") -> list[str]:
-    """Return the texts of a content, which is a text or a list of parts."""
+    """Return the texts of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
@@ -58,7 +57,7 @@ def texts(content: object, key: str = "text") -> list[str]:
 
 
 def require_list(body: Body, key: str) -> None:
-    """Insist on a list that holds objects and is not empty."""
+    """Raise ``UsageError`` unless the value is a list of objects that is not empty."""
     value = body.get(key)
     if key not in body:
         raise refuse_shape(f"{key}: field required")
@@ -71,7 +70,7 @@ def require_list(body: Body, key: str) -> None:
 
 
 def require_text(body: Body, key: str) -> None:
-    """Insist on text that is not empty."""
+    """Raise ``UsageError`` unless the value is a string that is not empty."""
     if key not in body:
         raise refuse_shape(f"{key}: field required")
     if not text(body[key]):
@@ -79,7 +78,7 @@ def require_text(body: Body, key: str) -> None:
 
 
 def refuse_shape(message: str) -> UsageError:
-    """Return the error for a request that the service would not take."""
+    """Return the error for a request that the real service would reject."""
     return UsageError(message, rule="request.shape")
 
 
@@ -89,54 +88,8 @@ MOST_PIECES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
-    """What the model thinks aloud."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """What the model says."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
-    """A call with arguments; ``namespace`` is for dialects that group their tools."""
-
-    name: str
-    arguments: Mapping[str, Json]
-    namespace: str | None = None
-    id: str | None = None
-    """As the script gives it; without one, the dialect makes its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class FreeformCall:
-    """A call whose input is plain text."""
-
-    name: str
-    input: str
-    id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LocalShellCall:
-    """A call of the shell tool that is part of a dialect itself."""
-
-    command: tuple[str, ...]
-    id: str | None = None
-
-
-Call: TypeAlias = FunctionCall | FreeformCall | LocalShellCall
-Item: TypeAlias = Reasoning | Text | Call
-
-
-@dataclass(frozen=True, slots=True)
 class Tokens:
-    """What is reported as used."""
+    """The token counts of a reply."""
 
     input: int
     output: int
@@ -150,71 +103,40 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer as every dialect renders it; ``items`` are in the order they are said."""
+    """One answer as every dialect renders it: reasoning, then text, then calls."""
 
-    items: tuple[Item, ...]
+    reasoning: str | None
+    text: str | None
+    calls: tuple[CallTool, ...]
     stop: Stop
     tokens: Tokens
     created: int
     stop_as: str | None = None
 
-    @property
-    def text(self) -> str | None:
-        return _joined([item.text for item in self.items if isinstance(item, Text)])
-
-    @property
-    def reasoning(self) -> str | None:
-        return _joined([item.text for item in self.items if isinstance(item, Reasoning)])
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        return tuple(item for item in self.items if not isinstance(item, Reasoning | Text))
-
-
-def tokens_of(counts: Counts, request_bytes: int, items: tuple[Item, ...]) -> Tokens:
-    """Return the counts of the script, and estimates for what it leaves out."""
-    output = estimate(sum(_size(item) for item in items))
-    return Tokens(
-        input=estimate(request_bytes) if counts.input is None else counts.input,
-        output=output if counts.output is None else counts.output,
-        cached=counts.cached,
-        reasoning=counts.reasoning,
-    )
+    def name_stop(self, names: Mapping[Stop, str]) -> str:
+        """Return why the answer ends: in the words of the script, else in those of a dialect."""
+        return self.stop_as or names[self.stop]
 
 
 def estimate(size: int) -> int:
-    """Return about how many tokens some bytes are; the same for the same bytes."""
+    """Return an estimate of the tokens in a number of bytes."""
     return max(1, math.ceil(size / BYTES_PER_TOKEN))
 
 
-def pieces(text: str) -> list[str]:
-    """Cut text as a stream does: anywhere, and in a bounded number of pieces."""
+def cut_text(text: str) -> list[str]:
+    """Cut text as a stream does, into a bounded number of pieces."""
     size = max(SMALLEST_PIECE, math.ceil(len(text) / MOST_PIECES))
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
 def new_id(prefix: str) -> str:
-    """Return an identifier that is not used twice."""
+    """Return a unique identifier."""
     return prefix + os.urandom(12).hex()
-
-
-def _joined(texts: list[str]) -> str | None:
-    return "".join(texts) if texts else None
-
-
-def _size(item: Item) -> int:
-    if isinstance(item, Reasoning | Text):
-        return len(item.text)
-    if isinstance(item, FunctionCall):
-        return len(item.name) + len(repr(item.arguments))
-    if isinstance(item, FreeformCall):
-        return len(item.name) + len(item.input)
-    return sum(map(len, item.command))
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as the request offers it."""
+    """A tool that a request offers."""
 
     name: str
     kind: Literal["function", "freeform", "local_shell"] = "function"
@@ -226,11 +148,11 @@ class OfferedTool:
         return mapping(self.schema.get("properties"))
 
     def key(self, names: Sequence[str]) -> str:
-        """Return the first of the names that the tool has an argument for."""
+        """Return the first of the names that is an argument of the tool, or an empty string."""
         return next((name for name in names if name in self.properties), "")
 
 
-# Agents put these before or between the words of their user, in the user's name.
+# Agents add these to the messages of their user.
 CONTEXT_PREFIXES: Final = (
     "<environment_context>",
     "<user_instructions>",
@@ -245,7 +167,7 @@ CONTEXT_PREFIXES: Final = (
 
 
 class Speaker(Enum):
-    """Who says something."""
+    """The author of a message."""
 
     USER = auto()
     MODEL = auto()
@@ -255,7 +177,7 @@ class Speaker(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One entry of a history; ``texts`` are the parts of it that are text."""
+    """One message of a history; ``texts`` are its parts that are text."""
 
     speaker: Speaker
     texts: Sequence[str] = ()
@@ -263,7 +185,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """What decides which answer is next."""
+    """The facts of a history that decide which answer is next."""
 
     prompts: tuple[str, ...] = ()
     answered: int = 0
@@ -275,11 +197,11 @@ class ChatHistory:
         return self.prompts[-1] if self.prompts else ""
 
 
-def history(said: Iterable[Said], prefixes: Sequence[str] = ()) -> ChatHistory:
-    """Count the prompts, and the turns of the model since the last of them.
+def read_history(said: Iterable[Said], prefixes: Sequence[str] = ()) -> ChatHistory:
+    """Collect the prompts, and count the turns of the model since the last of them.
 
-    Whatever the model says without another speaker in between is one turn. Results of
-    tools, and context that an agent adds in its user's name, are not prompts.
+    Consecutive messages of the model are one turn. Results of tools, and context that an
+    agent adds to the messages of its user, are not prompts.
     """
     context = (*CONTEXT_PREFIXES, *prefixes)
     prompts: list[str] = []
@@ -304,13 +226,13 @@ _LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 class Streaming(Enum):
-    """How the answer is wanted."""
+    """How an answer is sent."""
 
     NO = auto()
     EVENTS = auto()
     """Server-sent events."""
     ARRAY = auto()
-    """One JSON list that grows, which is what Gemini streams without ``alt=sse``."""
+    """A JSON list sent item by item, as Gemini does without ``alt=sse``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,10 +246,10 @@ class ChatQuery:
 
 
 class Dialect(Protocol):
-    """One wire format: what a request says, and how a reply or an error looks."""
+    """One wire format: how requests are read, and replies and errors rendered."""
 
     def check(self, asked: ChatQuery) -> None:
-        """Refuse, with a ``UsageError``, what the real service would not take."""
+        """Raise ``UsageError`` for a request that the real service would reject."""
 
     def said(self, body: Body) -> Iterable[Said]:
         """Return the history in the request, oldest first."""
@@ -345,19 +267,19 @@ class Dialect(Protocol):
         """Return an error in the dialect's own shape."""
 
 
-def encoded(value: object) -> bytes:
-    """Return JSON as services send it: compact, and in plain UTF-8 wherever that is possible."""
+def encode_json(value: object) -> bytes:
+    """Return JSON as services send it: compact, and in UTF-8 if possible."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        # Some clients take these for the end of a line, and so of an event.
+        # Some clients treat these as the end of a line, and so of an event.
         return text.translate(_LINE_ENDS).encode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair has no UTF-8; an escape can say it.
+        # Half of a surrogate pair has no UTF-8 encoding, but an escape.
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def event(value: object, name: str | None = None, *, newline: bytes = b"\n") -> bytes:
+def encode_event(value: object, name: str | None = None, *, newline: bytes = b"\n") -> bytes:
     """Return one server-sent event."""
-    data = value if isinstance(value, bytes) else encoded(value)
+    data = value if isinstance(value, bytes) else encode_json(value)
     head = b"event: " + name.encode() + newline if name else b""
     return head + b"data: " + data + newline * 2

@@ -1,4 +1,4 @@
-"""Sending one answer over a connection, and waiting while the client is still there."""
+"""Send one answer over a connection, with the faults that the script asks for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coilclaw.cli.model_server.script import ScriptPlace, Slow
-    from coilclaw.cli.model_server.wire import WireLimits
+    from coilclaw.cli.model_server.wire import RequestHead, WireLimits
 
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 16 * 2**20
@@ -38,7 +38,7 @@ class Payload:
     headers: tuple[tuple[str, str], ...] = ()
     fault: Fault = field(default_factory=Fault)
     path: str | None = None
-    """Where in the script the answer stands."""
+    """The path of the answer in the script."""
 
 
 class ServedExchange:
@@ -51,21 +51,19 @@ class ServedExchange:
         connection: socket.socket,
         limits: WireLimits,
         stopping: threading.Event,
-        *,
-        reusable: bool,
-        modern: bool = True,
-        with_body: bool = True,
+        head: RequestHead | None = None,
     ) -> None:
         self._socket, self._limits, self._stopping = connection, limits, stopping
-        self._chunked, self._with_body = modern, with_body
-        self.reusable = reusable
+        self._chunked = head is None or head.modern
+        self._with_body = head is None or head.method != "HEAD"
+        self.reusable = head is not None and head.keeps_alive
         """Whether the connection can take another request afterwards."""
 
     def begin(self, payload: Payload) -> None:
         """Send the status and the headers."""
         request_id = new_id("req_")
         headers = {"content-type": payload.media_type}
-        # Every answer has an id, by both names that clients know.
+        # Every answer has an id, under both names that clients know.
         headers |= {"x-request-id": request_id, "request-id": request_id}
         if payload.streamed:
             headers["cache-control"] = "no-cache"
@@ -88,18 +86,18 @@ class ServedExchange:
             self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
 
     def end(self) -> None:
-        """Say that the body is complete."""
+        """End the body."""
         if self._chunked and self._with_body:
             self._write(b"0\r\n\r\n")
 
     def abandon(self, *, reset: bool = False) -> None:
-        """Leave the answer as it is; the connection is closed by its owner."""
+        """Leave the answer incomplete; the owner closes the connection."""
         self.reusable = False
         if reset:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait, and tell whether the client is still there and the server goes on."""
+        """Wait; return whether the client is still connected and the server is running."""
         end = monotonic() + (LONGEST_WAIT_S if seconds is None else seconds)
         while not self._stopping.is_set():
             left = end - monotonic()
@@ -113,12 +111,12 @@ class ServedExchange:
                 return True
             except OSError:
                 return False
-            # The client talks on, and peeking again would return at once.
+            # The client keeps sending, so peeking again would return at once.
             self._stopping.wait(min(left, _NOISE_S))
         return False
 
     def linger(self) -> None:
-        """Let the client read a refusal before the connection goes, though it may still send.
+        """Let a client that still sends read the refusal before the connection is closed.
 
         Closing with unread bytes resets the connection, and the answer would be lost.
         """
@@ -138,19 +136,19 @@ class ServedExchange:
 
 
 SLOW_PIECES: Final = 16
-"""The pieces of a body that is not streamed, where a wait stands before each."""
+"""Pieces of a slow body that is not streamed, with a wait before each."""
 FILLER: Final = b"x" * 2**16
 
 _TICKS_PER_SECOND: Final = 10
-# Stands in the text until it is rendered: a code point that Unicode keeps free of characters.
+# Marks a place in the text until it is rendered: a code point that is never a character.
 _MARK: Final = "\ufdd0"
 _MARK_FORMS: Final = re.compile(re.escape(_MARK.encode()) + rb"|\\ufdd0")
 _PAGE: Final = b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>\n"
 _WRONG: Final = b'{"unexpected":{"shape":[1,2,3]}}'
 
 
-def marked(text: str | None, malformed: Malformed | None) -> str | None:
-    """Mark the place in the text where bytes go that no text can hold."""
+def mark_text(text: str | None, malformed: Malformed | None) -> str | None:
+    """Mark the place in the text for bytes that are not valid text."""
     if malformed not in {Malformed.UTF8, Malformed.HUGE}:
         return text
     text = text or ""
@@ -158,8 +156,8 @@ def marked(text: str | None, malformed: Malformed | None) -> str | None:
     return text[:middle] + _MARK + text[middle:]
 
 
-def spoiled(payload: Payload, fault: Fault) -> Payload:
-    """Return the payload as a faulty service sends it: good HTTP around a bad body."""
+def spoil_payload(payload: Payload, fault: Fault) -> Payload:
+    """Return the payload as a faulty service sends it: valid HTTP around a malformed body."""
     pieces = payload.pieces
     middle = len(pieces) // 2
     match fault.malformed:
@@ -179,15 +177,15 @@ def spoiled(payload: Payload, fault: Fault) -> Payload:
             body = b"data: " + _WRONG + b"\n\n" if payload.streamed else _WRONG
             return replace(payload, pieces=(body,))
         case Malformed.UTF8:
-            return replace(payload, pieces=tuple(_filled(pieces, (b"\xff\xfe",))))
+            return replace(payload, pieces=tuple(_fill_marks(pieces, (b"\xff\xfe",))))
         case Malformed.HUGE:
-            # A length in the head would give it away before a byte of it is read.
+            # A length in the head would reveal the size before the body is read.
             filler = (FILLER,) * (fault.size // len(FILLER)) + (FILLER[: fault.size % len(FILLER)],)
-            return replace(payload, pieces=tuple(_filled(pieces, filler)), streamed=True)
+            return replace(payload, pieces=tuple(_fill_marks(pieces, filler)), streamed=True)
 
 
 def play(exchange: ServedExchange, payload: Payload) -> None:
-    """Send an answer in the way its fault says."""
+    """Send an answer with its fault."""
     fault, hang, cut = payload.fault, payload.fault.hang, payload.fault.cut
     silent = hang is not None and hang.place is None
     here = exchange.wait(fault.sleep_s) if fault.sleep_s else True
@@ -195,8 +193,8 @@ def play(exchange: ServedExchange, payload: Payload) -> None:
         exchange.begin(payload)
         pieces: Sequence[bytes] = payload.pieces
         if ends := hang or cut:
-            pieces = first_bytes(pieces, place_in(pieces, ends.place))
-        for pause_s, piece in paced(pieces, fault.slow, streamed=payload.streamed):
+            pieces = take_bytes(pieces, locate_place(pieces, ends.place))
+        for pause_s, piece in pace_pieces(pieces, fault.slow, streamed=payload.streamed):
             here = not pause_s or exchange.wait(pause_s)
             if not here:
                 break
@@ -209,8 +207,8 @@ def play(exchange: ServedExchange, payload: Payload) -> None:
         exchange.abandon(reset=here and cut is not None and cut.reset)
 
 
-def place_in(pieces: Sequence[bytes], place: ScriptPlace | None) -> int:
-    """Return how many bytes of a body come before a place; no place is the middle."""
+def locate_place(pieces: Sequence[bytes], place: ScriptPlace | None) -> int:
+    """Return how many bytes of a body precede a place; ``None`` is the middle."""
     if place is None:
         return sum(map(len, pieces)) // 2
     if place.after_events is not None:
@@ -218,8 +216,8 @@ def place_in(pieces: Sequence[bytes], place: ScriptPlace | None) -> int:
     return place.after_bytes or 0
 
 
-def first_bytes(pieces: Sequence[bytes], size: int) -> list[bytes]:
-    """Return the pieces up to a number of bytes, the last one perhaps in part."""
+def take_bytes(pieces: Sequence[bytes], size: int) -> list[bytes]:
+    """Return the pieces up to a number of bytes; the last one may be cut."""
     found = []
     for piece in pieces:
         if size <= 0:
@@ -229,7 +227,7 @@ def first_bytes(pieces: Sequence[bytes], size: int) -> list[bytes]:
     return found
 
 
-def paced(
+def pace_pieces(
     pieces: Sequence[bytes], slow: Slow | None, *, streamed: bool
 ) -> Iterator[tuple[float, bytes]]:
     """Yield the pieces, each with the wait before it."""
@@ -237,22 +235,22 @@ def paced(
         yield from ((0.0, piece) for piece in pieces)
     elif slow.bytes_per_second is not None:
         size = max(1, slow.bytes_per_second // _TICKS_PER_SECOND)
-        for part in _parts(pieces, size):
+        for part in _split_pieces(pieces, size):
             yield len(part) / slow.bytes_per_second, part
     else:
         if not streamed:
-            pieces = list(_parts(pieces, max(1, sum(map(len, pieces)) // SLOW_PIECES)))
+            pieces = list(_split_pieces(pieces, max(1, sum(map(len, pieces)) // SLOW_PIECES)))
         yield from ((slow.delay_s or 0.0, piece) for piece in pieces)
 
 
-def _parts(pieces: Sequence[bytes], size: int) -> Iterator[bytes]:
+def _split_pieces(pieces: Sequence[bytes], size: int) -> Iterator[bytes]:
     for piece in pieces:
         for start in range(0, len(piece), size):
             yield piece[start : start + size]
 
 
-def _filled(pieces: Sequence[bytes], filling: Sequence[bytes]) -> Iterator[bytes]:
-    """Put the filling in place of every mark."""
+def _fill_marks(pieces: Sequence[bytes], filling: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the pieces with every mark replaced by the filling."""
     for piece in pieces:
         before, *rest = _MARK_FORMS.split(piece)
         yield before

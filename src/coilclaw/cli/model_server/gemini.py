@@ -5,36 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli.model_server.dialect import (
-    ChatQuery,
-    FreeformCall,
-    FunctionCall,
-    Item,
-    OfferedTool,
-    Reasoning,
-    Reply,
-    Said,
-    Speaker,
-    Streaming,
-    Text,
-    Tokens,
-    encoded,
-    event,
-    mapping,
-    new_id,
-    objects,
-    pieces,
-    require_list,
-    text,
-    texts,
-)
+from coilclaw.cli.model_server import dialect
+from coilclaw.cli.model_server.dialect import OfferedTool, Said, Speaker, mapping, objects, text
 from coilclaw.cli.model_server.script import Stop
 from coilclaw.cli.model_server.structured import check_gemini
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coilclaw.cli.model_server.dialect import Body
+    from coilclaw.cli.model_server.dialect import Body, ChatQuery, Reply, Tokens
 
 _FINISH: Final = {
     Stop.STOP: "STOP",
@@ -61,22 +40,22 @@ _SECONDS: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without contents, or with a schema for an answer that is not JSON."""
-    require_list(asked.body, "contents")
+    """Raise ``UsageError`` for missing contents, or a schema for an answer that is not JSON."""
+    dialect.require_list(asked.body, "contents")
     check_gemini(asked.body)
 
 
 def said(body: Body) -> Iterator[Said]:
-    """Return the system instruction and the contents as who said what."""
+    """Return the system instruction and the contents with their speakers."""
     system = mapping(body.get("systemInstruction") or body.get("system_instruction"))
-    yield Said(Speaker.SYSTEM, texts(system.get("parts")))
+    yield Said(Speaker.SYSTEM, dialect.texts(system.get("parts")))
     for content in objects(body.get("contents")):
         role, parts = content.get("role", "user"), objects(content.get("parts"))
         results = any("functionResponse" in part or "function_response" in part for part in parts)
         if role == "model":
             yield Said(Speaker.MODEL)
         elif role == "user" and not results:
-            yield Said(Speaker.USER, texts(content.get("parts")))
+            yield Said(Speaker.USER, dialect.texts(content.get("parts")))
         else:
             yield Said(Speaker.TOOL)
 
@@ -98,27 +77,28 @@ def tools(body: Body) -> list[OfferedTool]:
 
 def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a ``GenerateContentResponse``."""
-    parts = [_part(item) for item in reply.items]
-    return _response(parts, _finish(reply), reply.tokens, asked, new_id(""))
+    return _response(
+        _parts(reply), reply.name_stop(_FINISH), reply.tokens, asked, dialect.new_id("")
+    )
 
 
 def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
     """Yield a ``GenerateContentResponse`` for every piece; the last one says why it ends."""
-    response_id = new_id("")
-    parts = [part for item in reply.items for part in _part_pieces(item)] or [{"text": ""}]
+    response_id = dialect.new_id("")
+    parts = [piece for part in _parts(reply) for piece in _cut(part)] or [{"text": ""}]
     last = len(parts) - 1
     for index, part in enumerate(parts):
-        finish = _finish(reply) if index == last else None
+        finish = reply.name_stop(_FINISH) if index == last else None
         response = _response([part], finish, reply.tokens, asked, response_id)
-        if asked.streaming is Streaming.ARRAY:
+        if asked.streaming is dialect.Streaming.ARRAY:
             opening = b"[" if index == 0 else b",\r\n"
-            yield opening + encoded(response) + (b"]" if index == last else b"")
+            yield opening + dialect.encode_json(response) + (b"]" if index == last else b"")
         else:
-            yield event(response, newline=b"\r\n")
+            yield dialect.encode_event(response, newline=b"\r\n")
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:
-    """Return a ``google.rpc.Status``, with how long to wait where that is known."""
+    """Return a ``google.rpc.Status``, with the time to wait if it is known."""
     name = _STATUSES.get(status, "INTERNAL" if status >= _SERVER else "FAILED_PRECONDITION")
     problem: dict[str, object] = {"code": status, "message": message, "status": name}
     if retry_after is not None and _SECONDS.fullmatch(retry_after):
@@ -145,29 +125,23 @@ def _response(
     }
 
 
-def _finish(reply: Reply) -> str:
-    return reply.stop_as or _FINISH[reply.stop]
+def _parts(reply: Reply) -> list[dict[str, object]]:
+    parts: list[dict[str, object]] = []
+    if reply.reasoning is not None:
+        parts.append({"text": reply.reasoning, "thought": True})
+    if reply.text is not None:
+        parts.append({"text": reply.text})
+    for call in reply.calls:
+        given = {"id": call.id} if call.id else {}
+        parts.append({"functionCall": {**given, "name": call.name, "args": call.fields}})
+    return parts
 
 
-def _part(item: Item) -> dict[str, object]:
-    if isinstance(item, Reasoning):
-        return {"text": item.text, "thought": True}
-    if isinstance(item, Text):
-        return {"text": item.text}
-    given: dict[str, object] = {"id": item.id} if item.id else {}
-    if isinstance(item, FreeformCall):
-        return {"functionCall": {**given, "name": item.name, "args": {"input": item.input}}}
-    assert isinstance(item, FunctionCall), "this dialect has no shell tool of its own"
-    return {"functionCall": {**given, "name": item.name, "args": dict(item.arguments)}}
-
-
-def _part_pieces(item: Item) -> Iterator[dict[str, object]]:
-    """Cut what is text; a function call always comes whole."""
-    if isinstance(item, Reasoning | Text):
-        for piece in pieces(item.text):
-            yield {**_part(item), "text": piece}
-    else:
-        yield _part(item)
+def _cut(part: dict[str, object]) -> list[dict[str, object]]:
+    """Cut a part that is text into pieces; a function call always comes whole."""
+    if "functionCall" in part:
+        return [part]
+    return [{**part, "text": piece} for piece in dialect.cut_text(str(part["text"]))]
 
 
 def _usage(tokens: Tokens) -> dict[str, object]:

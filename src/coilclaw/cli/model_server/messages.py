@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from coilclaw.cli.model_server.dialect import (
-    ChatQuery,
-    FreeformCall,
-    FunctionCall,
-    Item,
-    OfferedTool,
-    Reasoning,
-    Reply,
-    Said,
-    Speaker,
-    Text,
-    Tokens,
-    encoded,
-    event,
-    mapping,
-    new_id,
-    objects,
-    pieces,
-    refuse_shape,
-    require_list,
-    require_text,
-    text,
-    texts,
-)
+from coilclaw.cli.model_server import dialect
+from coilclaw.cli.model_server.dialect import OfferedTool, Said, Speaker, mapping, objects, text
 from coilclaw.cli.model_server.script import Stop
 from coilclaw.cli.model_server.structured import check_anthropic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coilclaw.cli.model_server.dialect import Body
+    from coilclaw.cli.model_server.dialect import Body, ChatQuery, Reply, Tokens
 
 _STOPS: Final = {
     Stop.STOP: "end_turn",
@@ -58,32 +36,32 @@ _SIGNATURE: Final = "c2NyaXB0ZWQ="
 
 
 def check(asked: ChatQuery) -> None:
-    """Refuse a request without a version, a model, messages or a bound on its answer."""
+    """Raise ``UsageError`` for a missing version, model, messages or limit on the answer."""
     if not asked.headers.get("anthropic-version"):
-        raise refuse_shape("anthropic-version: header is required")
-    require_text(asked.body, "model")
-    require_list(asked.body, "messages")
+        raise dialect.refuse_shape("anthropic-version: header is required")
+    dialect.require_text(asked.body, "model")
+    dialect.require_list(asked.body, "messages")
     most = asked.body.get("max_tokens")
     if "max_tokens" not in asked.body:
-        raise refuse_shape("max_tokens: field required")
+        raise dialect.refuse_shape("max_tokens: field required")
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise refuse_shape("max_tokens: must be a whole number above 0")
+        raise dialect.refuse_shape("max_tokens: must be a whole number above 0")
     check_anthropic(asked.body)
 
 
 def said(body: Body) -> Iterator[Said]:
-    """Return the system prompt and the messages as who said what."""
-    yield Said(Speaker.SYSTEM, texts(body.get("system")))
+    """Return the system prompt and the messages with their speakers."""
+    yield Said(Speaker.SYSTEM, dialect.texts(body.get("system")))
     for message in objects(body.get("messages")):
         role, content = message.get("role"), message.get("content")
         results = any(part.get("type") == "tool_result" for part in objects(content))
         if role == "assistant":
             yield Said(Speaker.MODEL)
         elif role == "user" and not results:
-            yield Said(Speaker.USER, texts(content))
+            yield Said(Speaker.USER, dialect.texts(content))
         else:
-            # What stands beside a tool's result is a note of the agent, not a new prompt.
-            yield Said(Speaker.SYSTEM if role == "system" else Speaker.TOOL, texts(content))
+            # Text beside the result of a tool is a note of the agent, not a new prompt.
+            yield Said(Speaker.SYSTEM if role == "system" else Speaker.TOOL, dialect.texts(content))
 
 
 def tools(body: Body) -> list[OfferedTool]:
@@ -99,8 +77,8 @@ def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a ``message``."""
     return {
         **_frame(asked),
-        "content": [_block(item) for item in reply.items],
-        "stop_reason": _stop(reply),
+        "content": _blocks(reply),
+        "stop_reason": reply.name_stop(_STOPS),
         "stop_sequence": None,
         "usage": _usage(reply.tokens, reply.tokens.output),
     }
@@ -117,83 +95,68 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
     }
     yield _event("message_start", message=start)
     yield _event("ping")
-    for index, item in enumerate(reply.items):
-        yield _event("content_block_start", index=index, content_block=_opening(item))
-        for delta in _deltas(item):
+    for index, block in enumerate(_blocks(reply)):
+        yield _event("content_block_start", index=index, content_block=_opening(block))
+        for delta in _deltas(block):
             yield _event("content_block_delta", index=index, delta=delta)
         yield _event("content_block_stop", index=index)
-    end = {"stop_reason": _stop(reply), "stop_sequence": None}
+    end = {"stop_reason": reply.name_stop(_STOPS), "stop_sequence": None}
     yield _event("message_delta", delta=end, usage=_usage(reply.tokens, reply.tokens.output))
     yield _event("message_stop")
 
 
 def error(status: int, message: str, retry_after: str | None) -> dict[str, object]:  # noqa: ARG001 - one shape for all dialects
-    """Return an error; how long to wait stands in a header only."""
+    """Return an error; the time to wait is only in a header."""
     kind = _KINDS.get(status, "api_error" if status >= _SERVER else "invalid_request_error")
     return {
         "type": "error",
         "error": {"type": kind, "message": message},
-        "request_id": new_id("req_"),
+        "request_id": dialect.new_id("req_"),
     }
 
 
 def _event(kind: str, **fields: object) -> bytes:
-    return event({"type": kind, **fields}, kind)
+    return dialect.encode_event({"type": kind, **fields}, kind)
 
 
 def _frame(asked: ChatQuery) -> dict[str, object]:
     return {
-        "id": new_id("msg_"),
+        "id": dialect.new_id("msg_"),
         "type": "message",
         "role": "assistant",
         "model": asked.model,
     }
 
 
-def _stop(reply: Reply) -> str:
-    return reply.stop_as or _STOPS[reply.stop]
+def _blocks(reply: Reply) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if reply.reasoning is not None:
+        thinking = {"type": "thinking", "thinking": reply.reasoning, "signature": _SIGNATURE}
+        blocks.append(thinking)
+    if reply.text is not None:
+        blocks.append({"type": "text", "text": reply.text})
+    for call in reply.calls:
+        call_id = call.id or dialect.new_id("toolu_")
+        blocks.append({"type": "tool_use", "id": call_id, "name": call.name, "input": call.fields})
+    return blocks
 
 
-def _block(item: Item) -> dict[str, object]:
-    if isinstance(item, Reasoning):
-        return {"type": "thinking", "thinking": item.text, "signature": _SIGNATURE}
-    if isinstance(item, Text):
-        return {"type": "text", "text": item.text}
-    name, arguments = _named(item)
-    return {
-        "type": "tool_use",
-        "id": item.id or new_id("toolu_"),
-        "name": name,
-        "input": arguments,
-    }
-
-
-def _opening(item: Item) -> dict[str, object]:
-    block = _block(item)
+def _opening(block: dict[str, Any]) -> dict[str, object]:
     empty: dict[str, object] = {"thinking": "", "signature": "", "text": "", "input": {}}
     return {key: empty.get(key, value) for key, value in block.items()}
 
 
-def _deltas(item: Item) -> Iterator[dict[str, object]]:
-    if isinstance(item, Reasoning):
-        for piece in pieces(item.text):
-            yield {"type": "thinking_delta", "thinking": piece}
-        yield {"type": "signature_delta", "signature": _SIGNATURE}
-    elif isinstance(item, Text):
-        for piece in pieces(item.text):
-            yield {"type": "text_delta", "text": piece}
-    else:
+def _deltas(block: dict[str, Any]) -> Iterator[dict[str, object]]:
+    if block["type"] == "tool_use":
         yield {"type": "input_json_delta", "partial_json": ""}
-        for piece in pieces(encoded(_named(item)[1]).decode()):
+        for piece in dialect.cut_text(dialect.encode_json(block["input"]).decode()):
             yield {"type": "input_json_delta", "partial_json": piece}
-
-
-def _named(item: Item) -> tuple[str, dict[str, object]]:
-    """Return name and arguments; a tool here always takes an object."""
-    if isinstance(item, FreeformCall):
-        return item.name, {"input": item.input}
-    assert isinstance(item, FunctionCall), "this dialect has no shell tool of its own"
-    return item.name, dict(item.arguments)
+        return
+    key = block["type"]
+    for piece in dialect.cut_text(block[key]):
+        yield {"type": f"{key}_delta", key: piece}
+    if key == "thinking":
+        yield {"type": "signature_delta", "signature": _SIGNATURE}
 
 
 def _usage(tokens: Tokens, output: int) -> dict[str, object]:

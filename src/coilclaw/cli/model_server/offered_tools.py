@@ -1,19 +1,13 @@
-"""The tools that a request offers, and the script's actions as calls of them."""
+"""Turn the actions of a script into calls of the tools that a request offers."""
 
 from __future__ import annotations
 
 import posixpath
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from coilclaw.cli.model_server.dialect import (
-    Call,
-    FreeformCall,
-    FunctionCall,
-    LocalShellCall,
-    OfferedTool,
-    mapping,
-)
+from coilclaw.cli.model_server.dialect import OfferedTool, mapping
 from coilclaw.cli.model_server.script import Action, CallTool, RunShell, ScriptedWrite
 from coilclaw.kernel import UsageError
 
@@ -54,34 +48,34 @@ _FILLER: Final = "scripted"
 _MAX_NAMED: Final = 40
 
 
-def call(action: Action, tools: Sequence[OfferedTool]) -> Call:
-    """Turn an action of the script into a call; without a tool for it, it is a ``UsageError``."""
+def make_call(action: Action, tools: Sequence[OfferedTool]) -> CallTool:
+    """Turn an action of the script into a call; raise ``UsageError`` if no tool fits."""
     match action:
         case CallTool():
-            return _by_name(action, tools)
+            return _call_by_name(action, tools)
         case RunShell(command):
-            return _shell(command, tools, "a shell")
+            return _call_shell(command, tools, "a shell")
         case ScriptedWrite():
-            return _write(action, tools)
+            return _call_write(action, tools)
         case _:
             assert_never(action)
 
 
-def _by_name(action: CallTool, tools: Sequence[OfferedTool]) -> Call:
+def _call_by_name(action: CallTool, tools: Sequence[OfferedTool]) -> CallTool:
     if action.input is not None:
-        tool = _first((action.name,), tools)
+        tool = _find_tool((action.name,), tools)
         if tool is None or tool.kind == "freeform":
-            return FreeformCall(action.name, action.input, action.id)
+            return action
         key = tool.key(PATCH_KEYS) or next(iter(tool.properties), "input")
-        return FunctionCall(tool.name, {key: action.input}, id=action.id)
+        return CallTool(tool.name, {key: action.input}, id=action.id)
     for tool in tools:
         if tool.namespace is not None and f"{tool.namespace}/{tool.name}" == action.name:
-            return FunctionCall(tool.name, action.arguments, tool.namespace, action.id)
-    return FunctionCall(action.name, action.arguments, id=action.id)
+            return replace(action, name=tool.name, namespace=tool.namespace)
+    return action
 
 
-def _shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> Call:
-    tool = _first(SHELL_TOOLS, tools)
+def _call_shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> CallTool:
+    tool = _find_tool(SHELL_TOOLS, tools)
     if tool is None:
         offered = ", ".join([tool.name for tool in tools][:_MAX_NAMED]) or "none at all"
         raise UsageError(
@@ -90,58 +84,58 @@ def _shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> Call:
         )
     argv = ("bash", "-lc", command)
     if tool.kind == "local_shell":
-        return LocalShellCall(argv)
+        return CallTool(tool.name, argv=argv)
     key = tool.key(COMMAND_KEYS) or "command"
     is_list = mapping(tool.properties.get(key)).get("type") == "array"
-    return _function(tool, {key: list(argv) if is_list else command})
+    return _call_function(tool, {key: list(argv) if is_list else command})
 
 
-def _write(action: ScriptedWrite, tools: Sequence[OfferedTool]) -> Call:
-    patch_tool = _first((PATCH_TOOL,), tools)
+def _call_write(action: ScriptedWrite, tools: Sequence[OfferedTool]) -> CallTool:
+    patch_tool = _find_tool((PATCH_TOOL,), tools)
     if patch_tool is not None:
-        patch = add_file(action)
+        patch = make_patch(action)
         if patch_tool.kind == "freeform":
-            return FreeformCall(patch_tool.name, patch)
-        return _function(patch_tool, {patch_tool.key(PATCH_KEYS) or "input": patch})
-    tool = _first(WRITE_TOOLS, tools)
+            return CallTool(patch_tool.name, input=patch)
+        return _call_function(patch_tool, {patch_tool.key(PATCH_KEYS) or "input": patch})
+    tool = _find_tool(WRITE_TOOLS, tools)
     if tool is None:
-        return _shell(_printed(action), tools, "a writing or shell")
+        return _call_shell(_format_write(action), tools, "a writing or shell")
     path, content = tool.key(PATH_KEYS) or "path", tool.key(CONTENT_KEYS) or "content"
     arguments: dict[str, Json] = {path: action.path, content: action.content}
     if "command" in tool.properties:
         arguments["command"] = "create"
-    return _function(tool, arguments)
+    return _call_function(tool, arguments)
 
 
-def add_file(action: ScriptedWrite) -> str:
-    """Return a patch that adds the file; its last line always ends in a line feed."""
+def make_patch(action: ScriptedWrite) -> str:
+    """Return a patch that adds the file; its last line ends in a line feed."""
     lines = action.content.removesuffix("\n").split("\n") if action.content else []
     body = "".join(f"+{line}\n" for line in lines)
     return f"*** Begin Patch\n*** Add File: {action.path}\n{body}*** End Patch\n"
 
 
-def _printed(action: ScriptedWrite) -> str:
+def _format_write(action: ScriptedWrite) -> str:
     """Return a command that writes the file exactly."""
     parent = posixpath.dirname(action.path)
     made = f"mkdir -p -- {shlex.quote(parent)} && " if parent else ""
     return f"{made}printf %s {shlex.quote(action.content)} > {shlex.quote(action.path)}"
 
 
-def _first(names: Iterable[str], tools: Sequence[OfferedTool]) -> OfferedTool | None:
+def _find_tool(names: Iterable[str], tools: Sequence[OfferedTool]) -> OfferedTool | None:
     by_name = {tool.name: tool for tool in reversed(tools) if tool.namespace is None}
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def _function(tool: OfferedTool, arguments: dict[str, Json]) -> FunctionCall:
-    """Return the call, with something for every other argument that the tool requires."""
+def _call_function(tool: OfferedTool, arguments: dict[str, Json]) -> CallTool:
+    """Return the call, with a filler for every other argument that the tool requires."""
     required = tool.schema.get("required")
     for name in required if isinstance(required, list) else []:
         if isinstance(name, str) and name not in arguments:
-            arguments[name] = _filler(mapping(tool.properties.get(name)))
-    return FunctionCall(tool.name, arguments)
+            arguments[name] = _make_filler(mapping(tool.properties.get(name)))
+    return CallTool(tool.name, arguments)
 
 
-def _filler(schema: Mapping[str, object]) -> Json:
+def _make_filler(schema: Mapping[str, object]) -> Json:
     allowed = schema.get("enum")
     if isinstance(allowed, list) and allowed and isinstance(allowed[0], str):
         return allowed[0]

@@ -1,4 +1,4 @@
-"""What was asked, one JSON line a request, without any key."""
+"""Log requests as lines of JSON, with keys replaced by their hashes."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ from coilclaw.cli.model_server.routes import KEY_HEADERS, KEY_PARAMETERS
 from coilclaw.kernel import digest_bytes, explain_os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from coilclaw.cli.model_server.script import DialectName
+    from coilclaw.cli.model_server.wire import RequestHead
     from coilclaw.kernel import Secret
 
 SHORTEST_KEY: Final = 8
-"""A key is looked for outside its header too, unless it is so short that it stands everywhere."""
+"""Shorter keys are masked only in their header: as a substring they would occur everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One request. Keys are replaced by ``sha256:`` and the hash of the key."""
+    """One request; each key is replaced by ``sha256:`` and its hash."""
 
     time: str
     method: str
     path: str
     headers: dict[str, str]
     body: object
-    """The JSON it held, or its text where that is not JSON."""
+    """The JSON value of the body, or its text if it is not JSON."""
     dialect: str
     answer: str | None
-    """Where in the script the answer stands."""
+    """The path of the answer in the script."""
     problem: str | None
-    """Why there is none."""
+    """Why it has no answer."""
 
 
 class RequestLog:
-    """A file of lines, and the last requests in memory; safe for many threads."""
+    """A log file, and the last requests in memory; safe for many threads."""
 
     __slots__ = ("_clock", "_descriptor", "_kept", "_key", "_lock", "_path")
 
@@ -56,11 +58,11 @@ class RequestLog:
         self._descriptor = -1
 
     def open(self) -> None:
-        """Open the file, if there is to be one."""
+        """Open the file, if the log has one."""
         if self._path is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             with self._explain():
-                # It holds prompts, which only its owner may read.
+                # It contains prompts, which only its owner may read.
                 self._descriptor = os.open(self._path, flags, 0o600)
 
     @property
@@ -71,26 +73,22 @@ class RequestLog:
 
     def add(
         self,
-        *,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
+        head: RequestHead,
         body: object,
-        dialect: str,
+        dialect: DialectName,
         answer: str | None,
         problem: str | None,
     ) -> None:
-        """Record one request; a request without a line on disk is not answered."""
-        mask = _Mask(_keys(target, headers, self._key))
+        """Record one request; raise if the line cannot be written, so that it is not answered."""
+        mask = _Mask(_find_keys(head, self._key))
+        headers = head.headers.items()
         recorded = Recorded(
             time=datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds"),
-            method=method,
-            path=mask.text(_masked_target(target)),
-            headers={
-                name: mask.text(_masked_header(name, value)) for name, value in headers.items()
-            },
+            method=head.method,
+            path=mask.text(_mask_target(head.target)),
+            headers={name: mask.text(_mask_header(name, value)) for name, value in headers},
             body=mask.value(body),
-            dialect=dialect,
+            dialect=str(dialect),
             answer=answer,
             problem=None if problem is None else mask.text(problem),
         )
@@ -113,16 +111,16 @@ class RequestLog:
 
 
 class _Mask:
-    """Replaces keys wherever they stand."""
+    """Replaces keys wherever they occur."""
 
     __slots__ = ("_keys",)
 
     def __init__(self, keys: set[str]) -> None:
         self._keys: list[tuple[str, str]] = []
-        # The longest first, because one key may hold another.
+        # The longest first, because one key may contain another.
         for key in sorted(keys, key=len, reverse=True):
             if len(key) >= SHORTEST_KEY:
-                self._keys += [(form, hashed(key)) for form in {key, quote(key, safe="")}]
+                self._keys += [(form, hash_key(key)) for form in {key, quote(key, safe="")}]
 
     def text(self, text: str) -> str:
         for key, replacement in self._keys:
@@ -130,7 +128,7 @@ class _Mask:
         return text
 
     def value(self, value: object) -> object:
-        """Replace in every text and every number; a body is never nested too deeply for this."""
+        """Replace keys in every string and number; the depth of a body is bounded."""
         if not self._keys:
             return value
         if isinstance(value, str):
@@ -144,36 +142,37 @@ class _Mask:
         return value
 
 
-def hashed(key: str) -> str:
-    """Return what stands in the log for a key."""
+def hash_key(key: str) -> str:
+    """Return what the log shows instead of a key."""
     return "sha256:" + digest_bytes(key.encode("utf-8", "surrogateescape"))
 
 
-def _masked_header(name: str, value: str) -> str:
+def _mask_header(name: str, value: str) -> str:
     if name not in KEY_HEADERS:
         return value
-    scheme, key = _credentials(name, value)
-    return f"{scheme} {hashed(key)}" if scheme else hashed(key)
+    scheme, key = _split_credentials(name, value)
+    return f"{scheme} {hash_key(key)}" if scheme else hash_key(key)
 
 
-def _credentials(name: str, value: str) -> tuple[str, str]:
-    """Split ``Bearer KEY``; any other header is a key as a whole."""
+def _split_credentials(name: str, value: str) -> tuple[str, str]:
+    """Split ``Bearer KEY``; the value of any other header is the key."""
     scheme, space, key = value.partition(" ")
     return (scheme, key.strip()) if space and name.endswith("authorization") else ("", value)
 
 
-def _masked_target(target: str) -> str:
+def _mask_target(target: str) -> str:
     parts = urlsplit(target)
     query = parse_qsl(parts.query, keep_blank_values=True)
     if not any(name.lower() in KEY_PARAMETERS for name, _ in query):
         return target
-    masked = [(name, hashed(v) if name.lower() in KEY_PARAMETERS else v) for name, v in query]
+    masked = [(name, hash_key(v) if name.lower() in KEY_PARAMETERS else v) for name, v in query]
     return urlunsplit(parts._replace(query=urlencode(masked, safe=":")))
 
 
-def _keys(target: str, headers: Mapping[str, str], required: Secret | None) -> set[str]:
-    """Return every key that this request shows, and the one that is required."""
-    found = {_credentials(*header)[1] for header in headers.items() if header[0] in KEY_HEADERS}
-    query = parse_qsl(urlsplit(target).query)
+def _find_keys(head: RequestHead, required: Secret | None) -> set[str]:
+    """Return every key that a request holds, and the one that is required."""
+    held = (header for header in head.headers.items() if header[0] in KEY_HEADERS)
+    found = {_split_credentials(*header)[1] for header in held}
+    query = parse_qsl(urlsplit(head.target).query)
     found |= {value for name, value in query if name.lower() in KEY_PARAMETERS}
     return found | ({required.reveal()} if required else set())

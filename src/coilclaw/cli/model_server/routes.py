@@ -1,4 +1,4 @@
-"""Which dialect and which operation an address means; a prefix before ``/v1`` is accepted."""
+"""Find the dialect and operation of a path; a prefix before ``/v1`` is accepted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Operation(Enum):
-    """What is asked for."""
+    """What a request asks for."""
 
     ANSWER = auto()
     COUNT = auto()
@@ -31,7 +31,7 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerRoute:
-    """Where a request leads; ``model`` and ``streaming`` are ``None`` where the body says."""
+    """The target of a request; ``model`` and ``streaming`` are ``None`` if the body has them."""
 
     dialect: DialectName
     operation: Operation
@@ -54,15 +54,15 @@ _VERSIONS: Final = frozenset({"v1", "v1alpha", "v1beta", "v1beta1"})
 _MAX_PARAMETERS: Final = 100
 
 
-def route(method: str, target: str, headers: Mapping[str, str]) -> ServerRoute:
-    """Return where a request leads; an unknown address or method is a ``UsageError``."""
-    path, query = address(target)
-    found = _post(path, query)
-    # A colon in what is posted to is a verb that we do not know, not the name of a model.
+def find_route(method: str, target: str, headers: Mapping[str, str]) -> ServerRoute:
+    """Return the target of a request; raise ``UsageError`` for an unknown path or method."""
+    path, query = split_target(target)
+    found = _match_post(path, query)
+    # A colon in a posted path is an unknown verb, not the name of a model.
     if found is None and (method != "POST" or ":" not in path):
-        found = _get(path, headers)
+        found = _match_get(path, headers)
     if found is None:
-        raise UsageError(f"there is nothing at {path}", rule="request.path")
+        raise UsageError(f"nothing is served at {path}", rule="request.path")
     asks = found.operation in {Operation.ANSWER, Operation.COUNT}
     allowed = ("POST",) if asks else ("GET", "HEAD")
     if method not in allowed:
@@ -74,9 +74,9 @@ def route(method: str, target: str, headers: Mapping[str, str]) -> ServerRoute:
     return found
 
 
-def likely_dialect(target: str, headers: Mapping[str, str]) -> DialectName:
-    """Return the dialect in which an error is best understood, whatever the address is."""
-    path, _ = address(target)
+def guess_dialect(target: str, headers: Mapping[str, str]) -> DialectName:
+    """Return the dialect that an error for this request should have."""
+    path, _ = split_target(target)
     if "anthropic-version" in headers or "/messages" in path:
         return DialectName.MESSAGES
     if "v1beta" in path or _from_google(headers) or ":" in path.rpartition("/")[2]:
@@ -84,17 +84,17 @@ def likely_dialect(target: str, headers: Mapping[str, str]) -> DialectName:
     return DialectName.RESPONSES if path.endswith("/responses") else DialectName.CHAT
 
 
-def address(target: str) -> tuple[str, dict[str, str]]:
+def split_target(target: str) -> tuple[str, dict[str, str]]:
     """Split the target of a request into its path and its parameters."""
     try:
         parts = urlsplit(target)
         query = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError as problem:
-        raise UsageError(f"the address cannot be read: {problem}", rule="request.target") from None
+        raise UsageError(f"the URL cannot be read: {problem}", rule="request.target") from None
     return unquote(parts.path).rstrip("/") or "/", dict(query)
 
 
-def _post(path: str, query: Mapping[str, str]) -> ServerRoute | None:
+def _match_post(path: str, query: Mapping[str, str]) -> ServerRoute | None:
     if path == "/responses":
         path = "/v1/responses"
     for ending, dialect, operation in _ENDINGS:
@@ -112,7 +112,7 @@ def _post(path: str, query: Mapping[str, str]) -> ServerRoute | None:
     return ServerRoute(DialectName.GEMINI, operation, model, streaming)
 
 
-def _get(path: str, headers: Mapping[str, str]) -> ServerRoute | None:
+def _match_get(path: str, headers: Mapping[str, str]) -> ServerRoute | None:
     if path == "/":
         return ServerRoute(DialectName.CHAT, Operation.HEALTH)
     for version in ("/v1beta", "/v1", ""):
@@ -148,9 +148,9 @@ _PLACES: Final = {
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Refuse a request that a page elsewhere made a browser send, or that came by a foreign name.
+    """Refuse a request that a web page made a browser send, or that uses a foreign host name.
 
-    A name that was made to point here would let any page read what the server answers.
+    A host name that points to this machine would let any page read the answers.
     """
     for name in ("host", "origin"):
         value = headers.get(name, "")
@@ -163,13 +163,13 @@ def check_origin(headers: Mapping[str, str]) -> None:
 def check_key(
     dialect: DialectName, target: str, headers: Mapping[str, str], required: Secret | None
 ) -> None:
-    """Refuse a key in the address always, and a missing or wrong one where one is required."""
-    _, query = address(target)
+    """Refuse a key in the URL, and a missing or wrong one if a key is required."""
+    _, query = split_target(target)
     for name in query:
         if name.lower() in KEY_PARAMETERS:
             raise DeniedError(
-                f"the address holds a key as the parameter {name}; keys belong in the header "
-                f"{_PLACES[dialect]}, because addresses end up in logs",
+                f"the URL has a key in the parameter {name}; send it in the header "
+                f"{_PLACES[dialect]}, because URLs end up in logs",
                 rule="key.in_address",
             )
     if required is None:
@@ -187,7 +187,7 @@ def check_key(
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a name or an address can only mean this machine."""
+    """Return whether a host name or an address is loopback."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""A script as values: what the scripted model answers, when, and with which faults."""
+"""The values of a script: what the model answers, when, and with which faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_MODEL: Final = "scripted"
 
 
 class DialectName(StrEnum):
-    """The wire formats the server speaks."""
+    """The wire formats of the server."""
 
     CHAT = "chat"
     RESPONSES = "responses"
@@ -24,7 +24,7 @@ class DialectName(StrEnum):
 
 
 class Stop(StrEnum):
-    """Why an answer ends, in the script's own words; every dialect has its own for each."""
+    """Why an answer ends, in the words of the script; each dialect has its own."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -33,7 +33,7 @@ class Stop(StrEnum):
 
 
 class Malformed(StrEnum):
-    """A complete HTTP answer whose body is not what the dialect promises."""
+    """How the body of a complete HTTP answer is malformed."""
 
     JSON = "json"
     TRUNCATED = "truncated"
@@ -46,24 +46,42 @@ class Malformed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallTool:
-    """A call of a tool by name; ``input`` is the text of a freeform tool."""
+    """A call of a tool by name."""
 
     name: str
     arguments: Mapping[str, Json] = field(default_factory=dict)
     input: str | None = None
+    """The text of a freeform tool, which takes no arguments."""
     id: str | None = None
+    """As the script gives it; without one, the dialect makes its own."""
+    namespace: str | None = None
+    """Of dialects that group their tools."""
+    argv: tuple[str, ...] = ()
+    """The command of a shell tool that is part of a dialect itself."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The arguments, for dialects in which every tool takes an object."""
+        return dict(self.arguments) if self.input is None else {"input": self.input}
+
+    @property
+    def size(self) -> int:
+        """The characters that are counted as output of the model."""
+        if self.argv:
+            return sum(map(len, self.argv))
+        return len(self.name) + len(repr(self.arguments) if self.input is None else self.input)
 
 
 @dataclass(frozen=True, slots=True)
 class RunShell:
-    """A command for whatever shell tool the request offers."""
+    """A command for the shell tool that the request offers."""
 
     command: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedWrite:
-    """A file for whatever writing tool the request offers."""
+    """A file for the writing tool that the request offers."""
 
     path: str
     content: str
@@ -74,7 +92,7 @@ Action: TypeAlias = CallTool | RunShell | ScriptedWrite
 
 @dataclass(frozen=True, slots=True)
 class ScriptPlace:
-    """A place in a body, counted in its bytes or in the events of a stream."""
+    """A place in a body, as a number of bytes or of events."""
 
     after_bytes: int | None = None
     after_events: int | None = None
@@ -82,25 +100,25 @@ class ScriptPlace:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Silence, then the connection is closed; without a place, not even a status is sent."""
+    """Stop sending, then close the connection; without a place, send not even a status."""
 
     seconds: float | None = None
-    """How long; ``None`` is until the client leaves or the server ends."""
+    """How long; ``None`` means until the client leaves or the server stops."""
     place: ScriptPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection is closed within the body; without a place, in the middle of it."""
+    """Close the connection within the body; without a place, in the middle of it."""
 
     place: ScriptPlace | None = None
     reset: bool = False
-    """Close with a TCP reset instead of an orderly end."""
+    """Close with a TCP reset instead of an orderly shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A body that comes in small pieces."""
+    """Send the body slowly, in small pieces."""
 
     bytes_per_second: int | None = None
     delay_s: float | None = None
@@ -109,7 +127,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The body of an error status, as the script gives it."""
+    """The body of an error response, from the script."""
 
     data: bytes
     media_type: str
@@ -117,7 +135,7 @@ class ErrorBody:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How an answer is sent, and what goes wrong with it; the default is that nothing does."""
+    """What goes wrong when an answer is sent; by default nothing."""
 
     headers: tuple[tuple[str, str], ...] = ()
     status: int | None = None
@@ -134,7 +152,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """What a request must be like for an answer to be eligible; all of it must hold."""
+    """The conditions that a request must meet for an answer to be eligible."""
 
     prompt: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
@@ -146,7 +164,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The token counts the script wants reported; ``None`` is an estimate."""
+    """The token counts to report; ``None`` means an estimate."""
 
     input: int | None = None
     output: int | None = None
@@ -156,7 +174,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedAnswer:
-    """One answer of the model; ``path`` is where it stands in the script."""
+    """One answer of the model; ``path`` locates it in the script."""
 
     path: str
     text: str | None = None
@@ -164,12 +182,12 @@ class ScriptedAnswer:
     actions: tuple[Action, ...] = ()
     stop: Stop | None = None
     stop_as: str | None = None
-    """The dialect's own word for why the answer ends, sent as it is."""
+    """Why the answer ends, in the words of a dialect; sent unchanged."""
     usage: Counts = Counts()
     when: When = When()
     fault: Fault = Fault()
     faults: tuple[Fault, ...] = ()
-    """Played before the answer, one a request; only a stateful script has them."""
+    """Played before the answer, one per request; only in a stateful script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +198,7 @@ class ModelScript:
     turns: tuple[tuple[ScriptedAnswer, ...], ...] | None = None
     models: tuple[str, ...] = (DEFAULT_MODEL,)
     otherwise: ScriptedAnswer | None = None
-    """Played past the end; ``None`` makes that an error."""
+    """Played past the end; ``None`` makes a request past the end an error."""
     stateful: bool = False
     require_key: Secret | None = None
     context_prefixes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The script file: JSON in, a ``Script`` or every problem with it out."""
+"""Read a script from JSON, and report every problem at once."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _CALLS: Final = ("tool_calls", "shell", "write")
 _SPEECH: Final = ("text", "reasoning", *_CALLS, "stop", "stop_as", "usage")
 _UNSENT: Final = "is never sent, because hang without a place sends nothing"
 _NOT_MODIFIED: Final = 304
-# These decide where a body ends, which only the server can know.
+# These decide where a body ends, which only the server knows.
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection", "trailer"})
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*))?")
 
 
-def parse(data: bytes) -> ModelScript | tuple[Problem, ...]:
-    """Read a script; a script with problems yields them, none of them twice."""
+def parse_script(data: bytes) -> ModelScript | tuple[Problem, ...]:
+    """Read a script; return it, or all its problems."""
     if len(data) > MAX_SCRIPT_BYTES:
         return (Problem("$", f"is larger than {MAX_SCRIPT_BYTES} bytes"),)
     try:
@@ -85,8 +85,8 @@ def parse(data: bytes) -> ModelScript | tuple[Problem, ...]:
     return found or script
 
 
-def load(path: Path) -> ModelScript | tuple[Problem, ...]:
-    """Read a script file."""
+def load_script(path: Path) -> ModelScript | tuple[Problem, ...]:
+    """Read a script file; raise if it does not exist or cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SCRIPT_BYTES + 1)
@@ -96,12 +96,12 @@ def load(path: Path) -> ModelScript | tuple[Problem, ...]:
         raise EnvironmentFault(
             f"cannot read the script {path}: {problem.strerror or problem}", rule="script.io"
         ) from problem
-    return parse(data)
+    return parse_script(data)
 
 
-def script_of(value: object) -> ModelScript:
-    """Return the script that a JSON value stands for; one with problems is a ``UsageError``."""
-    found = parse(json.dumps(value).encode())
+def make_script(value: object) -> ModelScript:
+    """Return the script in a JSON value; raise ``UsageError`` if it has problems."""
+    found = parse_script(json.dumps(value).encode())
     if isinstance(found, ModelScript):
         return found
     raise UsageError(
@@ -157,7 +157,7 @@ def _read_answers(
 def _find_objects(
     document: Document, items: Iterable[tuple[documents.DocumentPlace, object]]
 ) -> Iterator[Table]:
-    """Yield the items that are objects; whatever else there is, is noted."""
+    """Yield the items that are objects; note the others as problems."""
     for place, item in items:
         table = document.table(item, place)
         if isinstance(item, dict):
@@ -170,7 +170,7 @@ def _read_otherwise(table: Table) -> ScriptedAnswer | None:
         return ScriptedAnswer("$.otherwise", text=_END) if strict is False else None
     if strict:
         table.note("otherwise", "is never played by a script that is strict")
-    # What is played past the end is not counted, so it cannot have faults before it.
+    # An answer past the end is not counted, so no faults can precede it.
     return _read_answer(table.table("otherwise"), past_end=True)
 
 
@@ -261,7 +261,7 @@ def _read_when(table: Table) -> When:
 
 
 def _read_substrings(table: Table, key: str) -> tuple[str, ...]:
-    """Return one text, or a list of texts all of which must occur."""
+    """Return one text, or a list of texts that must all occur."""
     value = table.take(key)
     if isinstance(value, list) or key not in table:
         return table.texts(key, most=MAX_ITEMS)
@@ -284,7 +284,7 @@ def _read_faults(table: Table, *, stateful: bool) -> tuple[Fault, ...]:
 
 
 def _read_fault(table: Table) -> Fault:
-    """Read the fault fields of an answer, and note those that do not go together."""
+    """Read the fault fields of an answer, and note those that exclude each other."""
     malformed = table.choice("malformed", None, Malformed)
     fault = Fault(
         headers=_read_headers(table),
@@ -327,7 +327,7 @@ def _read_body(table: Table) -> ErrorBody | None:
 
 
 def _read_retry_after(table: Table) -> str | None:
-    """Return seconds or a date, as the header has it."""
+    """Return seconds or a date, as the header ``retry-after`` has it."""
     value = table.take("retry_after")
     if isinstance(value, str):
         if value and _HEADER_VALUE.fullmatch(value):
@@ -406,7 +406,7 @@ def _read_headers(table: Table) -> tuple[tuple[str, str], ...]:
 
 
 def _one_or_many(table: Table, key: str) -> list[tuple[documents.DocumentPlace, object]]:
-    """Return the items of a list, or the one thing that stands in its place."""
+    """Return the items of a list, or the one value given instead of a list."""
     value = table.take(key)
     if isinstance(value, list) or key not in table:
         return list(table.items(key, most=MAX_ITEMS))
@@ -414,7 +414,7 @@ def _one_or_many(table: Table, key: str) -> list[tuple[documents.DocumentPlace, 
 
 
 def _read_flag(table: Table, key: str) -> bool | None:
-    """Return true or false; nothing where the script does not say."""
+    """Return true or false, or ``None`` if the script does not set it."""
     value = table.flag(key)
     return value if key in table else None
 

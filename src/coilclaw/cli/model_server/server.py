@@ -1,4 +1,4 @@
-"""The server: listens on loopback, one thread a connection, and ends everything when told to."""
+"""Serve on loopback, with one thread per connection, until the server is stopped."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from coilclaw.cli.model_server.exchange import ServedExchange, play
 from coilclaw.cli.model_server.request_log import Recorded, RequestLog
-from coilclaw.cli.model_server.routes import is_loopback, likely_dialect
+from coilclaw.cli.model_server.routes import guess_dialect, is_loopback
 from coilclaw.cli.model_server.script import DialectName, ModelScript
-from coilclaw.cli.model_server.script_file import script_of
+from coilclaw.cli.model_server.script_file import make_script
 from coilclaw.cli.model_server.service import Service, refuse
 from coilclaw.cli.model_server.wire import Reader, WireLimits
 from coilclaw.kernel import CoilClawError, EnvironmentFault, Secret, UsageError
@@ -35,9 +35,9 @@ MAX_PORT: Final = 65_535
 
 
 class ModelServer:
-    """A scripted model on loopback, running from ``start`` to ``stop`` in threads of its own.
+    """A scripted model on loopback that runs in its own threads from ``start`` to ``stop``.
 
-    ``script`` is a ``Script``, or the JSON value of a script file.
+    ``script`` is a ``ModelScript``, or the JSON value of a script file.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class ModelServer:
         limits: WireLimits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._script = script if isinstance(script, ModelScript) else script_of(script)
-        self._address = _checked(host, port)
+        self._script = script if isinstance(script, ModelScript) else make_script(script)
+        self._address = _check_address(host, port)
         self._key = Secret(key) if key else self._script.require_key
         self._log = RequestLog(log, kept_requests, self._key, clock)
         self._service = Service(self._script, self._key, self._log, clock)
@@ -66,7 +66,7 @@ class ModelServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, once it does."""
+        """The port that the started server listens on."""
         assert self._listener is not None, "the server is not started"
         return int(self._listener.getsockname()[1])
 
@@ -82,7 +82,7 @@ class ModelServer:
         return self._log.requests
 
     def start(self) -> None:
-        """Listen, and answer from now on."""
+        """Listen and answer; raise ``EnvironmentFault`` if the port or the log cannot be opened."""
         host, port = self._address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -101,10 +101,10 @@ class ModelServer:
         self._acceptor.start()
 
     def stop(self) -> None:
-        """End every connection, also those that hang, and wait until all is quiet."""
+        """End every connection, including those that hang, and wait for all threads."""
         self._stopping.set()
         if self._listener is not None:
-            with suppress(OSError):  # Closing alone would not wake who waits on it.
+            with suppress(OSError):  # Closing alone would not wake the thread that accepts.
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._acceptor.join(JOIN_S)
             self._listener.close()
@@ -130,7 +130,7 @@ class ModelServer:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                # The client left again, or too many files are open: soon it may go better.
+                # The client left, or too many files are open: try again soon.
                 self._stopping.wait(RETRY_S)
                 continue
             thread = threading.Thread(
@@ -143,44 +143,44 @@ class ModelServer:
                     try:
                         thread.start()
                     except RuntimeError:
-                        # The machine has no further thread for us.
+                        # The machine cannot start another thread.
                         del self._connections[connection]
                         welcome = False
             if not welcome:
-                self._turn_away(connection)
+                self._reject(connection)
 
-    def _turn_away(self, connection: socket.socket) -> None:
+    def _reject(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
             self._refuse(
                 connection,
                 EnvironmentFault(
-                    f"there are {len(self._connections)} connections already",
+                    f"all {len(self._connections)} connections are in use",
                     rule="server.connections",
                 ),
             )
 
     def _refuse(self, connection: socket.socket, problem: CoilClawError) -> ServedExchange:
-        """Answer a request that was not read, so that nothing is known of its dialect."""
-        exchange = ServedExchange(connection, self._limits, self._stopping, reusable=False)
+        """Send an error for a request that was not read, and whose dialect is therefore unknown."""
+        exchange = ServedExchange(connection, self._limits, self._stopping)
         play(exchange, refuse(DialectName.CHAT, problem))
         return exchange
 
     def _converse(self, connection: socket.socket) -> None:
         try:
-            # A client that goes away is nothing to complain about.
+            # A client that disconnects is not an error.
             with connection, suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 reader = Reader(connection, self._limits)
-                while not self._stopping.is_set() and self._turn(connection, reader):
+                while not self._stopping.is_set() and self._serve_request(connection, reader):
                     pass
         finally:
             with self._lock:
                 del self._connections[connection]
 
-    def _turn(self, connection: socket.socket, reader: Reader) -> bool:
-        """Read one request and answer it; tell whether the connection can take another."""
+    def _serve_request(self, connection: socket.socket, reader: Reader) -> bool:
+        """Read one request and answer it; return whether the connection can take another."""
         try:
-            head = reader.head()
+            head = reader.read_head()
         except CoilClawError as problem:
             self._refuse(connection, problem).linger()
             return False
@@ -188,18 +188,12 @@ class ModelServer:
             return False
         data: bytes | CoilClawError
         try:
-            data = reader.body(head)
+            data = reader.read_body(head)
         except CoilClawError as problem:
             data = problem
+        exchange = ServedExchange(connection, self._limits, self._stopping, head)
         unread = isinstance(data, CoilClawError)
-        exchange = ServedExchange(
-            connection,
-            self._limits,
-            self._stopping,
-            reusable=head.keeps_alive and not unread,
-            modern=head.modern,
-            with_body=head.method != "HEAD",
-        )
+        exchange.reusable = exchange.reusable and not unread
         play(exchange, self._answer(head, data))
         if unread:
             exchange.linger()
@@ -211,14 +205,14 @@ class ModelServer:
             return self._service.answer(head, data)
         except CoilClawError as problem:
             fault = problem
-        except Exception as problem:  # noqa: BLE001 - the client gets an error, not a dead line
+        except Exception as problem:  # noqa: BLE001 - the client gets an error, not a dropped connection
             logging.getLogger(__name__).warning("an answer failed: %r", problem)
             fault = EnvironmentFault("the server failed to answer", rule="server.fault")
-        return refuse(likely_dialect(head.target, head.headers), fault)
+        return refuse(guess_dialect(head.target, head.headers), fault)
 
 
-def _checked(host: str, port: int) -> tuple[str, int]:
-    """Return the address to listen on; one that others can reach is a ``UsageError``."""
+def _check_address(host: str, port: int) -> tuple[str, int]:
+    """Return the address to listen on; raise ``UsageError`` unless it is loopback."""
     if not is_loopback(host):
         raise UsageError(
             f"the host {host!r} is not loopback",

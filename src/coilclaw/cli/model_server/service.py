@@ -1,4 +1,4 @@
-"""One request in, one answer out: everything between reading a request and sending bytes."""
+"""Turn one request into one answer: everything between reading and sending bytes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,27 @@ from coilclaw.cli.model_server import chat_completions, gemini, messages, respon
 from coilclaw.cli.model_server.dialect import (
     ChatQuery,
     Dialect,
-    Item,
-    Reasoning,
     Reply,
     Streaming,
-    Text,
-    encoded,
+    Tokens,
+    encode_json,
     estimate,
-    history,
     mapping,
     read_body,
+    read_history,
     text,
-    tokens_of,
 )
-from coilclaw.cli.model_server.exchange import Payload, marked, spoiled
-from coilclaw.cli.model_server.offered_tools import call
+from coilclaw.cli.model_server.exchange import Payload, mark_text, spoil_payload
+from coilclaw.cli.model_server.offered_tools import make_call
 from coilclaw.cli.model_server.routes import (
     Operation,
     check_key,
     check_origin,
-    likely_dialect,
-    route,
+    find_route,
+    guess_dialect,
 )
 from coilclaw.cli.model_server.script import DialectName, Stop
-from coilclaw.cli.model_server.wire import status_of
+from coilclaw.cli.model_server.wire import find_status
 from coilclaw.kernel import CoilClawError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
     from coilclaw.cli.model_server.wire import RequestHead
     from coilclaw.kernel import Secret
 
-# A date that stays the same, so that the list does.
+# A fixed date, so that the list is always the same.
 _CREATED: Final = 1_700_000_000
 _CREATED_TEXT: Final = "2023-11-14T22:13:20Z"
 _INPUT_TOKENS: Final = 1_048_576
@@ -57,7 +54,7 @@ _OUTPUT_TOKENS: Final = 65_536
 def list_models(
     dialect: DialectName, models: Sequence[str], wanted: str | None
 ) -> dict[str, object]:
-    """Return the list of models, or the one that is wanted; an unknown one is a ``UsageError``."""
+    """Return the list of models, or one of them; raise ``UsageError`` if it is unknown."""
     if wanted is not None:
         if wanted not in models:
             raise UsageError(f"the model {wanted} does not exist", rule="request.model")
@@ -94,13 +91,13 @@ def _record(dialect: DialectName, model: str) -> dict[str, object]:
 def choose(
     script: ModelScript, dialect: DialectName, asked: ChatQuery, history: ChatHistory
 ) -> ScriptedAnswer:
-    """Return the answer to play; past the end of a strict script it is a ``UsageError``."""
+    """Return the answer to play; raise ``UsageError`` past the end of a strict script."""
     answers = script.answers
     prompt = max(1, len(history.prompts))
     where = ""
     if script.turns is not None:
         if prompt > len(script.turns):
-            return _pass_end(
+            return _play_end(
                 script,
                 f"the script has nothing at index {prompt - 1} of turns: it has answers for "
                 f"{len(script.turns)} prompts, and the request is at prompt {prompt}",
@@ -110,7 +107,7 @@ def choose(
     index = history.answered
     if index < len(eligible):
         return eligible[index]
-    return _pass_end(
+    return _play_end(
         script,
         f"the script has no answer at index {index}{where}: of its {len(answers)} answers, "
         f"{len(eligible)} are eligible for this request",
@@ -118,7 +115,7 @@ def choose(
 
 
 def _holds(when: When, dialect: DialectName, asked: ChatQuery, history: ChatHistory) -> bool:
-    """Tell whether everything an answer asks of a request is so."""
+    """Return whether a request meets every condition of an answer."""
     return (
         all(words in history.prompt for words in when.prompt)
         and all(words in history.system for words in when.system)
@@ -131,7 +128,7 @@ def _holds(when: When, dialect: DialectName, asked: ChatQuery, history: ChatHist
     )
 
 
-def _pass_end(script: ModelScript, message: str) -> ScriptedAnswer:
+def _play_end(script: ModelScript, message: str) -> ScriptedAnswer:
     if script.otherwise is None:
         raise UsageError(message, rule="script.exhausted")
     return script.otherwise
@@ -158,11 +155,11 @@ class Service:
         self._counts: Counter[str] = Counter()
 
     def answer(self, head: RequestHead, data: bytes | CoilClawError) -> Payload:
-        """Return the answer to a request, which is in the log by then.
+        """Log a request and return the answer to it.
 
-        ``data`` is the body, or why it could not be read.
+        ``data`` is the body, or the error that reading it raised.
         """
-        name = likely_dialect(head.target, head.headers)
+        name = guess_dialect(head.target, head.headers)
         body: object = None
         unreadable = problem = None
         try:
@@ -171,10 +168,10 @@ class Service:
             try:
                 body = read_body(data)
             except CoilClawError as found:
-                # The log shows it as it is; whether it matters depends on the address.
+                # The log shows it as it is; whether it matters depends on the path.
                 body, unreadable = data.decode("utf-8", "replace") or None, found
             check_origin(head.headers)
-            found_route = route(head.method, head.target, head.headers)
+            found_route = find_route(head.method, head.target, head.headers)
             name = found_route.dialect
             check_key(name, head.target, head.headers, self._key)
             if unreadable and found_route.operation in {Operation.ANSWER, Operation.COUNT}:
@@ -183,15 +180,7 @@ class Service:
         except CoilClawError as refused:
             problem = refused.message
             payload = refuse(name, refused)
-        self._log.add(
-            method=head.method,
-            target=head.target,
-            headers=head.headers,
-            body=body,
-            dialect=str(name),
-            answer=payload.path,
-            problem=problem,
-        )
+        self._log.add(head, body, name, payload.path, problem)
         return payload
 
     def _play(self, head: RequestHead, found: ServerRoute, body: Body, size: int) -> Payload:
@@ -208,35 +197,35 @@ class Service:
                 value = {"totalTokens": estimate(size), "promptTokensDetails": details}
             case _:
                 value = list_models(found.dialect, self._script.models, found.model)
-        return Payload(200, (encoded(value),))
+        return Payload(200, (encode_json(value),))
 
     def _answer(self, head: RequestHead, found: ServerRoute, body: Body, size: int) -> Payload:
-        """Choose the answer and return it as its dialect sends it, spoiled if its fault says so."""
+        """Choose the answer, render it in its dialect and apply its fault."""
         streaming = found.streaming
         if streaming is None:
             streaming = Streaming.EVENTS if body.get("stream") is True else Streaming.NO
         model = found.model or text(body.get("model")) or self._script.models[0]
         asked, dialect = ChatQuery(body, head.headers, model, streaming), DIALECTS[found.dialect]
         dialect.check(asked)
-        told = history(dialect.said(body), self._script.context_prefixes)
-        answer = choose(self._script, found.dialect, asked, told)
+        heard = read_history(dialect.said(body), self._script.context_prefixes)
+        answer = choose(self._script, found.dialect, asked, heard)
         fault = self._count_fault(answer)
         if fault.status is not None:
-            payload = _fail(dialect, asked, fault, fault.status)
+            payload = _make_error(dialect, asked, fault, fault.status)
         else:
-            reply = _reply(answer, fault, dialect.tools(body), size, int(self._clock()))
+            reply = _make_reply(answer, fault, dialect.tools(body), size, int(self._clock()))
             if streaming is Streaming.NO:
-                payload = Payload(200, (encoded(dialect.whole(reply, asked)),))
+                payload = Payload(200, (encode_json(dialect.whole(reply, asked)),))
             else:
                 pieces = tuple(dialect.stream(reply, asked))
                 payload = Payload(200, pieces, streamed=True)
                 if streaming is Streaming.EVENTS:
                     payload = replace(payload, media_type="text/event-stream; charset=utf-8")
-            payload = replace(spoiled(payload, fault), headers=fault.headers)
+            payload = replace(spoil_payload(payload, fault), headers=fault.headers)
         return replace(payload, fault=fault, path=answer.path)
 
     def _count_fault(self, answer: ScriptedAnswer) -> Fault:
-        """Return the fault that is next for an answer, and in the end its own."""
+        """Return the next fault of an answer, and after the last one its own."""
         if not answer.faults:
             return answer.fault
         with self._lock:
@@ -247,14 +236,14 @@ class Service:
 
 def refuse(name: DialectName, problem: CoilClawError) -> Payload:
     """Return an error in the dialect's own shape."""
-    status = status_of(problem)
+    status = find_status(problem)
     allowed = problem.hint if problem.rule == "request.method" else None
-    body = encoded(DIALECTS[name].error(status, problem.message, None))
+    body = encode_json(DIALECTS[name].error(status, problem.message, None))
     return Payload(status, (body,), headers=(("allow", allowed),) if allowed else ())
 
 
-def _fail(dialect: Dialect, asked: ChatQuery, fault: Fault, status: int) -> Payload:
-    """Return the error that a fault stands for."""
+def _make_error(dialect: Dialect, asked: ChatQuery, fault: Fault, status: int) -> Payload:
+    """Return the error response of a fault."""
     headers = fault.headers
     if fault.retry_after is not None:
         headers = (("retry-after", fault.retry_after), *headers)
@@ -263,17 +252,22 @@ def _fail(dialect: Dialect, asked: ChatQuery, fault: Fault, status: int) -> Payl
     value: object = dialect.error(status, f"scripted error {status}", fault.retry_after)
     if asked.streaming is Streaming.ARRAY:
         value = [value]
-    return Payload(status, (encoded(value),), headers=headers)
+    return Payload(status, (encode_json(value),), headers=headers)
 
 
-def _reply(
+def _make_reply(
     answer: ScriptedAnswer, fault: Fault, tools: Sequence[OfferedTool], size: int, created: int
 ) -> Reply:
-    said = marked(answer.text, fault.malformed)
-    items: tuple[Item, ...] = (
-        *([Reasoning(answer.reasoning)] if answer.reasoning is not None else []),
-        *([Text(said)] if said is not None else []),
-        *(call(action, tools) for action in answer.actions),
+    """Render the actions as calls, and estimate the token counts that the script leaves out."""
+    said = mark_text(answer.text, fault.malformed)
+    calls = tuple(make_call(action, tools) for action in answer.actions)
+    output = len(answer.reasoning or "") + len(said or "") + sum(each.size for each in calls)
+    counts = answer.usage
+    tokens = Tokens(
+        input=estimate(size) if counts.input is None else counts.input,
+        output=estimate(output) if counts.output is None else counts.output,
+        cached=counts.cached,
+        reasoning=counts.reasoning,
     )
     stop = answer.stop or (Stop.TOOL_CALLS if answer.actions else Stop.STOP)
-    return Reply(items, stop, tokens_of(answer.usage, size, items), created, answer.stop_as)
+    return Reply(answer.reasoning, said, calls, stop, tokens, created, answer.stop_as)

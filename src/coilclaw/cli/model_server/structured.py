@@ -1,4 +1,4 @@
-"""Answers by a schema: what the real services want of a request that binds one."""
+"""Check schemas for answers as the real services do."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAMED: Final = ("properties", "$defs", "definitions")
 
 
 def check_openai(bound: Body, where: str) -> None:
-    """Refuse a name or a schema that OpenAI does not take; ``bound`` holds both."""
+    """Raise ``UsageError`` for a name or a schema that OpenAI rejects; ``bound`` has both."""
     if not _NAME.fullmatch(text(bound.get("name"))):
         raise refuse_shape(f"{where}.name: must be 1 to 64 letters, digits, '_' or '-'")
-    schema = _schema(bound, f"{where}.schema")
+    schema = _read_schema(bound, f"{where}.schema")
     if bound.get("strict") is True:
         if schema.get("type") != "object":
             raise refuse_shape(f"{where}.schema: must be of type 'object'")
@@ -30,19 +30,19 @@ def check_openai(bound: Body, where: str) -> None:
 
 
 def check_anthropic(body: Body) -> None:
-    """Refuse a format that Anthropic does not take."""
+    """Raise ``UsageError`` for a format that Anthropic rejects."""
     bound = mapping(body.get("output_config")).get("format")
     if bound is None:
         return
     where = "output_config.format"
     if mapping(bound).get("type") != "json_schema":
         raise refuse_shape(f"{where}.type: must be 'json_schema'")
-    schema = _schema(mapping(bound), f"{where}.schema")
+    schema = _read_schema(mapping(bound), f"{where}.schema")
     _require_closed(schema, f"{where}.schema", complete=False)
 
 
 def check_gemini(body: Body) -> None:
-    """Refuse a schema for an answer that is not to be JSON."""
+    """Raise ``UsageError`` for a schema if the answer is not JSON."""
     settings = mapping(body.get("generationConfig") or body.get("generation_config"))
     schemas = [key for key in ("responseSchema", "responseJsonSchema") if key in settings]
     if not schemas:
@@ -53,10 +53,10 @@ def check_gemini(body: Body) -> None:
         raise refuse_shape(
             f"generationConfig.{schemas[0]}: needs responseMimeType application/json"
         )
-    _schema({"schema": settings[schemas[0]]}, f"generationConfig.{schemas[0]}")
+    _read_schema({"schema": settings[schemas[0]]}, f"generationConfig.{schemas[0]}")
 
 
-def _schema(bound: Body, where: str) -> Body:
+def _read_schema(bound: Body, where: str) -> Body:
     schema = bound.get("schema")
     if not isinstance(schema, dict):
         raise refuse_shape(f"{where}: must be an object")
@@ -64,12 +64,12 @@ def _schema(bound: Body, where: str) -> Body:
 
 
 def _require_closed(schema: Body, where: str, *, complete: bool) -> None:
-    """A body is never nested too deeply for this."""
-    for place, each in _all(schema, where):
+    """Raise ``UsageError`` for an open object; the depth of a body is bounded."""
+    for place, each in _walk_schemas(schema, where):
         if each.get("type") != "object" and "properties" not in each:
             continue
         if each.get("additionalProperties") is not False:
-            raise refuse_shape(f"{place}: additionalProperties must be there, and false")
+            raise refuse_shape(f"{place}: additionalProperties must be present and false")
         required = each.get("required")
         listed = required if isinstance(required, list) else []
         left = [name for name in mapping(each.get("properties")) if name not in listed]
@@ -77,17 +77,17 @@ def _require_closed(schema: Body, where: str, *, complete: bool) -> None:
             raise refuse_shape(f"{place}: required must name every property, and lacks {left[0]!r}")
 
 
-def _all(schema: Body, where: str) -> Iterator[tuple[str, Body]]:
+def _walk_schemas(schema: Body, where: str) -> Iterator[tuple[str, Body]]:
     yield where, schema
     for key in _NESTED:
         if isinstance(inner := schema.get(key), dict):
-            yield from _all(inner, f"{where}.{key}")
+            yield from _walk_schemas(inner, f"{where}.{key}")
     for key in _LISTED:
         listed = schema.get(key)
         for number, each in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(each, dict):
-                yield from _all(each, f"{where}.{key}[{number}]")
+                yield from _walk_schemas(each, f"{where}.{key}[{number}]")
     for key in _NAMED:
         for name, each in mapping(schema.get(key)).items():
             if isinstance(each, dict):
-                yield from _all(each, f"{where}.{key}.{name}")
+                yield from _walk_schemas(each, f"{where}.{key}.{name}")

@@ -1,4 +1,4 @@
-"""Reading HTTP/1.1 requests from a socket, every part of them bounded in bytes and in time."""
+"""Read HTTP/1.1 requests from a socket, every part bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli.model_server.routes import address
+from coilclaw.cli.model_server.routes import split_target
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ STATUSES: Final = {
     "script.tool": 400,
     "server.connections": 503,
 }
-OUR_FAULT: Final = 500
+SERVER_ERROR: Final = 500
 
 
-def status_of(problem: CoilClawError) -> int:
-    """Return the status for an error; whatever has none of its own is our own fault."""
-    return STATUSES.get(problem.rule, OUR_FAULT)
+def find_status(problem: CoilClawError) -> int:
+    """Return the status for an error; the default is 500."""
+    return STATUSES.get(problem.rule, SERVER_ERROR)
 
 
 READ_BYTES: Final = 2**16
@@ -53,7 +53,7 @@ MAX_LINE_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one client, and all of them together, may take."""
+    """Bounds for one client, and for all of them together."""
 
     head_bytes: int = 64 * 2**10
     body_bytes: int = 64 * 2**20
@@ -63,7 +63,7 @@ class WireLimits:
     idle_s: float = 120.0
     """For the first byte of the next request on a connection."""
     write_s: float = 60.0
-    """For the client to take what is sent at once."""
+    """For the client to accept data that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RequestHead:
     target: str
     headers: Mapping[str, str]
     modern: bool
-    """HTTP/1.1, so that the body of an answer can come in chunks."""
+    """Whether it is HTTP/1.1, which allows chunked answers."""
 
     @property
     def keeps_alive(self) -> bool:
@@ -102,8 +102,8 @@ class Reader:
         self._buffer = bytearray()
         self._deadline = 0.0
 
-    def head(self) -> RequestHead | None:
-        """Return the next head, or ``None`` when the client has no more to say."""
+    def read_head(self) -> RequestHead | None:
+        """Return the next head, or ``None`` if the client sends no further request."""
         self._deadline = monotonic() + self._limits.idle_s
         try:
             if not self._buffer and not self._fill():
@@ -116,74 +116,74 @@ class Reader:
             if len(self._buffer) > self._limits.head_bytes:
                 break
             searched = max(0, len(self._buffer) - 3)
-            self._more("head")
+            self._read_more("head")
         if end is None or end.start() > self._limits.head_bytes:
             raise UsageError(
                 f"the head is larger than {self._limits.head_bytes} bytes",
                 rule="request.header_size",
             )
-        return _head(self._take(end.end())[: end.start()])
+        return _parse_head(self._take(end.end())[: end.start()])
 
-    def body(self, head: RequestHead) -> bytes:
-        """Return the body that belongs to a head, as it was before it was compressed."""
+    def read_body(self, head: RequestHead) -> bytes:
+        """Return the body that belongs to a head, decompressed."""
         encoding = head.headers.get("transfer-encoding")
         length = head.headers.get("content-length")
         if encoding is not None and length is not None:
-            raise malformed("has both a length and a transfer encoding")
+            raise refuse_malformed("has both a length and a transfer encoding")
         if encoding is None and length is None:
             return b""
         if encoding is not None and encoding.lower() != "chunked":
             raise UsageError(
-                f"the transfer encoding {encoding!r} is not known", rule="request.encoding"
+                f"the transfer encoding {encoding!r} is not supported", rule="request.encoding"
             )
         size = 0
         if length is not None:
             if not re.fullmatch(r"[0-9]{1,18}", length):
-                raise malformed(f"has {length!r} for a length")
+                raise refuse_malformed(f"has {length!r} for a length")
             size = int(length)
             self._check_size(size)
         if head.modern and head.headers.get("expect", "").lower() == "100-continue":
             self._socket.settimeout(self._limits.write_s)
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        data = self._exactly(size) if length is not None else self._chunks()
-        return self._plain(data, head.headers.get("content-encoding", "identity").lower())
+        data = self._read_exactly(size) if length is not None else self._read_chunks()
+        return self._decompress(data, head.headers.get("content-encoding", "identity").lower())
 
-    def _chunks(self) -> bytes:
+    def _read_chunks(self) -> bytes:
         data = bytearray()
         while True:
-            size_text = self._line().partition(b";")[0].strip()
+            size_text = self._read_line().partition(b";")[0].strip()
             if not re.fullmatch(rb"[0-9a-fA-F]{1,15}", size_text):
-                raise malformed("has a chunk without a size")
+                raise refuse_malformed("has a chunk without a size")
             size = int(size_text, 16)
             if size == 0:
                 break
             self._check_size(len(data) + size)
-            data += self._exactly(size)
-            if self._line():
-                raise malformed("has a chunk that is longer than it says")
+            data += self._read_exactly(size)
+            if self._read_line():
+                raise refuse_malformed("has a chunk that is longer than it says")
         left = self._limits.head_bytes
-        while line := self._line():
+        while line := self._read_line():
             left -= len(line)
             if left < 0:
-                raise malformed("has too many trailers")
+                raise refuse_malformed("has too many trailers")
         return bytes(data)
 
-    def _plain(self, data: bytes, encoding: str) -> bytes:
+    def _decompress(self, data: bytes, encoding: str) -> bytes:
         if encoding == "identity":
             return data
         if encoding not in {"gzip", "deflate"}:
             raise UsageError(
-                f"the content encoding {encoding!r} is not known; gzip and deflate are",
+                f"the content encoding {encoding!r} is not supported; gzip and deflate are",
                 rule="request.encoding",
             )
         unpacker = zlib.decompressobj(wbits=47)
         try:
             plain = unpacker.decompress(data, self._limits.body_bytes + 1)
         except zlib.error as problem:
-            raise malformed(f"is not {encoding}: {problem}") from problem
+            raise refuse_malformed(f"is not {encoding}: {problem}") from problem
         self._check_size(len(plain))
         if not unpacker.eof or unpacker.unused_data:
-            raise malformed(f"is not one whole {encoding} body")
+            raise refuse_malformed(f"is not one whole {encoding} body")
         return plain
 
     def _check_size(self, size: int) -> None:
@@ -193,16 +193,16 @@ class Reader:
                 rule="request.body_size",
             )
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MAX_LINE_BYTES:
-                raise malformed("has a chunk without a size")
-            self._more("body")
+                raise refuse_malformed("has a chunk without a size")
+            self._read_more("body")
         return self._take(end + 1)[:end].removesuffix(b"\r")
 
-    def _exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
-            self._more("body")
+            self._read_more("body")
         return self._take(size)
 
     def _take(self, size: int) -> bytes:
@@ -210,7 +210,7 @@ class Reader:
         del self._buffer[:size]
         return taken
 
-    def _more(self, what: str) -> None:
+    def _read_more(self, what: str) -> None:
         try:
             if self._fill():
                 return
@@ -219,7 +219,7 @@ class Reader:
                 f"the {what} did not arrive within {self._limits.read_s:g} s",
                 rule="request.timeout",
             ) from problem
-        raise malformed(f"ends within its {what}")
+        raise refuse_malformed(f"ends within its {what}")
 
     def _fill(self) -> bool:
         left = self._deadline - monotonic()
@@ -231,27 +231,27 @@ class Reader:
         return bool(data)
 
 
-def malformed(what: str) -> UsageError:
-    """Return the error for a request that is not HTTP as it should be."""
+def refuse_malformed(what: str) -> UsageError:
+    """Return the error for a request that is not valid HTTP."""
     return UsageError(f"the request {what}", rule="request.malformed")
 
 
-def _head(data: bytes) -> RequestHead:
+def _parse_head(data: bytes) -> RequestHead:
     first, *lines = data.decode("latin-1").replace("\r\n", "\n").split("\n")
     found = _REQUEST.fullmatch(first)
     if found is None:
-        raise malformed("does not begin with a method, an address and a version")
+        raise refuse_malformed("does not begin with a method, an address and a version")
     method, target, major, minor = found.groups()
     if major != "1":
-        raise UsageError(f"HTTP/{major}.{minor} is not spoken here", rule="request.version")
+        raise UsageError(f"HTTP/{major}.{minor} is not supported", rule="request.version")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name) or _CONTROL.search(value):
-            raise malformed("has a line in its head that is not a header")
+            raise refuse_malformed("has a line in its head that is not a header")
         name, value = name.lower(), value.strip(" \t")
         if name in headers and name in _SINGLE:
-            raise malformed(f"has the header {name} twice")
+            raise refuse_malformed(f"has the header {name} twice")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    address(target)
+    split_target(target)
     return RequestHead(method, target, headers, minor != "0")

@@ -1,4 +1,4 @@
-"""``coilclaw contract``: make, check and explain contracts."""
+"""``coilclaw contract``: create, check and explain contracts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MAX_ANSWER: Final = 4096
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    checking = action("validate", "say everything that is wrong with contracts", _validate)
-    checking.value("files", "FILE", "'-' reads the input", nargs="+")
+    checking = action("validate", "list every problem of contracts", _validate)
+    checking.value("files", "FILE", "'-' reads standard input", nargs="+")
     add_performers(checking)
     making = action("init", "write a complete contract", _init)
     _declare_init(making)
-    explaining = action("explain", "who would do what, with which permissions", _explain)
-    explaining.value("file", "FILE", "'-' reads the input")
+    explaining = action("explain", "show who would do what, with which permissions", _explain)
+    explaining.value("file", "FILE", "'-' reads standard input")
     summary = "for this repository (default: the one around the current directory, if any)"
     for each in (checking, making, explaining):
         each.value("--repo", "DIR", summary).json()
@@ -42,30 +42,30 @@ def declare(parser: Parser) -> None:
 def _declare_init(parser: Parser) -> None:
     from coilclaw.runs import MAX_RETRIES, TIMEOUT_SEC
 
-    summary = f"where it is written; '-' prints it (default: {DEFAULT_FILE})"
+    summary = f"the file to write; '-' prints it (default: {DEFAULT_FILE})"
     parser.value("file", "FILE", summary, nargs="?", default=DEFAULT_FILE)
-    parser.value("--spec", "TEXT", "what is to be done")
+    parser.value("--spec", "TEXT", "what to do")
     parser.many("--path", "PATH", "a file or directory that may change (repeatable)")
-    summary = "a command that has to succeed; without one, what is proposed (repeatable)"
+    summary = "a command that has to succeed (default: a proposal; repeatable)"
     parser.many("--test", "TEST", summary)
-    summary = "what prepares a worktree first, instead of what is proposed (repeatable)"
+    summary = "a command that prepares a worktree (default: a proposal; repeatable)"
     parser.value("--setup", "COMMAND", summary, action="append")
     parser.flag("--setup-network", "let the commands of --setup use the network")
-    parser.flag("--no-setup", "prepare nothing")
-    summary = "what the tests say before the work: red where they show a fault"
+    parser.flag("--no-setup", "do not prepare worktrees")
+    summary = "result of the tests before the work: red if they demonstrate a fault"
     parser.value("--expect", None, summary, choices=("red", "green"))
     summary = "WORKER, FRONTEND, BACKEND, TECH_LEAD… (default: WORKER)"
     parser.value("--role", "ROLE", summary, default="WORKER")
-    parser.flag("--read-only", "nothing may change at all")
+    parser.flag("--read-only", "allow no change at all")
     parser.value("--runner", "KIND", "who performs, such as builtin or codex")
     parser.value("--reviewer", "NAME", "who reviews")
-    parser.value("--model", "NAME", "the model of the one who performs")
-    parser.value("--pack", None, "how strict", choices=("low", "medium", "high"))
+    parser.value("--model", "NAME", "the model of the runner")
+    parser.value("--pack", None, "the strictness of the policy", choices=("low", "medium", "high"))
     parser.value("--task-id", "ID", "the name of the task")
-    parser.value("--timeout", "SECONDS", "for the work", type=int, default=TIMEOUT_SEC)
-    parser.value("--max-retries", "N", "repairs before it fails", type=int, default=MAX_RETRIES)
+    parser.value("--timeout", "SECONDS", "time limit for the work", type=int, default=TIMEOUT_SEC)
+    parser.value("--max-retries", "N", "repairs before failure", type=int, default=MAX_RETRIES)
     parser.value("--baseline", "REF", "where the work starts", default="HEAD")
-    parser.flag("--force", "replace a file that is there")
+    parser.flag("--force", "replace an existing file")
 
 
 def _open_checks(args: Namespace) -> ContractChecks:
@@ -147,10 +147,10 @@ def _init(args: Namespace, console: Console) -> int:
     place = None if args.file == "-" else Path(args.file)
     if place is not None and os.path.lexists(place) and not args.force:
         raise UsageError(
-            f"there is a file {place} already", rule="contract.exists", hint="--force replaces it"
+            f"the file {place} already exists", rule="contract.exists", hint="--force replaces it"
         )
     proposal = checks.proposed(args.pack)
-    made = checks.drafted(_wanted(args, console, proposal), proposal)
+    made = checks.drafted(_read_options(args, console, proposal), proposal)
     assert made.contract is not None
     if made.problems:
         console.emit(_record(args.file, made))
@@ -164,8 +164,8 @@ def _init(args: Namespace, console: Console) -> int:
         write_atomic(place, text.encode())
     elif not console.as_json:
         console.out.write(text)
-    told = {"recognised": list(proposal.notes), "contract": made.contract.json()}
-    if console.emit({**_record(args.file, made), **told}):
+    more = {"recognised": list(proposal.notes), "contract": made.contract.json()}
+    if console.emit({**_record(args.file, made), **more}):
         return DONE
     _show_proposal(made.contract, proposal, console)
     for note in made.notes:
@@ -178,9 +178,9 @@ def _init(args: Namespace, console: Console) -> int:
 
 
 def _show_proposal(contract: TaskContract, proposal: ContractProposal, console: Console) -> None:
-    """Say what was recognised, and what the contract has from it."""
+    """Print what was recognised, and what of it the contract uses."""
     for said in proposal.notes:
-        # What was recognised matters only where something of it is used.
+        # What was recognised matters only if the contract uses it.
         if contract.setup or not said.startswith("recognised "):
             console.note(said, "dim")
     for test in contract.acceptance_tests:
@@ -191,7 +191,7 @@ def _show_proposal(contract: TaskContract, proposal: ContractProposal, console: 
 
 
 def _next(args: Namespace, checks: ContractChecks, contract: TaskContract) -> Iterator[str]:
-    """Return what to type next; without a repository there is nothing to run it in."""
+    """Yield the next commands; without a repository a contract cannot run."""
     from coilclaw.runs import WITH_ARGUMENT, next_command
 
     if checks.orchestrator is None:
@@ -199,19 +199,19 @@ def _next(args: Namespace, checks: ContractChecks, contract: TaskContract) -> It
     options = contract.runtime_options
     runner = (options.runner if options else None) or "builtin"
     if runner in WITH_ARGUMENT:
-        return  # what stands behind the name is for the user to say
+        return  # only the user knows the argument of the runner
     if runner in {"builtin", "code-commit"} or (options and options.reviewer == "model"):
         try:
             ready = checks.orchestrator.has_model
-        except CoilClawError:  # onboard says what is wrong with the configuration
+        except CoilClawError:  # onboard reports problems of the configuration
             ready = False
         if not ready:
             yield next_command.command("onboard")
     yield next_command.command("run", next_command.as_path(args.file), repo=args.repo)
 
 
-def _setup(args: Namespace) -> tuple[SetupCommand, ...] | None:
-    """The set-up that the user named; ``None`` leaves it to what is proposed."""
+def _read_setup(args: Namespace) -> tuple[SetupCommand, ...] | None:
+    """Return the set-up that the user chose; ``None`` means the proposal."""
     from coilclaw.runs import SetupCommand
 
     if args.setup and args.no_setup:
@@ -227,19 +227,19 @@ def _setup(args: Namespace) -> tuple[SetupCommand, ...] | None:
     )
 
 
-def _wanted(args: Namespace, console: Console, proposal: ContractProposal) -> ContractOptions:
+def _read_options(args: Namespace, console: Console, proposal: ContractProposal) -> ContractOptions:
     from coilclaw.app import ContractOptions
     from coilclaw.runs import ROLES
 
     role = str(args.role).upper()
     if role not in ROLES:
         raise UsageError(
-            f"there is no role {args.role!r}",
+            f"the role {args.role!r} does not exist",
             rule="contract.role",
             hint=f"the roles are {', '.join(ROLES)}",
         )
     asking = sys.stdin.isatty() and not console.as_json
-    spec = args.spec or (_ask("What is to be done? ") if asking else "")
+    spec = args.spec or (_ask("What should be done? ") if asking else "")
     paths = args.path or (_ask("Which files or directories may change? ").split() if asking else [])
     tests = args.test
     if not tests and asking:
@@ -257,7 +257,7 @@ def _wanted(args: Namespace, console: Console, proposal: ContractProposal) -> Co
         spec=spec,
         allowed_paths=tuple(paths),
         tests=tuple(tests),
-        setup=_setup(args),
+        setup=_read_setup(args),
         expected_baseline=args.expect,
         role=role,
         read_only=args.read_only,

@@ -1,4 +1,4 @@
-"""``coilclaw hooks``: have git ask the active contract."""
+"""``coilclaw hooks``: make git check the active contract."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
     strict = "refuse everything while no contract is active"
-    summary = "put pre-commit and pre-push in place; what is there runs first"
+    summary = "install pre-commit and pre-push; existing hooks run first"
     action("install", summary).flag("--strict", strict).repo().json()
-    action("uninstall", "take them away, and put back what was there").repo().json()
-    action("status", "say which hooks are in place").repo().json()
-    checking = action("check", "what the hooks run: ask the active contracts", _check)
+    action("uninstall", "remove them, and restore the hooks from before").repo().json()
+    action("status", "show which hooks are installed").repo().json()
+    checking = action("check", "what the hooks run: check the active contracts", _check)
     checking.flag("--strict", strict)
-    checking.value("hook", None, "which hook asks", choices=("pre-commit", "pre-push"))
-    checking.value("arguments", "ARGUMENT", "what git gave it", nargs="*").repo().json()
+    checking.value("hook", None, "the hook that runs it", choices=("pre-commit", "pre-push"))
+    checking.value("arguments", "ARGUMENT", "what git passes to the hook", nargs="*").repo().json()
 
 
 def run(args: Namespace, console: Console) -> None:
-    """Install, take away or look."""
+    """Install, remove or show the hooks."""
     from coilclaw.runs import hooks
     from coilclaw.workspace import Repository
 
@@ -50,7 +50,7 @@ def _show(found: Sequence[GitHook], state: str, console: Console) -> None:
     styles = {"installed": "green", "outdated": "yellow"} if state == "state" else {}
     lines = []
     for row in rows:
-        chained = " (as it was before)" if row[state] == "removed" else " (after the one before)"
+        chained = " (restored)" if row[state] == "removed" else " (runs after the existing hook)"
         notes = (chained if row["chained"] else "") + (" (strict)" if row["strict"] else "")
         said = str(row[state])
         lines.append((f"{said:<10} {row['path']}{notes}", styles.get(said)))
@@ -82,10 +82,10 @@ def _check(args: Namespace, console: Console) -> int:
         for run, found in violations.items():
             for each in found:
                 console.error(f"the contract of {run}: {each.message}", rule=each.rule)
-        console.note("  hint: take out what it does not allow; --no-verify goes past the hook")
+        console.note("  hint: remove what it does not allow; --no-verify skips the hook")
         for run in violations:
             console.note(
-                f"  hint: {run} is not finished: 'coilclaw runs resume {run}' goes on with it, "
+                f"  hint: {run} is not finished: 'coilclaw runs resume {run}' resumes it, "
                 f"'coilclaw runs abandon {run}' gives it up"
             )
     return DONE if allowed else FAILED

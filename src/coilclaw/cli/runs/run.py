@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from coilclaw.runs import RunOptions, RunOutcome, RunRequest
 
 FOREVER: Final = "forever"
-"""What ``--wait`` means without a number."""
+"""The value of ``--wait`` without a number."""
 MAX_WAIT_S: Final = 7 * 24 * 3600.0
 
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.value("contract", "CONTRACT.json", "the contract; '-' reads the input", nargs="?")
-    parser.value("--request", "SENTENCE", "have the PM make the contract from one sentence")
-    parser.value("--resume", "RUN", "go on with a run instead")
+    parser.value("contract", "CONTRACT.json", "the contract; '-' reads standard input", nargs="?")
+    parser.value("--request", "SENTENCE", "have the PM write the contract from one sentence")
+    parser.value("--resume", "RUN", "resume this run instead")
     add_answer(parser)
     add_performers(parser)
-    parser.flag("--merge", "merge accepted work into the branch checked out")
-    parser.flag("--no-baseline", "start without trying set-up and tests on the baseline first")
+    parser.flag("--merge", "merge accepted work into the checked-out branch")
+    parser.flag("--no-baseline", "start without running set-up and tests on the baseline first")
     add_watching(parser)
     add_waiting(parser)
     parser.repo().json()
@@ -36,7 +36,7 @@ def declare(parser: Parser) -> None:
 
 def add_answer(parser: Parser) -> None:
     """Declare how a question of the planner is answered."""
-    parser.value("--answer", "TEXT", "answer the question that the PM asked, or would ask")
+    parser.value("--answer", "TEXT", "the answer to the question that the PM asked, or would ask")
 
 
 def add_watching(parser: Parser) -> None:
@@ -51,14 +51,14 @@ def add_watching(parser: Parser) -> None:
         "--follow",
         action="store_true",
         dest="verbose",
-        help="print every event with the names of states, too",
+        help="also print every event, with the names of states",
     )
-    # What machines read is one JSON object on each line.
+    # JSON output is one object per line.
     parser.set_defaults(as_lines=True)
 
 
 def add_waiting(parser: Parser) -> None:
-    """Declare for what a run waits, and how long."""
+    """Declare what a run waits for, and how long."""
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
         "--wait",
@@ -89,18 +89,18 @@ def read_terms(args: Namespace) -> WaitTerms:
         seconds = -1.0
     if not 0 <= seconds <= MAX_WAIT_S:
         raise UsageError(
-            f"--wait is a number of seconds between 0 and a week, not {args.wait[:100]!r}",
+            f"--wait takes a number of seconds from 0 to a week, not {args.wait[:100]!r}",
             rule="usage.wait",
-            hint="without a number it stands last: it would take what follows for one",
+            hint="without a number, put --wait last: it would read the next argument as one",
         )
     return WaitTerms(wait_s=seconds, lock_wait_s=seconds)
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Start or resume a run, and stay with it until it ends or waits."""
+    """Start or resume a run, and follow it until it ends or waits."""
     from coilclaw.cli.runs.run_display import attend_run
 
-    _return_contract(args)
+    _swap_contract(args)
     terms = read_terms(args)
     given = [name for name in ("contract", "request", "resume") if getattr(args, name) is not None]
     if len(given) != 1:
@@ -111,21 +111,21 @@ def run(args: Namespace, console: Console) -> int:
         )
     if args.answer is not None and (args.contract is not None or not args.answer.strip()):
         raise UsageError(
-            "--answer holds a text, and goes with --request or --resume", rule="usage.answer"
+            "--answer takes a text, and needs --request or --resume", rule="usage.answer"
         )
     if args.resume is not None:
         settled = ("runner", "reviewer", "merge", "diagnostic", "no_baseline")
         refused = [name.replace("_", "-") for name in settled if getattr(args, name)]
         if refused:
-            raise UsageError(f"--{refused[0]} was settled when the run began", rule="usage.resume")
+            raise UsageError(f"a resumed run cannot change --{refused[0]}", rule="usage.resume")
         return attend_run(args, console, partial(resume_run, args.resume, args.answer), terms)
     request = _read_request(args)
     options = read_options(args, request)
     return attend_run(args, console, lambda runs, watch: runs.start(request, options, watch), terms)
 
 
-def _return_contract(args: Namespace) -> None:
-    """Let ``--wait CONTRACT.json`` mean what it says: the contract is no number of seconds."""
+def _swap_contract(args: Namespace) -> None:
+    """Read ``--wait CONTRACT.json`` as intended: the file name is not a number of seconds."""
     others = (args.contract, args.request, args.resume)
     if args.wait in {None, FOREVER} or any(other is not None for other in others):
         return
@@ -136,7 +136,7 @@ def _return_contract(args: Namespace) -> None:
 
 
 def resume_run(run: str, answer: str | None, runs: Orchestrator, watch: Watch) -> RunOutcome:
-    """Resume the run that has this id, or whose id begins so."""
+    """Resume the run with this id, or the only one whose id begins with it."""
     from coilclaw.runs import RunStore
 
     return runs.resume(RunStore(runs.places).find(run).name, watch, answer=answer or "")
@@ -154,7 +154,7 @@ def _read_request(args: Namespace) -> RunRequest:
 
 
 def read_contract(name: str) -> bytes:
-    """Return the bytes of a contract, from a file or from the input."""
+    """Return the bytes of a contract, from a file or from standard input."""
     from coilclaw.runs import MAX_CONTRACT_BYTES
 
     try:
@@ -164,14 +164,14 @@ def read_contract(name: str) -> bytes:
         raise UsageError(f"cannot read {name}: {said}", rule="contract.read") from problem
     if len(data) > MAX_CONTRACT_BYTES:
         raise UsageError(
-            f"{name} is larger than the {MAX_CONTRACT_BYTES} bytes of the largest contract",
+            f"{name} is larger than the limit of {MAX_CONTRACT_BYTES} bytes for a contract",
             rule="contract.large",
         )
     return data
 
 
 def read_options(args: Namespace, request: RunRequest) -> RunOptions:
-    """Return how a run is carried out: as the arguments say, else as the contract does."""
+    """Return the options of a run: from the arguments, else from the contract."""
     from coilclaw.runners import runner
     from coilclaw.runs import make_run_options
 
@@ -182,5 +182,5 @@ def read_options(args: Namespace, request: RunRequest) -> RunOptions:
         merge=getattr(args, "merge", False),
         diagnostic=args.diagnostic,
         baseline=not getattr(args, "no_baseline", False),
-        hint=f"say which: --runner, one of {runner.listed()}",
+        hint=f"choose one with --runner: {runner.listed()}",
     )

@@ -1,4 +1,4 @@
-"""Runs to be checked and used: verify, replay, reexec, apply, report, export and gc."""
+"""Act on recorded runs: verify, replay, reexec, apply, report, export, stop and gc."""
 
 from __future__ import annotations
 
@@ -6,44 +6,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coilclaw.cli.command import DONE, FAILED, Console, Namespace, count_noun, escape_hidden, pick
+from coilclaw.cli.runs.run_view import open_runs
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from coilclaw.app import Orchestrator
 
 
-def run(args: Namespace, console: Console, runs: Orchestrator) -> int:
-    """Do what is asked with one run, or clear up after all of them."""
-    actions: dict[str, Callable[[Namespace, Console, Orchestrator], int]] = {
-        "report": _report,
-        "verify": _verify,
-        "checkpoint": _checkpoint,
-        "replay": _replay,
-        "reexec": _reexec,
-        "apply": _apply,
-        "export": _export,
-        "gc": _gc,
-    }
-    return actions[args.action](args, console, runs)
-
-
-def _find(args: Namespace, runs: Orchestrator) -> Path:
+def _open(args: Namespace) -> tuple[Orchestrator, Path]:
+    """Return the runs of the repository, and the directory of the one that is named."""
     from coilclaw.runs import RunStore
 
-    return RunStore(runs.places).find(args.run)
+    runs = open_runs(args)
+    return runs, RunStore(runs.places).find(args.run)
 
 
-def _report(args: Namespace, console: Console, runs: Orchestrator) -> int:
-    """Write the report; evidence that does not hold is exit code 1, and reported all the same."""
+def report(args: Namespace, console: Console) -> int:
+    """Write the report; exit with code 1 if the evidence does not hold, which it reports too."""
     from coilclaw.app import build_report, write_report
     from coilclaw.runs import render_page
 
     to_output = args.out == "-"
     if to_output and console.as_json:
-        raise UsageError("'-o -' and --json both want standard output", rule="usage.report")
-    report = build_report(runs, _find(args, runs))
+        raise UsageError("'-o -' and --json cannot both use standard output", rule="usage.report")
+    report = build_report(*_open(args))
     name, state = report.run_id, report.verification
     if to_output:
         console.write_bytes(render_page(report))
@@ -59,13 +45,13 @@ def _report(args: Namespace, console: Console, runs: Orchestrator) -> int:
     return FAILED
 
 
-def _verify(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def verify(args: Namespace, console: Console) -> int:
+    """Check the evidence of a run, and print every problem."""
     from coilclaw.app import verify
     from coilclaw.cli.checkpoint import read_checkpoints
 
     report, audit = verify(
-        runs,
-        _find(args, runs),
+        *_open(args),
         strict=not args.no_strict,
         root=args.root,
         checkpoints=read_checkpoints(args.checkpoint),
@@ -94,45 +80,49 @@ def _verify(args: Namespace, console: Console, runs: Orchestrator) -> int:
     return code
 
 
-def _checkpoint(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def checkpoint(args: Namespace, console: Console) -> int:
+    """Print the checkpoint of a sealed run."""
     from coilclaw.app import take_checkpoint
     from coilclaw.cli.checkpoint import print_checkpoint
 
-    checkpoint = take_checkpoint(runs, _find(args, runs))
-    return print_checkpoint(checkpoint, console, runs.home, sign=args.sign)
+    runs, directory = _open(args)
+    return print_checkpoint(take_checkpoint(runs, directory), console, runs.home, sign=args.sign)
 
 
-def _replay(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def replay(args: Namespace, console: Console) -> int:
+    """Rebuild a run from its events, and compare that with its reports."""
     from coilclaw.runs import rehydrate_run
 
-    told = rehydrate_run(_find(args, runs))
-    code = FAILED if told.divergences else DONE
-    if console.emit(told.json()):
+    replayed = rehydrate_run(_open(args)[1])
+    code = FAILED if replayed.divergences else DONE
+    if console.emit(replayed.json()):
         return code
-    for moment in told.timeline:
+    for moment in replayed.timeline:
         console.print(
             escape_hidden(f"{moment.ts[:19]:<20}{moment.state:<14} {moment.trigger}").rstrip()
         )
-    console.print(f"{told.events} events, {count_noun(len(told.tasks), 'task')}, {told.status}")
-    first = told.first_divergence
+    tasks = count_noun(len(replayed.tasks), "task")
+    console.print(f"{replayed.events} events, {tasks}, {replayed.status}")
+    first = replayed.first_divergence
     if first is None:
-        console.print("events and reports say the same", "green")
+        console.print("the events and the reports agree", "green")
         return code
     where = f"event {first.event}" if first.event else "no event"
     said = f"the first divergence is at {where}: {first.what} {first.path}"
     console.print(escape_hidden(said).rstrip(), "red")
-    for label, value in (("told", first.told), ("recorded", first.recorded)):
+    for label, value in (("replayed", first.told), ("recorded", first.recorded)):
         if value is not None:
             console.show(f"  {label}: {value}")
     return code
 
 
-def _reexec(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def reexecute(args: Namespace, console: Console) -> int:
+    """Execute a run again, and compare the results."""
     from coilclaw.runs import reexecution
 
-    name = _find(args, runs).name
-    console.note(f"executing {name} again: baseline, patch, gates and tests …", "dim")
-    done = reexecution.reexecute(runs.equipment, name)
+    runs, directory = _open(args)
+    console.note(f"executing {directory.name} again: baseline, patch, gates and tests …", "dim")
+    done = reexecution.reexecute(runs.equipment, directory.name)
     report = done.report
     good = report.status == "pass"
     code = DONE if good else FAILED
@@ -147,7 +137,7 @@ def _reexec(args: Namespace, console: Console, runs: Orchestrator) -> int:
         for each in found:
             was, now = _shorten(each.expected), _shorten(each.actual)
             console.show(f"{label}     {each.key}: was {was}, is {now}", style)
-    said = "executed again with the same result" if good else "it does not come out again"
+    said = "executed again with the same result" if good else "the result differs"
     console.print(f"{report.status}: {said}", "green" if good else "red")
     console.note(f"the report is in {done.audit}")
     return code
@@ -158,11 +148,12 @@ def _shorten(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _apply(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def apply(args: Namespace, console: Console) -> int:
+    """Merge accepted work; exit with code 1 if a gate refuses it."""
     from coilclaw.runs import merge_stage
 
-    name = _find(args, runs).name
-    done = merge_stage.apply_run(runs.equipment, name, branch=args.branch)
+    runs, directory = _open(args)
+    done = merge_stage.apply_run(runs.equipment, directory.name, branch=args.branch)
     code = DONE if done.merged else FAILED
     record = {
         "run_id": done.run_id,
@@ -172,7 +163,7 @@ def _apply(args: Namespace, console: Console, runs: Orchestrator) -> int:
     if console.emit(record):
         return code
     if done.already:
-        console.print(f"{done.run_id} is merged into {done.branch} already, as {done.commit}")
+        console.print(f"{done.run_id} is already merged into {done.branch} as {done.commit}")
     elif done.merged:
         console.print(f"merged into {done.branch} as {done.commit}", "green")
     else:
@@ -182,36 +173,38 @@ def _apply(args: Namespace, console: Console, runs: Orchestrator) -> int:
     return code
 
 
-def _export(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def export(args: Namespace, console: Console) -> int:
+    """Write a run as one signed file."""
     from coilclaw.app import export
 
-    directory = _find(args, runs)
+    runs, directory = _open(args)
     out = None if args.out is None else Path(args.out)
     made = export(runs, directory, out, whole_history=args.whole_history)
     if not console.emit({"run_id": directory.name, "file": str(made.absolute())}):
         console.print(str(made))
-        console.note("whoever has the public key (coilclaw keys show) can check it")
+        console.note("the public key (coilclaw keys show) is all that is needed to check it")
     return DONE
 
 
-def _gc(args: Namespace, console: Console, runs: Orchestrator) -> int:
+def collect_garbage(args: Namespace, console: Console) -> int:
+    """Remove what ended runs left behind, or print what would be removed."""
     from coilclaw.runs import CollectionOptions, garbage_collection
 
     if (args.older_than or 0) < 0 or (args.keep or 0) < 0:
-        raise UsageError("--older-than and --keep are not negative", rule="usage.gc")
+        raise UsageError("--older-than and --keep must not be negative", rule="usage.gc")
     if args.bundles and args.older_than is None and args.keep is None:
         raise UsageError(
-            "--bundles removes evidence, so say of which runs: --older-than DAYS or --keep N",
+            "--bundles removes evidence: choose the runs with --older-than DAYS or --keep N",
             rule="gc.bundles",
         )
-    wishes = CollectionOptions(
+    options = CollectionOptions(
         older_than_days=args.older_than or 0.0,
         keep=args.keep or 0,
         bundles=args.bundles,
         pending=args.pending,
         dry_run=args.dry_run,
     )
-    removed = garbage_collection.collect_garbage(runs.equipment, wishes)
+    removed = garbage_collection.collect_garbage(open_runs(args).equipment, options)
     rows = [
         pick(one, "what", "run_id", "name")
         | ({} if one.size_bytes is None else {"size_bytes": one.size_bytes})
@@ -227,6 +220,18 @@ def _gc(args: Namespace, console: Console, runs: Orchestrator) -> int:
     freed = f", {_mebibytes(sum(sizes))} of set-ups" if sizes else ""
     console.note(f"{len(removed)} {word}{freed}" if removed else "nothing to remove")
     return DONE
+
+
+def stop(args: Namespace, console: Console) -> None:
+    """Have the process that works on a run stop it, and print how it is resumed."""
+    from coilclaw.runs import next_command, request_stop
+
+    runs, directory = _open(args)
+    request_stop(runs.places.runtime, directory.name)
+    again = next_command.resume(directory.name, (), repo=args.repo)
+    if not console.emit({"run_id": directory.name, "status": "stopped", "next": again}):
+        console.print("status   stopped", "yellow")
+        console.print(f"next     {again}")
 
 
 def _mebibytes(size: int) -> str:

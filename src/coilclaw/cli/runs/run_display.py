@@ -1,4 +1,4 @@
-"""A run while the user watches it: its events, its end, and what to do next."""
+"""Show a run while the user watches: its events, its result, and what to do next."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Carry: TypeAlias = Callable[[Orchestrator, Watch], RunOutcome]
 
 MAX_LISTED: Final = 500
-"""Problems that are listed one by one."""
+"""Problems listed one by one."""
 AGENT_PART: Final = "agent_part"
 RESULT: Final = "result"
 """The type of the last line with ``--json``."""
@@ -39,14 +39,14 @@ _CODES: Final = {"passed": DONE, "failed": FAILED, "invalid": USAGE, "provider":
 def attend_run(
     args: Namespace, console: Console, carry: Carry, terms: WaitTerms | None = None
 ) -> int:
-    """Carry out a run, tell of it as it goes on, and return the exit code."""
+    """Carry out a run, show it while it is active, and return the exit code."""
     from coilclaw.app import Orchestrator, WaitTerms
     from coilclaw.workspace import Cancellation
 
     cancel = Cancellation()
 
     def stop(number: signal.Signals) -> None:
-        """End the run cleanly; a second signal does not wait for that."""
+        """End the run cleanly; a second signal ends it at once."""
         if cancel.cancelled:
             raise KeyboardInterrupt
         cancel.cancel("Ctrl-C" if number is signal.SIGINT else number.name)
@@ -69,10 +69,10 @@ def attend_run(
 
 
 def _ask_user(console: Console, cancel: Cancellation) -> Callable[[str], str | None]:
-    """Ask at the terminal what the planner must know, if there is one.
+    """Return a function that asks the planner's questions at the terminal, if there is one.
 
-    The run pauses on an empty line, on Ctrl-C and at the end of the input. What
-    the planner wrote cannot act on the terminal.
+    The run pauses on an empty line, on Ctrl-C and at the end of the input. Control
+    characters of the planner are escaped.
     """
     from coilclaw.cli.question import Questions
 
@@ -93,13 +93,13 @@ def _ask_user(console: Console, cancel: Cancellation) -> Callable[[str], str | N
 
 
 def _unanswered(runs: Orchestrator, waiting: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of a run's questions that still have to be answered."""
+    """Return the questions of a run that are not answered yet."""
     pending = {each.id for each in runs.equipment.desk.list()}
     return tuple(name for name in waiting if name in pending)
 
 
 def _logging(runs: Orchestrator) -> Logs:
-    """Log warnings only, unless logs are asked for: the events are told already."""
+    """Log only warnings unless logs are requested: the events are shown already."""
     from coilclaw.app import VARIABLE, configure
 
     return configure(
@@ -112,7 +112,7 @@ def _logging(runs: Orchestrator) -> Logs:
 
 
 class RunDisplay:
-    """Prints a run. Several threads may tell it something at the same time."""
+    """Prints a run; several threads may report events at the same time."""
 
     def __init__(self, console: Console, args: Namespace, runs: Orchestrator) -> None:
         from coilclaw.cli.runs.run_narrator import Narrator
@@ -120,17 +120,17 @@ class RunDisplay:
         self._console = console
         self._args = args
         self._find_bundle = runs.places.bundle
-        # A status line is for terminals that can show one.
+        # Only some terminals can show a status line.
         live = console.out.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
         silent = console.as_json or args.quiet
         self.narrator = None if silent else Narrator(console, self._find_bundle, live=live)
-        """Tells of the run in sentences; ``None`` where machines read, or nothing is wanted."""
+        """Describes the run in sentences; ``None`` with ``--json`` and ``--quiet``."""
         self._guard = threading.Lock()
         self.run_id = ""
         self._problems: list[str] = []
 
     def watch(self, event: Mapping[str, object]) -> None:
-        """Take an event in; a reader that goes away, as in ``… | head``, does not end the run."""
+        """Show an event; a closed pipe, as in ``… | head``, does not end the run."""
         from coilclaw.cli.dispatch import forget_output
 
         try:
@@ -163,7 +163,7 @@ class RunDisplay:
             (self.narrator or self._console).print(f"run_id={run_id}")
 
     def show_stop(self, reason: str) -> None:
-        """Say that it was stopped, and how it is resumed."""
+        """Print that the run was stopped, and how to resume it."""
         again = next_command.resume(self.run_id, (), repo=self._args.repo)
         record = {"run_id": self.run_id, "status": "stopped", "reason": reason, "next": again}
         if not self._console.emit(record):
@@ -172,7 +172,7 @@ class RunDisplay:
             self._console.print(f"next     {again}")
 
     def show_end(self, outcome: RunOutcome) -> int:
-        """Say how it ended, where the evidence is, and what is to be done."""
+        """Print the result, where the evidence is, and what to do next."""
         from coilclaw.runs import read_events, read_failures
 
         self._begin(outcome.run_id)
@@ -191,11 +191,11 @@ class RunDisplay:
                 if record[name]:
                     self._console.print(f"{name:<8} {escape_hidden(str(record[name]))}")
         if outcome.status == "passed" and outcome.merge == "pending" and outcome.reason:
-            return FAILED  # it was to be merged, and something is in the way
+            return FAILED  # it should have been merged, and could not be
         return DONE if abandoned else _CODES.get(outcome.status, DENIED)
 
     def _show_failures(self, failures: Failures, bundle: Path) -> None:
-        """Print what failed at last; what commands wrote only where it was not told already."""
+        """Print the last failures, with the output of commands if the narrator did not print it."""
         last = max((each.attempt for each in failures.refusals), default=0)
         for refusal in failures.refusals[:MAX_LISTED]:
             if refusal.attempt == last:

@@ -1,4 +1,4 @@
-"""Events of a run, and what failed in it, as lines that cannot act on a terminal."""
+"""Render events and failures of a run as lines without control characters."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "policy_violation": ("rule", "reason"),
     "gate_failed": ("gate", "reason"),
 }
-"""What is shown of an event; of others, whatever is short."""
+"""The values shown of each event; for other events, the short ones."""
 _FEW: Final = 4
 
 
 class Event:
-    """One event of a run, whose texts may be anything."""
+    """One event of a run; its texts are not trusted."""
 
     def __init__(self, record: Mapping[str, object]) -> None:
         self.record = record
@@ -83,7 +83,7 @@ class Event:
 
     @property
     def style(self) -> str | None:
-        """How the line looks: states stand out, and so does trouble."""
+        """The style of the line: states, warnings and errors stand out."""
         if self.kind == "STATE_TRANSITION":
             return "bold"
         return {"ERROR": "red", "WARN": "yellow"}.get(str(self.record.get("level")))
@@ -95,12 +95,12 @@ def _shorten(value: object) -> str:
 
 
 def refusal_sentence(refusal: RunRefusal) -> str:
-    """Say which gate refused what, by which rule, as it happens."""
+    """Return which gate refused what, by which rule, while the run is active."""
     return _cut(f"REFUSED by the {refusal.gate.replace('_', ' ')}: {_describe_reason(refusal)}")
 
 
 def refusal_line(refusal: RunRefusal) -> str:
-    """Say which gate refused what of whom, by which rule, when all is over."""
+    """Return which gate refused what of which task, by which rule, after the run."""
     return _cut(f"{refusal.gate} of {refusal.task_id or 'the run'}: {_describe_reason(refusal)}")
 
 
@@ -115,18 +115,18 @@ def _cut(text: str) -> str:
 
 
 def command_lines(command: FailedCommand, directory: Path) -> Iterator[str]:
-    """Yield what a failed command was, and the last lines of what it wrote, with the log's path."""
+    """Yield the last lines that a failed command wrote, with the path of its log."""
     for log in command.logs:
         yield f"the last lines of {directory / log.path}:"
         yield from (f"  | {escape_hidden(line)}" for line in log.lines)
     if not command.logs:
-        yield f"it wrote nothing: {_cut(shlex.join(command.argv) or command.name)}"
+        yield f"no output from: {_cut(shlex.join(command.argv) or command.name)}"
 
 
 def count_alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, str]]:
-    """Return the last item of each kind, and how often there was one where it was more than once.
+    """Return the last item of each kind, and how often it occurred if more than once.
 
-    Each attempt is refused for itself, often for the same reason.
+    Each attempt is refused separately, often for the same reason.
     """
     kinds: dict[Hashable, list[T]] = {}
     for item in items:

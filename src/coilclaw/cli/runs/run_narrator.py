@@ -1,4 +1,4 @@
-"""``Narrator``: tells of a run in sentences while it goes on, for ``run`` and for the demo."""
+"""``Narrator``: describe a run in sentences while it is active, for ``run`` and the demo."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 TITLES: Final = {
     "S2_WORKER": "The work, each task in a worktree and a sandbox of its own",
-    "S3_REVIEWER": "The reviewer looks at all accepted work together, and can write nothing",
-    "S4_TEST": "The tests, run by the orchestrator and nobody else",
-    "S5_FIX": "The fix loop: while retries are left, what failed becomes a new contract",
+    "S3_REVIEWER": "The reviewer checks all accepted work together, read-only",
+    "S4_TEST": "The tests, run by the orchestrator alone",
+    "S5_FIX": "The fix loop: while retries are left, a failure becomes a new contract",
     "S6_DONE": "The end of the run",
 }
-"""What begins when a run enters a state."""
+"""The title of each state that a run enters."""
 PLANNING: Final = "the PM plans"
 AGAIN: Final = "A worker again, under the new contract"
-SPLIT: Final = "The Tech Lead splits it into tasks that cannot get in each other's way"
+SPLIT: Final = "The Tech Lead splits it into tasks that cannot conflict"
 MAX_CHARS: Final = 200
-"""Of one line, as far as an agent, a model or a tool has a say in it."""
+"""Of the text of an agent, a model or a tool in one line."""
 MAX_NAMES: Final = 10
 _PLAN: Final = re.compile(r"plan-\d{4}\Z")
 """How the orchestrator names a conversation with the PM."""
@@ -49,7 +49,7 @@ _DOING: Final = {
     "USER_ANSWERED": PLANNING,
     "COMMAND_FINISHED": "",
 }
-"""What the status line shows from an event on."""
+"""What the status line shows after an event."""
 _SENTENCES: Final[Mapping[str, tuple[str, str | None]]] = {
     "RUN_RESUMED": ("the run is resumed", None),
     "LOCKS_AWAITED": ("{reason}", "yellow"),
@@ -57,7 +57,7 @@ _SENTENCES: Final[Mapping[str, tuple[str, str | None]]] = {
     "BASELINE_MOVED": ("the branch has moved: the work starts from {baseline_commit:.12}", None),
     "PLAN_REFUSED": ("plan {number} is refused: {problems}", "yellow"),
     "ROLLBACK_APPLIED": (
-        "{task}rolled back before anybody reviewed it; kept as snapshot {snapshot:.12}",
+        "{task}rolled back without a review; kept as snapshot {snapshot:.12}",
         "yellow",
     ),
     "HUMAN_APPROVAL_REQUIRED": (
@@ -68,7 +68,7 @@ _SENTENCES: Final[Mapping[str, tuple[str, str | None]]] = {
     "MERGE_COMPLETED": ("the gates passed once more: {branch} is now at {commit:.12}", "green"),
     "MERGE_PENDING": ("the work is accepted; it is not merged into {branch} yet", None),
 }
-"""What is said of an event, with the facts of its payload, and how it looks."""
+"""The sentence for an event, with values of its payload, and its style."""
 
 
 class Narrator(StatusLine):
@@ -95,10 +95,10 @@ class Narrator(StatusLine):
         self._tokens: dict[str, int] = {}
         self._working: list[str] = []
         self._refused: set[str] = set()
-        """Tasks of which it was told why they are not accepted."""
+        """Tasks whose refusal was explained already."""
 
     def title(self, text: str) -> None:
-        """Begin the next part of the story."""
+        """Print the title of the next part."""
         self._number += 1
         with self.cleared():
             self._console.print()
@@ -106,19 +106,19 @@ class Narrator(StatusLine):
             self._console.out.flush()
 
     def tell(self, text: str, style: str | None = None) -> None:
-        """Say one thing below a title."""
+        """Print one line below a title."""
         self.print(f"  {text}", style)
 
     def print(self, text: str, style: str | None = None) -> None:
-        """Print a line that stays; nothing in it can act on a terminal."""
+        """Print a line that stays, with control characters escaped."""
         with self.cleared():
             self._console.show(text, style)
             self._console.out.flush()
 
     def watch(self, record: Mapping[str, object]) -> None:
-        """Take an event of the run in, and tell what a reader needs of it.
+        """Print what a reader needs to know about an event.
 
-        What no sentence of the table can say is told by the method ``_on_`` and the event's type.
+        An event without a sentence in the table has a method: ``_on_`` and its type.
         """
         facts = Facts(record, self._name_task)
         with self.guard:
@@ -131,12 +131,12 @@ class Narrator(StatusLine):
             self._tell_failures(facts)
 
     def _tell_failures(self, facts: Facts) -> None:
-        """Say what a gate refused, and what failed commands wrote."""
+        """Print what a gate refused, and the output of failed commands."""
         for refusal in read_refusals(facts.record):
             self._refused.add(refusal.task_id)
             self.tell(f"{facts.task}{refusal_sentence(refusal)}", "red")
         if facts.kind == "RUNNER_FAILED":
-            return  # What its program wrote was told as it wrote it.
+            return  # The output of its program was printed already.
         directory = self._find_bundle(facts.run_id)
         for command in read_failed_commands(directory, facts.record):
             for text in command_lines(command, directory):
@@ -171,8 +171,8 @@ class Narrator(StatusLine):
 
     def _on_lock_reclaimed(self, facts: Facts) -> None:
         former = facts["run_id"]
-        if former != facts.run_id:  # A run that is resumed takes its own locks over.
-            said = f"{facts['path']} is taken over from {former}, on which nobody works"
+        if former != facts.run_id:  # A resumed run takes over its own locks.
+            said = f"{facts['path']} is taken over from {former}, which is not active"
             self.tell(said, "yellow")
 
     def _on_task_started(self, facts: Facts) -> None:
@@ -180,7 +180,7 @@ class Narrator(StatusLine):
         self.tell(f"{facts.task}{facts.runner} begins")
 
     def _on_agent_part(self, facts: Facts) -> None:
-        """Tell one part of an agent's work in one line."""
+        """Print one part of an agent's work in one line."""
         task = facts.task_id
         tokens = facts.number("tokens")
         more = f" · {tokens:,} tokens" if tokens != self._tokens.get(task, 0) else ""
@@ -199,13 +199,13 @@ class Narrator(StatusLine):
             more = ""
 
     def _on_runner_failed(self, facts: Facts) -> None:
-        ends = {"failed": "failed", "exhausted": "used up what it had"}
+        ends = {"failed": "failed", "exhausted": "exhausted its limits"}
         how = ends.get(facts["status"], "did not finish")
         self._refused.add(facts.task_id)
         self.tell(f"{facts.task}the agent {how}: {facts['reason']}", "red")
 
     def _on_diff_gate_result(self, facts: Facts) -> None:
-        """Say what an agent wrote that is not part of the change, and why."""
+        """Print which files of an agent are not part of the change, and why."""
         by_reason: dict[str, list[str]] = {}
         for path, reason in read_dropped(facts.record):
             by_reason.setdefault(reason, []).append(path)
@@ -239,7 +239,7 @@ class Narrator(StatusLine):
         self._doing = tried if facts.is_trial else f"{facts['name']} runs"
 
     def _on_command_finished(self, facts: Facts) -> None:
-        if facts.is_trial:  # The part of the PM that tried it tells the rest.
+        if facts.is_trial:  # The part of the PM that tried it reports the result.
             self._doing = PLANNING
             return
         baseline = facts["where"] == "baseline"
@@ -255,7 +255,7 @@ class Narrator(StatusLine):
     def _on_setup_result(self, facts: Facts) -> None:
         done = facts["status"] == "PASS"
         self.tell(
-            "the set-up is made, and kept for every worktree" if done else "the set-up FAILED"
+            "the set-up is done, and kept for every worktree" if done else "the set-up FAILED"
         )
 
     def _on_baseline_result(self, facts: Facts) -> None:
@@ -285,9 +285,9 @@ class Narrator(StatusLine):
 
 
 class Facts(Event):
-    """The payload of an event by name, each value as one bounded line; what is not there is empty.
+    """The payload of an event by name, each value as one bounded line; a missing value is empty.
 
-    ``task`` is the beginning of a sentence about a task; empty where the run itself is meant.
+    ``task`` is the beginning of a sentence about a task; it is empty for the run itself.
     """
 
     def __init__(self, record: Mapping[str, object], name_task: Callable[[str], str]) -> None:
@@ -303,12 +303,12 @@ class Facts(Event):
         return _read_text(self.facts, name)
 
     def number(self, name: str) -> int:
-        """Return a value that should be a number; nothing is 0."""
+        """Return a number; a missing value is 0."""
         return _read_number(self.facts, name)
 
     @property
     def is_trial(self) -> bool:
-        """Whether a command is one that the PM tries, and no test of the contract."""
+        """Whether a command is a trial of the PM, not a test of the contract."""
         return self["where"] == "plan"
 
     @property
@@ -350,7 +350,7 @@ def _describe_file(file: Mapping[str, object]) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return names in one text, as far as they fit a line."""
+    """Return the first names in one text, and how many more there are."""
     found = list(names)
     more = [f"{len(found) - MAX_NAMES} more"] if len(found) > MAX_NAMES else []
     return ", ".join(found[:MAX_NAMES] + more)
@@ -364,6 +364,6 @@ def describe_time(seconds: float) -> str:
 
 
 def cut(text: str) -> str:
-    """Return a text on one line, cut to what a line has room for."""
+    """Return a text on one line, cut to ``MAX_CHARS``."""
     flat = " ".join(text.split())
     return flat if len(flat) <= MAX_CHARS else f"{flat[:MAX_CHARS]}…"

@@ -1,21 +1,22 @@
-"""Runs to be looked at: lists, one in detail, its events and its patch."""
+"""Inspect runs: list them, show one, its events, its logs and its patch."""
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.cli.command import DONE, Console, Namespace, escape_hidden, find_home
+from coilclaw.cli.command import Console, Namespace, escape_hidden, find_home
 from coilclaw.cli.runs.run_events import Event, command_lines, count_alike, refusal_line
 from coilclaw.kernel import UsageError
-from coilclaw.runs import next_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
+    from coilclaw.app import Orchestrator
     from coilclaw.kernel import Json
-    from coilclaw.runs import Failures, ListedRun, RunStore
+    from coilclaw.runs import Failures, ListedRun
 
 LOOK_EVERY_S: Final = 0.2
 MAX_REQUEST_CHARS: Final = 60
@@ -30,7 +31,7 @@ _STAGES: Final = {
     "S5_FIX": "the repair",
     "S6_DONE": "the end",
 }
-"""What a run that has not ended is at, by the names of its states."""
+"""The stage of a run that has not ended, by state."""
 _STYLES: Final = {
     "passed": "green",
     "failed": "red",
@@ -46,28 +47,28 @@ _STYLES: Final = {
 }
 
 
-def run(args: Namespace, console: Console, store: RunStore) -> int:
-    """List, show, follow, print logs or diff."""
+def open_runs(args: Namespace) -> Orchestrator:
+    """Open the runs of the repository that ``--repo`` names."""
+    from coilclaw.app import Orchestrator
 
-    match args.action:
-        case "list":
-            _list(store, args.limit, console)
-        case "show":
-            _show(store.find(args.run), console, args.repo)
-        case "events":
-            _show_events(store.find(args.run), console, follow=args.follow)
-        case "log":
-            _show_logs(store.find(args.run), console)
-        case _:
-            _show_diff(store.find(args.run), args.task, console, rejected=args.rejected)
-    return DONE
+    return Orchestrator(Path(args.repo), find_home(), os.environ)
 
 
-def _list(store: RunStore, limit: int | None, console: Console) -> None:
+def _find(args: Namespace) -> Path:
+    from coilclaw.runs import RunStore
+
+    return RunStore(open_runs(args).places).find(args.run)
+
+
+def list_runs(args: Namespace, console: Console) -> None:
+    """List all runs, or the newest of them."""
+    from coilclaw.runs import RunStore
+
+    store, limit = RunStore(open_runs(args).places), args.limit
     if limit is not None and limit < 1:
-        raise UsageError("--limit is at least 1", rule="usage.limit")
+        raise UsageError("--limit must be at least 1", rule="usage.limit")
     found = list(store.all())[-limit if limit else 0 :]
-    empty = f"there are no runs in {store.places.runs}"
+    empty = f"no runs in {store.places.runs}"
     console.table((one.json() for one in found), map(_describe, found), empty)
 
 
@@ -80,12 +81,14 @@ def _describe(one: ListedRun) -> tuple[str, str | None]:
     return escape_hidden(text).rstrip(), _STYLES.get(one.standing)
 
 
-def _show(directory: Path, console: Console, repository: str) -> None:
-    from coilclaw.runs import describe_run, read_events, read_failures, read_run
+def show_run(args: Namespace, console: Console) -> None:
+    """Show one run in detail, and what to do next."""
+    from coilclaw.runs import describe_run, next_command, read_events, read_failures, read_run
 
+    directory = _find(args)
     one = read_run(directory)
     failures = read_failures(directory, read_events(directory))
-    then = next_command.after_listing(one, failures, find_home(), repo=repository)
+    then = next_command.after_listing(one, failures, find_home(), repo=args.repo)
     value = describe_run(directory, one, failures)
     if console.emit({**value, "next": then}):
         return
@@ -105,10 +108,11 @@ def _show(directory: Path, console: Console, repository: str) -> None:
         console.print(f"next     {then}")
 
 
-def _show_logs(directory: Path, console: Console) -> None:
-    """Print everything that is kept of what failed commands wrote."""
+def show_logs(args: Namespace, console: Console) -> None:
+    """Print all output that is kept of failed commands."""
     from coilclaw.runs import read_events, read_failures, read_log
 
+    directory = _find(args)
     commands = read_failures(directory, read_events(directory)).commands
     found = [
         (command, log, read_log(directory, log)) for command in commands for log in command.logs
@@ -123,7 +127,7 @@ def _show_logs(directory: Path, console: Console) -> None:
             yield f"== {escape_hidden(command.reason)}: {directory / log.path}", "bold"
             yield from ((escape_hidden(line), None) for line in text.splitlines())
 
-    console.table(records, describe(), "no command failed, or none wrote anything")
+    console.table(records, describe(), "no failed command wrote any output")
 
 
 def _head(one: ListedRun) -> Iterator[tuple[str, str]]:
@@ -189,29 +193,29 @@ def _rows(value: Json) -> list[dict[str, Json]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-def _show_events(directory: Path, console: Console, *, follow: bool) -> None:
+def show_events(args: Namespace, console: Console) -> None:
+    """Print the events of a run, and with ``--follow`` those to come."""
     from coilclaw.runs import read_events
 
-    if console.as_json and not follow:
-        console.data(list(read_events(directory)))
+    directory = _find(args)
+    if not args.follow:
+        events = list(read_events(directory))
+        console.table(events, ((seen.line, seen.style) for seen in map(Event, events)))
         return
-    for event in _followed(directory) if follow else read_events(directory):
-        if console.as_json:
-            console.data(event)
-        else:
+    for event in _follow(directory):
+        if not console.emit(event):
             seen = Event(event)
             console.print(seen.line, seen.style)
-        if follow:
-            console.out.flush()
+        console.out.flush()
 
 
-def _followed(directory: Path) -> Iterator[dict[str, object]]:
-    """All events, and those that come; it ends with the run, or when nobody works on it."""
+def _follow(directory: Path) -> Iterator[dict[str, object]]:
+    """Yield all events and those to come, until the run ends or no process works on it."""
     from coilclaw.runs import is_run_worked_on, judge_standing, read_events
 
     seen: list[dict[str, object]] = []
     while True:
-        # Asked first: a run that ends in between has written its last events by then.
+        # Checked first: a run that ends in between has written its last events by then.
         worked = is_run_worked_on(directory)
         fresh = list(read_events(directory, len(seen)))
         yield from fresh
@@ -223,9 +227,11 @@ def _followed(directory: Path) -> Iterator[dict[str, object]]:
         time.sleep(LOOK_EVERY_S)
 
 
-def _show_diff(directory: Path, task: str | None, console: Console, *, rejected: bool) -> None:
+def show_diff(args: Namespace, console: Console) -> None:
+    """Print what a run changed, or what of it was rolled back."""
     from coilclaw.runs import read_patch
 
+    directory, task, rejected = _find(args), args.task, args.rejected
     data = read_patch(directory, task=task, rejected=rejected)
     text = data.decode("utf-8", "replace")
     record = {"run_id": directory.name, "task_id": task, "rejected": rejected, "patch": text}

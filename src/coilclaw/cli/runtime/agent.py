@@ -1,4 +1,4 @@
-"""``coilclaw agent``: talk with the agent, once or for as long as you like."""
+"""``coilclaw agent``: talk to the agent, for one turn or interactively."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "-m", "--message", metavar="MESSAGE", help="run one turn and exit; '-' reads the input"
+        "-m", "--message", metavar="MESSAGE", help="run one turn and exit; '-' reads standard input"
     )
-    parser.value("--conversation", "ID", "resume this conversation, or begin it")
-    parser.value("--provider", "NAME", "ask this one of the configured providers")
+    parser.value("--conversation", "ID", "resume or start this conversation")
+    parser.value("--provider", "NAME", "use this configured provider")
     parser.json()
 
 
@@ -29,11 +29,11 @@ def run(args: Namespace, console: Console) -> int:
     from coilclaw.cli.session import open_session
 
     if console.as_json and args.message is None:
-        raise UsageError("--json goes with -m MESSAGE", rule="usage.json")
+        raise UsageError("--json needs -m MESSAGE", rule="usage.json")
     config = load_config()
     if not config.cli.enabled:
         raise UsageError(
-            "this channel is switched off",
+            "this channel is disabled",
             rule="channel.disabled",
             hint="set channels.cli.enabled = true in the configuration",
         )

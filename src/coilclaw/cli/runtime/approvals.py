@@ -1,4 +1,4 @@
-"""``coilclaw approvals``: what waits for a yes or a no."""
+"""``coilclaw approvals``: list what waits for an approval."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "what waits, oldest first").flag("--all", "also what is answered or over").json()
+    listing = action("list", "list what waits, oldest first").json()
+    listing.flag("--all", "also list what was answered or has expired")
 
 
 def run(args: Namespace, console: Console) -> None:
-    """List what lies on the desk."""
+    """List the approvals."""
     from coilclaw.app import open_desk
 
     found = open_desk(find_home()).list(pending_only=not args.all)
@@ -30,7 +31,7 @@ def run(args: Namespace, console: Console) -> None:
 
 
 def _describe(approval: Approval) -> Iterator[tuple[str, str | None]]:
-    """Yield what is asked, every byte of it visible, behind labels of ours."""
+    """Yield the lines of an approval; hidden characters in it are made visible."""
     style = {"pending": "yellow", "approved": "green", "rejected": "red"}.get(approval.state)
     yield f"{approval.id}  {approval.state}  {approval.created[:19]}Z", style
     for line in describe_question(approval.question):
@@ -42,7 +43,7 @@ def _describe(approval: Approval) -> Iterator[tuple[str, str | None]]:
 
 
 def describe_question(question: ApprovalQuestion) -> Iterator[str]:
-    """Yield a question in lines; nothing in it can pass for a line of ours."""
+    """Yield the lines of a question; its texts cannot imitate one of the labels."""
     from coilclaw.agent import visible
 
     facts = {
@@ -60,7 +61,7 @@ def describe_question(question: ApprovalQuestion) -> Iterator[str]:
 
 
 def record_approval(approval: Approval) -> dict[str, object]:
-    """Return an approval for machines."""
+    """Return an approval as JSON values."""
     return {
         **pick(approval, "id", "state", "created", "expires"),
         "waiting": approval.state == "pending" and approval.waiting,
@@ -78,7 +79,7 @@ def declare_answer(parser: Parser) -> None:
 def answer_approval(
     name: str, console: Console, *, approved: bool, words: str | None = None
 ) -> int:
-    """Answer one, and say what became of it."""
+    """Answer an approval, and print its new state and what to do next."""
     from coilclaw.app import end_rejected_run, open_desk
     from coilclaw.cli.session import open_logs
     from coilclaw.workspace import is_alive, this_person
@@ -99,7 +100,7 @@ def answer_approval(
             f"{question.conversation_id}; a running 'coilclaw serve' resumes it by itself"
         )
     elif question.kind in {"sop", "run", "override"}:
-        # A run that still waits goes on by itself.
+        # A run that is still waiting continues by itself.
         noun = "sop" if question.kind == "sop" else "runs"
         console.note(f"next: coilclaw {noun} resume {question.origin}")
     return DONE

@@ -1,4 +1,4 @@
-"""``coilclaw approve``: say yes to what waits."""
+"""``coilclaw approve``: approve what waits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     approvals.declare_answer(parser)
-    parser.value("--text", "ANSWER", "the answer, where words are asked for")
+    parser.value("--text", "ANSWER", "the answer to a question that needs one")
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Answer."""
+    """Approve it."""
     return approvals.answer_approval(args.id, console, approved=True, words=args.text)

@@ -1,4 +1,4 @@
-"""``coilclaw estop``: stop all tools of all processes at once."""
+"""``coilclaw estop``: stop all tools in all processes at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def declare(parser: Parser) -> None:
     """Declare the arguments."""
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--clear", action="store_true", help="let tools run again")
-    choice.add_argument("--status", action="store_true", help="only say whether it is set")
-    parser.value("--reason", "TEXT", "kept in the file", default="").json()
+    choice.add_argument("--status", action="store_true", help="only show whether it is set")
+    parser.value("--reason", "TEXT", "the reason, kept in the file", default="").json()
 
 
 def run(args: Namespace, console: Console) -> None:

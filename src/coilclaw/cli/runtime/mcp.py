@@ -1,4 +1,4 @@
-"""``coilclaw mcp``: offer our tools to others, and approve those of others."""
+"""``coilclaw mcp``: offer the active tools to MCP clients, and approve tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
     serving = action("serve", "offer the active tools over standard input and output", _serve)
-    summary = "seconds that a call waits for 'coilclaw approve' (default: 300; 0: denied at once)"
+    summary = "how long a call waits for 'coilclaw approve' (default: 300; 0 denies at once)"
     serving.value("--approval-timeout", "S", summary, type=float)
-    action("list", "the servers in the configuration, and what is approved", _list).json()
-    showing = action("tools", "ask a server for its tools, and compare", _show_tools)
+    action("list", "list the configured servers, and what is approved", _list).json()
+    showing = action("tools", "compare the tools of a server with the approved ones", _show_tools)
     showing.value("name", "NAME", "the server").json()
     approving = action("approve", "show the tools of a server, and approve exactly these", _approve)
     approving.value("name", "NAME", "the server")
-    approving.flag("--yes", "approve without being asked")
-    forgetting = action("forget", "take the approval of a server back", _forget)
+    approving.flag("--yes", "approve without asking")
+    forgetting = action("forget", "withdraw the approval of a server", _forget)
     forgetting.value("name", "NAME", "the server")
 
 
@@ -42,7 +42,7 @@ def _serve(args: Namespace, _: Console) -> None:
     timeout = args.approval_timeout
     seconds = mcp_clients.APPROVAL_S if timeout is None else timeout
     if not 0 <= seconds <= 24 * 3600:
-        raise UsageError("--approval-timeout is 0 to 86400 seconds", rule="usage.timeout")
+        raise UsageError("--approval-timeout must be 0 to 86400 seconds", rule="usage.timeout")
     place = find_home()
     config = load_config()
     desk = ApprovalStore(place, lambda: datetime.now().astimezone())
@@ -77,12 +77,12 @@ def _list(_: Namespace, console: Console) -> None:
         state = standing if server.enabled else "disabled"
         lines.append((f"{server.name:<16} {state}, {len(tools)} tools, {server.risk} risk", None))
         lines.append((f"  {server.where}", "dim"))
-    empty = "no server in the configuration: [mcp.servers.NAME] names one"
+    empty = "no server is configured: add one as [mcp.servers.NAME]"
     console.table(records, lines, empty)
 
 
 def _examine(name: str) -> tuple[McpServer, ToolListing, list[Compared]]:
-    """Ask a server what it offers, contained as it would be for the agent."""
+    """Ask a server for its tools, in the same sandbox as for the agent."""
     from coilclaw.agent import Pins, estop
     from coilclaw.app import mcp_clients
     from coilclaw.cli.session import open_session
@@ -128,7 +128,7 @@ def _record(server: McpServer, one: Compared, definition: Definition | None) -> 
 def _show_all(
     server: McpServer, listing: ToolListing, compared: list[Compared], console: Console
 ) -> None:
-    """Show definitions with everything in them visible: it is what a model will read."""
+    """Show definitions, hidden characters included: a model will read them."""
     from coilclaw.agent import count_hidden, tool_name, visible
 
     for one in compared:
@@ -141,7 +141,7 @@ def _show_all(
             continue
         console.print(f"  sha256 {definition.sha256}", "dim")
         if count_hidden(definition.text) + count_hidden(definition.description):
-            console.print("  it holds invisible characters", "red")
+            console.print("  contains invisible characters", "red")
         for line in definition.description.split("\n"):
             console.print(f"  | {visible(line)}")
         rest = {k: v for k, v in json.loads(definition.text).items() if k != "description"}
@@ -159,8 +159,8 @@ def _approve(args: Namespace, console: Console) -> int:
     _show_all(server, listing, compared, console)
     asked = f"Approve these {len(listing.tools)} tools of {server.name} ({server.where})?"
     questions = Questions(console, sys.stdin)
-    if not args.yes and not questions.agrees(asked, flag="--yes", default=False):
-        console.note("nothing is approved")
+    if not args.yes and not questions.confirm(asked, flag="--yes", default=False):
+        console.note("nothing was approved")
         return DENIED
     mcp_clients.approve(server, listing, find_home(), datetime.now().astimezone())
     console.print(f"{len(listing.tools)} tools of {server.name} are approved", "green")
@@ -172,5 +172,5 @@ def _forget(args: Namespace, console: Console) -> None:
 
     name = args.name
     if not Pins(find_home()).forget(name):
-        raise UsageError(f"nothing of an MCP server {name!r} is approved", rule="mcp.unknown")
-    console.print(f"the approval of {name} is taken back")
+        raise UsageError(f"no MCP server {name!r} is approved", rule="mcp.unknown")
+    console.print(f"the approval of {name} is withdrawn")

@@ -1,4 +1,4 @@
-"""``coilclaw memory``: what was said in earlier conversations."""
+"""``coilclaw memory``: list, search, show, clear and export past conversations."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _NAMED: Final = 5
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    listing = action("list", "the conversations, newest first")
+    listing = action("list", "list the conversations, newest first")
     listing.value("--limit", "N", "at most N (default: all)", type=_parse_count).json()
-    searching = action("search", "messages that contain every word of a query")
+    searching = action("search", "find messages that contain every word of a query")
     searching.value("query", "QUERY", "words, or parts of them; case is ignored")
     summary = f"at most N (default: {_DEFAULT_LIMIT})"
     searching.value("--limit", "N", summary, type=_parse_count, default=_DEFAULT_LIMIT).json()
-    showing = action("show", "one conversation")
-    summary = "its id, or a beginning that no other id has"
+    showing = action("show", "show one conversation")
+    summary = "its id, or a unique beginning of it"
     showing.value("id", "CONVERSATION_ID", summary).json()
-    clearing = action("clear", "forget all of them for good")
-    clearing.flag("--yes", "really do it").json()
-    exporting = action("export", "everything as JSON lines")
+    clearing = action("clear", "delete all conversations permanently")
+    clearing.flag("--yes", "confirm the deletion").json()
+    exporting = action("export", "write everything as JSON lines")
     exporting.value("--output", "FILE", "default: standard output")
 
 
@@ -40,9 +40,9 @@ def run(args: Namespace, console: Console) -> None:
     """List, search, show, clear or export."""
     if args.action == "clear" and not args.yes:
         raise UsageError(
-            "memory clear removes every conversation for good, and needs --yes",
+            "memory clear deletes every conversation permanently, and needs --yes",
             rule="memory.unconfirmed",
-            hint="memory export keeps a copy",
+            hint="'coilclaw memory export' keeps a copy",
         )
     from coilclaw.app import open_memory
 
@@ -70,7 +70,7 @@ def show_list(memory: Memory, console: Console, limit: int | None) -> None:
     console.table(
         (pick(one, "conversation_id", "started", "last", "turns", "title") for one in found),
         ((line.rstrip(), None) for line in lines),
-        "there are no conversations yet",
+        "no conversations yet",
     )
 
 
@@ -88,7 +88,7 @@ def show_found(memory: Memory, console: Console, query: str, limit: int) -> None
 
 
 def show_conversation(memory: Memory, console: Console, name: str) -> None:
-    """Print a conversation, named by its id or a beginning of it."""
+    """Print a conversation, given by its id or a unique beginning of it."""
     from coilclaw.agent import fields
 
     records = memory.conversation(_find(memory, name))
@@ -104,11 +104,11 @@ def clear(memory: Memory, console: Console) -> None:
     """Remove everything."""
     removed = memory.clear()
     if not console.emit({"removed": removed}):
-        console.note(f"{removed} messages removed for good")
+        console.note(f"{removed} messages deleted permanently")
 
 
 def export(memory: Memory, console: Console, output: str | None) -> None:
-    """Write every record as a line of JSON, to a file that only its owner may read or to stdout."""
+    """Write every record as a line of JSON, to standard output or a file private to its owner."""
     from coilclaw.agent import fields
     from coilclaw.kernel import write_atomic
 
@@ -124,7 +124,7 @@ def export(memory: Memory, console: Console, output: str | None) -> None:
 def _find(memory: Memory, name: str) -> str:
     found = memory.beginning_with(name, _NAMED + 1) if name else ()
     if name in found or len(found) == 1:
-        return found[0]  # of all that begin with it, the name itself comes first
+        return found[0]  # an exact match comes first
     if found:
         more = ", …" if len(found) > _NAMED else ""
         raise UsageError(
@@ -133,9 +133,9 @@ def _find(memory: Memory, name: str) -> str:
             hint="give more of the id",
         )
     raise UsageError(
-        f"there is no conversation {name!r}",
+        f"the conversation {name!r} does not exist",
         rule="memory.unknown",
-        hint="memory list shows all of them",
+        hint="'coilclaw memory list' shows all of them",
     )
 
 
@@ -153,7 +153,7 @@ def _show_record(console: Console, record: TurnRecord) -> None:
 
 
 def _parse_count(text: str) -> int:
-    """Read a number of results."""
+    """Read a whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -1,4 +1,4 @@
-"""``coilclaw plugin``: install, list, approve, try and remove tools that are programs."""
+"""``coilclaw plugin``: install, list, approve, test and remove tools that are programs."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "all plugins, their tools and whether they may run").json()
-    installing = action("install", "install a directory or an archive; nothing of it is run")
+    action("list", "list all plugins, their tools and whether they may run").json()
+    installing = action("install", "install a directory or an archive; none of its code is run")
     installing.value("path", "PATH", "a directory, .zip, .tar.gz or .tar.xz")
     for name, summary in (
         ("remove", "delete a plugin"),
-        ("enable", "let a plugin run again"),
-        ("disable", "keep a plugin from running"),
+        ("enable", "allow a plugin to run again"),
+        ("disable", "do not allow a plugin to run"),
     ):
         action(name, summary).value("name", "NAME", "the plugin")
-    approving = action("approve", "show what changed in a plugin, and let it run as it is now")
+    approving = action("approve", "show what changed in a plugin, and approve its current files")
     approving.value("name", "NAME", "the plugin").flag("--yes", "approve without asking")
-    testing = action("test", "run the manifest's examples, or one call, as the agent would")
+    testing = action("test", "run the examples of the manifest, or one call, as the agent would")
     testing.value("name", "NAME", "the plugin")
     testing.value("tool", "TOOL", "one of its tools", nargs="?")
-    summary = "the arguments of TOOL as a JSON object, or '-' to read them from the input"
+    summary = "the arguments of TOOL as a JSON object; '-' reads standard input"
     testing.value("--json", "ARGS", summary, dest="arguments")
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Do what is asked with the plugins of this home."""
+    """Perform an action on the plugins of this home."""
     from coilclaw.agent import installation
     from coilclaw.app import open_plugins
 
@@ -99,9 +99,9 @@ def _install(args: Namespace, store: PluginStore, console: Console) -> None:
     console.print(f"installed {found.name} {found.version}", "green")
     _show_tools(found, console)
     console.note(
-        f"its risk is high unless plugins.{found.name}.risk in the configuration says less"
+        f"its risk is high unless plugins.{found.name}.risk in the configuration lowers it"
     )
-    console.note(f'channels.cli.tools_allow has to name "plugin:{found.name}" or "plugin:*"')
+    console.note(f'to use it, add "plugin:{found.name}" or "plugin:*" to channels.cli.tools_allow')
 
 
 def _show_tools(found: Manifest, console: Console) -> None:
@@ -129,17 +129,17 @@ def _approve(args: Namespace, store: PluginStore, console: Console) -> None:
 
 
 def _confirm(name: str, console: Console) -> None:
-    """Ask the user who has seen the differences; without one, or with a no, refuse."""
+    """Ask the user, who has seen the differences; raise without a terminal or without a yes."""
     from coilclaw.cli.question import Questions
 
     questions = Questions(console, sys.stdin)
     if not questions.attended:
         raise DeniedError(
-            f"the plugin {name} is not approved: there is no terminal to ask at",
+            f"the plugin {name} is not approved: cannot ask without a terminal",
             rule="plugin.unattended",
-            hint="look at the differences, then use --yes",
+            hint="check the differences, then use --yes",
         )
-    if not questions.agrees(f"Let {name} run as it is now?", flag="--yes", default=False):
+    if not questions.confirm(f"Allow {name} to run as it is now?", flag="--yes", default=False):
         raise DeniedError(f"the plugin {name} is not approved", rule="plugin.declined")
 
 
@@ -150,7 +150,7 @@ def _test(args: Namespace, store: PluginStore, console: Console) -> int:
     from coilclaw.kernel import ToolCall
 
     if args.arguments is not None and args.tool is None:
-        raise UsageError("--json needs a TOOL that the arguments are for", rule="plugin.tool")
+        raise UsageError("--json needs a TOOL to call", rule="plugin.tool")
     given = None if args.arguments is None else read_arguments(args.arguments)
     wanted = list_trials(store, args.name, args.tool, given)
     with open_session() as runtime:

@@ -1,4 +1,4 @@
-"""``coilclaw policy``: what is allowed, and why; nothing is run."""
+"""``coilclaw policy``: show what is allowed, and why, without running anything."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _CONSULTED: Final[dict[object, Literal["clock", "memory", "user"]]] = {
     "memory_search": "memory",
     "ask_user": "user",
 }
-"""What a tool consults that is asked about without anything else."""
+"""What a tool consults if the question names only the tool."""
 
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("show", "the policy in force", _show).json()
+    action("show", "show the policy in effect", _show).json()
     action("check", "run every example of the policy file", _check).json()
-    explaining = action("explain", "what would be decided, by which rule", _explain)
+    explaining = action("explain", "show what would be decided, and by which rule", _explain)
     explaining.value("question", "COMMAND", "a shell command line", nargs="?")
     explaining.value("--path", "P", "a path that a tool would use")
-    explaining.value("--url", "U", "an address that would be fetched")
+    explaining.value("--url", "U", "a URL that would be fetched")
     explaining.value("--tool", "NAME", "the tool that would use it")
-    explaining.value("--autonomy", "LEVEL", "judge at this level instead", choices=LEVELS)
-    explaining.flag("--batch", "read JSON lines from the input, answer line by line").json()
-    explaining.value("--argv", "WORD", "a command without a shell; last", nargs=REMAINDER)
+    explaining.value("--autonomy", "LEVEL", "judge at this level of autonomy", choices=LEVELS)
+    explaining.flag("--batch", "read JSON lines from standard input, and answer each").json()
+    explaining.value("--argv", "WORD", "a command without a shell (last)", nargs=REMAINDER)
 
 
 def _show(_: Namespace, console: Console) -> None:
@@ -109,7 +109,7 @@ def _explain_lines(args: Namespace, config: Config, console: Console) -> None:
             question = _read_question(line)
             level = question.get("autonomy", args.autonomy)
             if level is not None and level not in LEVELS:
-                raise UsageError(f"there is no autonomy {level!r}", rule="batch.malformed")
+                raise UsageError(f"the autonomy {level!r} does not exist", rule="batch.malformed")
             key = None if level is None else str(level)
             if key not in policies:
                 policies[key] = _load_policy(config, key)
@@ -123,9 +123,10 @@ def _read_question(line: str) -> dict[str, object]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as problem:
-        raise UsageError(f"the line is not JSON: {problem}", rule="batch.malformed") from problem
+        said = f"the line is not valid JSON: {problem}"
+        raise UsageError(said, rule="batch.malformed") from problem
     if not isinstance(value, dict):
-        raise UsageError("the line is no JSON object", rule="batch.malformed")
+        raise UsageError("the line is not a JSON object", rule="batch.malformed")
     return value
 
 
@@ -137,7 +138,7 @@ def _answer(question: Mapping[str, object], config: Config, policy: Policy) -> d
         with ExitStack() as stack:
             known = collect_tools(config, find_home(), stack)
         if tool not in known:
-            return _deny("tool.unknown", f"there is no tool {tool!r}")
+            return _deny("tool.unknown", f"the tool {tool!r} does not exist")
         if tool not in list_allowed_tools(known.values(), config.cli.tools_allow):
             return _deny("tool.not_allowed", f"{tool} is not in channels.cli.tools_allow")
     judged = policy.judge(_read_effects(question, tool))
@@ -169,10 +170,10 @@ def _read_effects(question: Mapping[str, object], tool: object) -> tuple[Effect,
     name, value = given[0], question[given[0]]
     if name == "argv":
         if not isinstance(value, list) or not value or not all(isinstance(w, str) for w in value):
-            raise UsageError("argv is a list of words", rule="policy.question")
+            raise UsageError("argv must be a list of strings", rule="policy.question")
         return (Runs(argv=tuple(value)),)
     if not isinstance(value, str):
-        raise UsageError(f"{name} is a text", rule="policy.question")
+        raise UsageError(f"{name} must be a string", rule="policy.question")
     if name == "command":
         return (Runs(command=value),)
     if name == "url":

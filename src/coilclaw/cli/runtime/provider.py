@@ -1,4 +1,4 @@
-"""``coilclaw provider``: which models are configured, and whether one answers."""
+"""``coilclaw provider``: list the configured models, and test whether one answers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SHOWN_CHARS: Final = 200
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "all that are configured", _list).json()
-    trying = action("test", "ask one for a tiny answer", _test)
-    trying.value("name", "NAME", "as the configuration calls it").json()
+    action("list", "list all configured providers", _list).json()
+    trying = action("test", "ask one provider for a tiny answer", _test)
+    trying.value("name", "NAME", "its name in the configuration").json()
 
 
 def _list(_: Namespace, console: Console) -> None:
@@ -52,7 +52,7 @@ def _test(args: Namespace, console: Console) -> None:
     if name not in config.providers:
         near = closest(name, config.providers)
         raise UsageError(
-            f"there is no provider {name!r}{f'; did you mean {near}?' if near else ''}",
+            f"the provider {name!r} does not exist{f'; did you mean {near}?' if near else ''}",
             rule="provider.unknown",
             hint=f"configured: {', '.join(config.providers)}",
         )

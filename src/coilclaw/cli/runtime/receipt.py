@@ -1,4 +1,4 @@
-"""``coilclaw receipt``: what tools were called, and the proof of it."""
+"""``coilclaw receipt``: list, show, verify, settle and export receipts of tool calls."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    listing = action("list", "receipts, oldest first")
+    listing = action("list", "list receipts, oldest first")
     listing.value("--limit", "N", "only the newest N", type=int).json()
-    showing = action("show", "one receipt")
+    showing = action("show", "show one receipt")
     showing.value("id", "ID", "its id, or the beginning of it").json()
-    checking = action("verify", "replay the chain and name the first broken link", _verify)
+    checking = action("verify", "replay the chain and report the first broken link", _verify)
     add_checkpoint(checking)
-    checking.value("--key", "PEM", "each of them must be signed by this public key")
-    checking.flag("--strict", "fail also where a crash left something unsettled").json()
-    stating = action("checkpoint", "print how far the receipts are, to keep elsewhere", _state)
+    checking.value("--key", "PEM", "the public key that must have signed each checkpoint")
+    checking.flag("--strict", "also fail if a crash left calls unsettled").json()
+    stating = action("checkpoint", "print a checkpoint of the receipts, to keep elsewhere", _state)
     stating.flag("--sign", "sign it with the key of this home").json()
-    settling = action("settle", "say what became of a call that a crash ended")
+    settling = action("settle", "record the outcome of a call that a crash ended")
     settling.value("id", "INTENT", "its id, or the beginning of it")
     choices = ("yes", "no", "unknown")
     settling.value("--happened", None, "whether it had an effect", choices=choices, required=True)
-    settling.value("--note", "TEXT", "how you know, for the record", default="").json()
-    exporting = action("export", "all receipts as JSON lines, exactly as written")
+    settling.value("--note", "TEXT", "how you know, kept with the record", default="").json()
+    exporting = action("export", "write all receipts as JSON lines, exactly as recorded")
     exporting.value("--output", "FILE", "write there (default: print)")
     exporting.flag("--intents", "export the log of intents instead")
 
@@ -70,16 +70,13 @@ def run(args: Namespace, console: Console) -> None:
 
 def _list(book: ReceiptBook, limit: int | None, console: Console) -> None:
     if limit is not None and limit < 1:
-        raise UsageError("--limit is at least 1", rule="usage.limit")
+        raise UsageError("--limit must be at least 1", rule="usage.limit")
     found = book.entries() if limit is None else iter(deque(book.entries(), maxlen=limit))
-    if console.as_json:
-        console.data(list(found))
-    else:
-        console.table((), map(_describe, found), f"no receipts in {book.path}")
+    console.table(found, map(_describe, found), f"no receipts in {book.path}")
 
 
 def _describe(receipt: Mapping[str, object]) -> tuple[str, str | None]:
-    """Return the line of a receipt; a model may have made a name up, so nothing in it may act."""
+    """Return the line of a receipt; hidden characters, which a model may add, are escaped."""
     from coilclaw.agent import SETTLES
 
     when = f"{receipt['id']}  {str(receipt['timestamp'])[:19]}Z"
@@ -124,8 +121,8 @@ def _verify(args: Namespace, console: Console) -> int:
         console.note(line)
     if found.unanchored:
         console.error(
-            f"{found.unanchored} of the receipts and intents stand after the anchor: a crash left "
-            "them there, or they were added without the key",
+            f"{found.unanchored} of the receipts and intents follow the anchor: a crash left them "
+            "there, or they were added without the key",
             rule="receipts.unanchored",
         )
     if found.torn_bytes:
@@ -152,7 +149,7 @@ def _describe_open(found: ReceiptVerification) -> Iterator[str]:
             yield f"still running: {when}"
         else:
             yield (
-                f"unsettled: {when}; the program died during the call; look whether it had an "
+                f"unsettled: {when}; the program died during the call; check whether it had an "
                 f"effect, then: coilclaw receipt settle {intent.id} --happened yes|no|unknown"
             )
     if found.more_open:
@@ -160,10 +157,10 @@ def _describe_open(found: ReceiptVerification) -> Iterator[str]:
 
 
 def _show_compared(checked: CheckedReceipts, console: Console, *, key: str | None) -> None:
-    unknown = "signed by a key that is not known here: name it with --key"
+    unknown = "signed by an unknown key: give it with --key"
     meanings = {
         "valid": "signed by the key",
-        "invalid": "with a signature that does not hold",
+        "invalid": "with an invalid signature",
         "unsigned": "not signed: anyone could have written them",
         "unknown key": unknown if key is None else f"signed by another key than {key}",
     }

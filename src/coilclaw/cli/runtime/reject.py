@@ -1,4 +1,4 @@
-"""``coilclaw reject``: say no to what waits."""
+"""``coilclaw reject``: reject what waits for an approval."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ __all__ = ("declare", "run")
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Answer."""
+    """Reject it."""
     return approvals.answer_approval(args.id, console, approved=False)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MAX_ANSWER: Final = 4096
 _SETTLED: Final = {"redo": "redone", "accept": "accepted", "skip": "skipped"}
 _RESOLUTIONS: Final = {
-    "redo": "do it again",
-    "accept": "take it as done; its output is lost",
+    "redo": "run it again",
+    "accept": "treat it as done; its output is lost",
     "skip": "leave it out",
 }
 _STYLES: Final = {
@@ -38,12 +38,12 @@ _STYLES: Final = {
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "all SOPs", _list).json()
-    checking = action("validate", "say everything that is wrong with a SOP", _validate)
+    action("list", "list all SOPs", _list).json()
+    checking = action("validate", "list every problem of a SOP", _validate)
     checking.value("name", "NAME", "the SOP (default: all)", nargs="?").json()
-    running = action("run", "begin a run", _run)
+    running = action("run", "start a run", _run)
     running.value("name", "NAME", "the SOP")
-    summary = "a value for an input (repeatable; a list takes one value from each)"
+    summary = "a value for an input (repeatable; each adds one value to a list)"
     running.many("--input", "NAME=VALUE", summary).json()
     resuming = action("resume", "resume a run that waits or was interrupted", _resume)
     resuming.value("run_id", "RUN", "its id, or the beginning of it")
@@ -51,9 +51,9 @@ def declare(parser: Parser) -> None:
     for how, meaning in _RESOLUTIONS.items():
         summary = f"the stage that was interrupted: {meaning}"
         settling.add_argument(f"--{how}", dest="how", action="store_const", const=how, help=summary)
-    resuming.value("--stage", "STAGE", "only this one, where there are several", default="")
-    resuming.value("--note", "TEXT", "why, kept with the run", default="").json()
-    telling = action("status", "all runs, or one in detail", _show_status)
+    resuming.value("--stage", "STAGE", "only this stage, if several were interrupted", default="")
+    resuming.value("--note", "TEXT", "the reason, kept with the run", default="").json()
+    telling = action("status", "list all runs, or show one in detail", _show_status)
     telling.value("run_id", "RUN", "its id, or the beginning of it", nargs="?").json()
 
 
@@ -77,7 +77,7 @@ def _read_resolution(args: Namespace) -> Resolution | None:
         return Resolution(args.how, f"person {getpass.getuser()}", args.note, args.stage)
     if args.note or args.stage:
         raise UsageError(
-            "--note and --stage belong to --redo, --accept or --skip", rule="sop.resolution"
+            "--note and --stage need --redo, --accept or --skip", rule="sop.resolution"
         )
     return None
 
@@ -89,7 +89,7 @@ def _open_sops(console: Console) -> Iterator[Sops]:
 
     config = load_config()
     people = people_at_terminal(config.security.autonomy)
-    # The user is asked at once, where there is a terminal.
+    # With a terminal, the user is asked at once.
     asks = not console.as_json and sys.stdin.isatty()
     attended = Attended(people.approve, _confirm) if asks else None
     with (
@@ -106,7 +106,7 @@ def _confirm(question: ApprovalQuestion) -> bool | None:
 
     sys.stdout.flush()
     lines = ["", "Approval:", *describe_question(question), "Approve? [y/n, anything else: later] "]
-    # What was typed before the question could be read is no answer to it.
+    # Input typed before the question appeared does not answer it.
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     sys.stderr.write("\n".join(lines))
     sys.stderr.flush()
@@ -124,7 +124,7 @@ def _list(_: Namespace, console: Console) -> None:
         state = f"  ({_count_problems(one)})" if one.problems else ""
         line = f"{one.name:<20} {one.description or one.path}{state}"
         lines.append((line, "red" if one.problems else None))
-    console.table(map(sop_record, found), lines, "there are no SOPs")
+    console.table(map(sop_record, found), lines, "no SOPs found")
 
 
 def _validate(args: Namespace, console: Console) -> int:
@@ -143,7 +143,7 @@ def _validate(args: Namespace, console: Console) -> int:
         else:
             console.print(f"{one.name} is valid: {len(one.stages)} stages", "green")
     if not found:
-        console.note("there are no SOPs")
+        console.note("no SOPs found")
     return code
 
 
@@ -152,7 +152,7 @@ def _count_problems(one: ExaminedSop) -> str:
 
 
 def _show_end(run: SopRun, console: Console) -> int:
-    """Say how far it went; what is not done is an exit code of its own."""
+    """Print the state of a run, and return the exit code for it."""
     _show(run, console)
     if run.status == "waiting" and not console.as_json:
         answers = " && ".join(f"coilclaw approve {name}" for name in run.waits.values())
@@ -172,7 +172,7 @@ def _show_status(args: Namespace, console: Console) -> None:
         (f"{one.id}  {one.begun[:19]}Z  {one.status:<11} {one.sop}", _STYLES.get(one.status))
         for one in found
     )
-    console.table(map(run_record, found), lines, "there are no runs")
+    console.table(map(run_record, found), lines, "no runs yet")
 
 
 def _show(run: SopRun, console: Console) -> None:

@@ -19,12 +19,12 @@ MAX_ARGUMENT_BYTES: Final = 4 * 2**20
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "all tools, and which are active", _list).json()
-    running = action("run", "run one tool, as the agent would: gate, approval, receipt", _run)
+    action("list", "list all tools, and which are active", _list).json()
+    running = action("run", "run one tool as the agent would: gate, approval, receipt", _run)
     running.value("name", "NAME", "the tool")
-    summary = "its arguments as a JSON object, or '-' to read them from the input (default: {})"
+    summary = "its arguments as a JSON object; '-' reads standard input (default: {})"
     running.value("--json", "ARGS", summary, dest="arguments", default="{}")
-    summary = "print the result as text (default) or json"
+    summary = "the format of the result: text (default) or json"
     running.value("--output", "FORM", summary, choices=("text", "json"), default="text")
 
 
@@ -65,12 +65,12 @@ def _run(args: Namespace, console: Console) -> int:
             console.error(result.error, rule=str(result.metadata.get("rule", "tool.failed")))
     if result.success:
         return DONE
-    # Without receipts there is no status, and everything is denied.
+    # Without receipts, results have no status, and everything is denied.
     return FAILED if result.metadata.get("status") == "failed" else DENIED
 
 
 def read_arguments(text: str) -> dict[str, Json]:
-    """Read the arguments of a call, from the input where they are ``-``."""
+    """Read the arguments of a call; ``-`` reads standard input."""
     if text == "-":
         text = sys.stdin.read(MAX_ARGUMENT_BYTES + 1)
     if len(text) > MAX_ARGUMENT_BYTES:

@@ -1,4 +1,4 @@
-"""``coilclaw agents``: which coding agents are there, and installing more."""
+"""``coilclaw agents``: list, test and install coding agents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from coilclaw.kernel import EnvironmentFault
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "the agents that are known, and where they are", _list).json()
-    action("doctor", "start each agent that is there and ask for its version", _list).json()
-    installing = action("install", "install one below our home, from the npm registry", _install)
+    action("list", "list the known agents, and where they are installed", _list).json()
+    action("doctor", "start each installed agent and ask for its version", _list).json()
+    installing = action("install", "install an agent from the npm registry", _install)
     installing.value("name", "NAME", "codex, opencode, claude or gemini")
-    installing.flag("--missing", "only if it is not there in the version that we know").json()
+    installing.flag("--missing", "only if the expected version is not installed").json()
 
 
 def _list(args: Namespace, console: Console) -> int:
@@ -57,7 +57,7 @@ def _install(args: Namespace, console: Console) -> None:
 
     agent = agent_program.known(args.name)
     made = agent_install.present(agent, find_home()) if args.missing else None
-    done = "is there already" if made is not None else "installed"
+    done = "is already installed" if made is not None else "installed"
     if made is None:
         place = agent_program.installed_at(find_home(), agent.name)
         console.note(f"installing {' and '.join(agent.packages)} to {place}")

@@ -1,4 +1,4 @@
-"""``coilclaw config``: check, show, find and change the configuration."""
+"""``coilclaw config``: validate, show, locate and change the configuration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("validate", "say everything that is wrong with it", _validate).json()
-    action("show", "print it as it is in effect, without secrets", _show).json()
-    action("path", "say where it is", _show_path).json()
-    setting = action("set", "change one key, comments and layout kept", _set)
+    action("validate", "list every problem of the configuration", _validate).json()
+    action("show", "print the configuration in effect, without secrets", _show).json()
+    action("path", "print the path of the file", _show_path).json()
+    setting = action("set", "change one key; comments and layout are kept", _set)
     setting.value("key", "KEY", "the dotted key, such as security.autonomy")
     setting.value("value", "VALUE", "a TOML value, or a plain string")
 
@@ -53,7 +53,7 @@ def _validate(_: Namespace, console: Console) -> int:
         said = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
         console.error(f"{path} has {said}", rule="config.invalid")
     else:
-        state = "" if path.exists() else " (there is no such file: everything has its default)"
+        state = "" if path.exists() else " (the file does not exist: the defaults apply)"
         console.print(f"{path} is valid{state}", "green")
     return code
 
@@ -83,7 +83,7 @@ def _set(args: Namespace, console: Console) -> None:
         initial=sample.text(path.parent, os.environ),
     )
     if planned.after == planned.before:
-        console.note(f"{key} is that already", "dim")
+        console.note(f"{key} already has this value", "dim")
         return
     edit.write(planned, home=path.parent)
     for problem in planned.examined.problems:

@@ -1,4 +1,4 @@
-"""``coilclaw doctor``: what this machine offers."""
+"""``coilclaw doctor``: check what this machine supports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coilclaw.cli.command import DONE, FAILED, Console, Namespace, Parser, find_
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
-    summary = "this repository has to be fit for runs (default: if any is)"
+    summary = "require that this repository is ready for runs"
     parser.value("--repo", "DIR", summary).json()
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Check the machine; exit 1 when a hard requirement does not hold."""
+    """Check the machine; exit with code 1 if a hard requirement is not met."""
     from coilclaw.app import examine, examine_runs
 
     start, required = Path(args.repo or "."), args.repo is not None
@@ -32,5 +32,5 @@ def run(args: Namespace, console: Console) -> int:
                 mark, style = "FAILED", "red"
             console.print(f"{mark:<8} {finding.name:<17} {finding.detail}", style)
         if not good:
-            console.note("a hard requirement does not hold", "red")
+            console.note("a hard requirement is not met", "red")
     return DONE if good else FAILED

@@ -1,4 +1,4 @@
-"""``coilclaw init``: make a home with all that belongs to it, or set a repository up for runs."""
+"""``coilclaw init``: create the home, or set up a repository for runs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def declare(parser: Parser) -> None:
     from argparse import BooleanOptionalAction
 
     parser.value("--workspace", "DIR", "where the agent works (default: ~/coilclaw-workspace)")
-    summary = "set a repository up for runs instead (default: the one around this directory)"
+    summary = "set up a repository for runs instead (default: the one around this directory)"
     parser.value("--repo", "DIR", summary, nargs="?", const=".")
-    parser.flag("--exclude", "with --repo: ignore in .git/info/exclude")
-    summary = "with --repo: have git ask the active contract (default: leave git's hooks)"
+    parser.flag("--exclude", "with --repo: write the ignore rules to .git/info/exclude")
+    summary = "with --repo: make git check the active contract (default: leave its hooks)"
     parser.add_argument("--hooks", action=BooleanOptionalAction, help=summary)
     parser.flag("--strict", "with --hooks: refuse everything while no contract is active").json()
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Make what is missing, and say what was made and what was there."""
+    """Create what is missing, and print what was created and what existed."""
     from coilclaw.app import init
 
     if args.repo is not None or args.exclude or args.hooks is not None or args.strict:
-        return _repository(args, console)
+        return _set_up_repository(args, console)
     where = find_home()
     workspace = Path(os.path.abspath(args.workspace)) if args.workspace else None
     done = init(where, os.environ, workspace)
@@ -42,37 +42,40 @@ def run(args: Namespace, console: Console) -> int:
     if console.emit({"home": str(where), "items": items, "warnings": list(done.warnings)}):
         return DONE
     for item in done.items:
-        mark, style = ("made", "green") if item.made else ("there", "dim")
-        console.print(f"{mark:<6} {item.what:<14} {item.path}", style)
+        _show_item(console, f"{item.what:<14} {item.path}", made=item.made)
     if any(item.made for item in done.items):
         console.note("next: coilclaw onboard", "dim")
     return DONE
 
 
-def _repository(args: Namespace, console: Console) -> int:
+def _set_up_repository(args: Namespace, console: Console) -> int:
     from coilclaw.app import SetupOptions, set_up
 
     if args.repo is None:
-        raise UsageError("--exclude, --hooks and --strict go with --repo", rule="usage.init")
+        raise UsageError("--exclude, --hooks and --strict need --repo", rule="usage.init")
     if args.strict and not args.hooks:
-        raise UsageError("--strict goes with --hooks", rule="usage.init")
+        raise UsageError("--strict needs --hooks", rule="usage.init")
     if args.workspace is not None:
-        raise UsageError("--workspace does not go with --repo", rule="usage.init")
+        raise UsageError("--workspace and --repo exclude each other", rule="usage.init")
     options = SetupOptions(exclude=args.exclude, hooks=bool(args.hooks), strict=args.strict)
     items = set_up(Path(args.repo), os.environ, options)
     if console.emit({"items": [pick(one, "what", "path", "made", "detail") for one in items]}):
         return DONE
     for one in items:
-        mark, style = ("made", "green") if one.made else ("there", "dim")
         detail = f"  ({one.detail})" if one.detail else ""
-        console.print(f"{mark:<6} {one.what:<15} {one.path}{detail}", style)
+        _show_item(console, f"{one.what:<15} {one.path}{detail}", made=one.made)
     for line in _next(args.repo):
         console.note(f"next: {line}", "dim")
     return DONE
 
 
+def _show_item(console: Console, text: str, *, made: bool) -> None:
+    mark, style = ("made", "green") if made else ("there", "dim")
+    console.print(f"{mark:<6} {text}", style)
+
+
 def _next(repo: str) -> Iterator[str]:
-    """Return what to type next: commit what was made, then write a contract."""
+    """Yield the next commands: commit the new files, then write a contract."""
     from coilclaw.app import uncommitted
     from coilclaw.cli.runs.contract import DEFAULT_FILE
     from coilclaw.runs import next_command

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Secret
 
 _TRIED_KEY: Final = "COILCLAW_ONBOARD_KEY"
-"""Stands for a typed key while it is tried: it is kept only when the configuration is."""
+"""Holds a typed key during the test; the key is stored only with the configuration."""
 
 _ADDRESS: Final = "OPENAI_BASE_URL"
 _OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -34,20 +34,20 @@ def declare(parser: Parser) -> None:
     from coilclaw.policy import Autonomy
 
     parser.value("--provider", "KIND", " | ".join(KINDS), choices=KINDS)
-    parser.value("--name", None, "what the provider is called in the configuration")
-    parser.value("--base-url", "URL", "the address, if not the vendor's")
-    parser.value("--model", None, "the model that is asked")
+    parser.value("--name", None, "the name of the provider in the configuration")
+    parser.value("--base-url", "URL", "the URL, if not that of the vendor")
+    parser.value("--model", None, "the model")
     parser.value("--api-key-env", "VAR", "the variable that holds the key")
     parser.value("--api-key-file", "FILE", "the file that holds the key")
     levels = [level.value for level in Autonomy]
     parser.value("--autonomy", "LEVEL", " | ".join(levels), choices=levels)
     parser.value("--workspace", "DIR", "where the agent works")
-    parser.flag("--no-test", "do not ask the model anything")
+    parser.flag("--no-test", "do not test the model")
     parser.flag("--yes", "write without asking")
 
 
 def run(args: Namespace, console: Console) -> None:
-    """Ask what no flag says, try the model, show what would be written, and write it."""
+    """Ask for what no flag gives, test the model, show the configuration and write it."""
     from coilclaw.app import edit, open_config, setup
     from coilclaw.cli.question import Questions
 
@@ -60,14 +60,14 @@ def run(args: Namespace, console: Console) -> None:
     choices = _place_choices(args, choices, present, questions)
     planned = setup.plan(choices, where, os.environ)
     _show(planned, console)
-    # Without a terminal, a first configuration needs no yes: it replaces nothing.
+    # Without a terminal, a first configuration needs no confirmation: it replaces nothing.
     replaces = planned.before is not None and planned.after != planned.before
     asking = not args.yes and (questions.attended or replaces)
-    if asking and not questions.agrees("Write this?", flag="--yes", default=True):
+    if asking and not questions.confirm("Write this?", flag="--yes", default=True):
         raise Stopped("nothing was written", rule="onboard.declined")
     if key is not None and choices.api_key_file is not None:
         setup.store_key(choices.api_key_file, key)
-        console.note(f"kept the key in {choices.api_key_file}, for you alone", "green")
+        console.note(f"stored the key in {choices.api_key_file}, readable only by you", "green")
     if planned.after != planned.before:
         edit.write(planned, home=where)
     done = setup.init(where, os.environ)
@@ -76,12 +76,12 @@ def run(args: Namespace, console: Console) -> None:
     for item in done.items:
         if item.made:
             console.note(f"made {item.what} {item.path}", "green")
-    console.note(f"{choices.name} is the default now", "green")
+    console.note(f"{choices.name} is now the default", "green")
     console.note(f"next: {_next(choices)}", "dim")
 
 
 def _next(choices: Choices) -> str:
-    """Return what to type next: a contract in a repository, a conversation anywhere else."""
+    """Return the next command: a contract in a repository, a conversation elsewhere."""
     from coilclaw.cli.runs.contract import DEFAULT_FILE
     from coilclaw.runs import next_command
     from coilclaw.workspace import Repository
@@ -99,7 +99,7 @@ def _provider_choices(
     from coilclaw.app import KINDS, Choices, name_of
 
     kind = args.provider or questions.choose(
-        "Which kind of provider?", KINDS, flag="--provider", default=_provided(os.environ)
+        "Which kind of provider?", KINDS, flag="--provider", default=_find_kind(os.environ)
     )
     usual = name_of(kind)
     name = args.name or questions.text("Its name?", flag="--name", default=usual)
@@ -107,18 +107,18 @@ def _provider_choices(
         for given in ("base_url", "api_key_env", "api_key_file"):
             if getattr(args, given) is not None:
                 flag = f"--{given.replace('_', '-')}"
-                raise UsageError(f"{flag} means nothing to the mock provider", rule="onboard.flag")
+                raise UsageError(f"{flag} does not apply to the mock provider", rule="onboard.flag")
         return Choices(kind, name, args.model or "mock"), None
     base_url = args.base_url
     if base_url is None and kind == "openai-compatible":
         base_url = questions.text(
-            "Its address?",
+            "Its URL?",
             flag="--base-url",
             default=_openai_url(os.environ),
             suggestion="http://localhost:1234/v1",
         )
     elif base_url is None:
-        asked = "Its address, if not the vendor's?"
+        asked = "Its URL, if not that of the vendor?"
         base_url = questions.text(asked, flag="--base-url", default="") or None
     asked = f"Which model ({SERVICES[kind].example})?"
     named = os.environ.get(SERVICES[kind].model_variable) or None
@@ -127,7 +127,7 @@ def _provider_choices(
     return _with_key(args, choices, questions, home)
 
 
-def _provided(environ: Mapping[str, str]) -> str | None:
+def _find_kind(environ: Mapping[str, str]) -> str | None:
     """Return the one kind of provider that the environment has a key or an address for."""
     found = {kind for kind, service in SERVICES.items() if environ.get(service.key_variable)}
     if environ.get(_ADDRESS):
@@ -136,16 +136,16 @@ def _provided(environ: Mapping[str, str]) -> str | None:
 
 
 def _openai_url(environ: Mapping[str, str]) -> str | None:
-    """Return the address that other clients would take from the environment."""
+    """Return the URL that other clients would use from the environment."""
     if environ.get(_ADDRESS):
         return environ[_ADDRESS]
     return _OPENAI_URL if environ.get(SERVICES["openai-compatible"].key_variable) else None
 
 
 def _is_keyed(choices: Choices, environ: Mapping[str, str]) -> bool:
-    """Whether the usual variable holds the key, without a word of the user.
+    """Return whether the usual variable holds the key, without asking the user.
 
-    A key never goes to an address that it was not set beside.
+    A key is never sent to a URL that was not set together with it.
     """
     if choices.base_url is None:
         return True
@@ -157,9 +157,7 @@ def _with_key(
     args: Namespace, choices: Choices, questions: Questions, home: Path
 ) -> tuple[Choices, Secret | None]:
     if args.api_key_env and args.api_key_file:
-        raise UsageError(
-            "--api-key-env and --api-key-file cannot both be meant", rule="onboard.flag"
-        )
+        raise UsageError("--api-key-env and --api-key-file exclude each other", rule="onboard.flag")
     if args.api_key_env:
         return replace(choices, api_key_env=args.api_key_env), None
     if args.api_key_file:
@@ -180,7 +178,7 @@ def _with_key(
         return replace(choices, api_key_file=_absolute(file)), None
     if way == "none":
         return choices, None
-    key = questions.secret("The key (it is not shown)?")
+    key = questions.secret("The key (not shown)?")
     return replace(choices, api_key_file=home / "keys" / f"{choices.name}.key"), key
 
 
@@ -199,7 +197,7 @@ def _place_choices(
     workspace = args.workspace or questions.text(
         "Its workspace?", flag="--workspace", default=usual
     )
-    # What is as it was stays as it is written.
+    # Unchanged settings stay as they are written.
     return replace(
         choices,
         autonomy=None if autonomy == present.security.autonomy.value else autonomy,
@@ -210,7 +208,7 @@ def _place_choices(
 def _try(
     choices: Choices, key: Secret | None, home: Path, questions: Questions, console: Console
 ) -> None:
-    """Ask the model for a word; a typed key is handed over without being written anywhere."""
+    """Send the model a short request; a typed key is not written to disk for it."""
     from coilclaw.app import setup
 
     environ = dict(os.environ)
@@ -219,22 +217,22 @@ def _try(
         choices = replace(choices, api_key_file=None, api_key_env=_TRIED_KEY)
     config = setup.plan(choices, home, environ).examined.config
     assert config is not None
-    console.note(f"asking {choices.name} for a word …", "dim")
+    console.note(f"testing {choices.name} …", "dim")
     try:
         answered = setup.try_provider(config, choices.name, environ)
     except (ProviderError, UsageError) as problem:
         if not questions.attended:
-            problem.hint = problem.hint or "--no-test writes the configuration untried"
+            problem.hint = problem.hint or "--no-test writes the configuration without a test"
             raise
         console.error(problem.message, rule=problem.rule, hint=problem.hint)
-        if not questions.agrees("Go on anyway?", flag="--no-test", default=False):
+        if not questions.confirm("Continue anyway?", flag="--no-test", default=False):
             raise
         return
     console.note(f"{choices.name} answered in {answered.latency_s * 1000:.0f} ms", "green")
 
 
 def _show(planned: PlannedEdit, console: Console) -> None:
-    """Show the settings of a new file, without its explanations, or what would be different."""
+    """Show the settings of a new file without its comments, or the diff of an existing one."""
     from difflib import unified_diff
 
     if planned.before is None:
@@ -247,7 +245,7 @@ def _show(planned: PlannedEdit, console: Console) -> None:
     before, after = planned.before.splitlines(), planned.after.splitlines()
     console.diff(unified_diff(before, after, name, name, lineterm=""))
     if planned.after == planned.before:
-        console.note(f"{planned.path} says all of this already", "dim")
+        console.note(f"{planned.path} already has these settings", "dim")
 
 
 def _absolute(text: str) -> Path:

@@ -1,4 +1,4 @@
-"""``coilclaw serve``: offer the agent over HTTP, on this machine."""
+"""``coilclaw serve``: serve the agent over HTTP, on this machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from coilclaw.cli.command import Console, Namespace, Parser, find_home, load_con
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
-    summary = "where to listen (default: 127.0.0.1, this machine only)"
+    summary = "the address to listen on (default: 127.0.0.1, this machine only)"
     parser.value("--host", "ADDRESS", summary)
     parser.value("--port", "N", "the port (default: 8737; 0 picks a free one)", type=int)
     declare_exposure(parser)
-    summary = "offer the runs of this repository (default: the one around the current directory)"
+    summary = "serve the runs of this repository (default: the one around the current directory)"
     parser.value("--repo", "DIR", summary)
-    summary = "let clients name runners that start programs or read files: process:, scripted:"
+    summary = "let clients use runners that start programs or read files: process:, scripted:"
     parser.flag("--allow-run-programs", summary).json()
 
 
@@ -28,13 +28,13 @@ def declare_exposure(parser: Parser) -> None:
     parser.flag("--public", "allow an address that other machines can reach")
     parser.value("--tls-cert", "FILE", "the certificate, with its chain (PEM)")
     parser.value("--tls-key", "FILE", "its key (PEM)")
-    parser.flag("--insecure", "allow --public without TLS: others read the token")
-    summary = "another name under which clients reach it; can be given again"
+    parser.flag("--insecure", "allow --public without TLS: others can read the token")
+    summary = "another host name that clients use (repeatable)"
     parser.value("--allow-host", "NAME", summary, action="append")
 
 
 def read_exposure(args: Namespace) -> dict[str, Any]:
-    """Return the settings of a server that the arguments give."""
+    """Return the settings of a server from the arguments."""
     given: dict[str, Any] = {
         "public": args.public,
         "insecure": args.insecure,
@@ -45,7 +45,7 @@ def read_exposure(args: Namespace) -> dict[str, Any]:
 
 
 def announce(console: Console, url: str, token: Path | None, *, print_url: bool = False) -> None:
-    """Say where a server listens and where its token is."""
+    """Print where a server listens and where its token is."""
     if console.as_json:
         line = {"url": url, "token_file": token and str(token), "pid": os.getpid()}
         console.out.write(json.dumps(line) + "\n")
@@ -79,7 +79,7 @@ def run(args: Namespace, console: Console) -> None:
     )
     check(settings)
     if settings.insecure and not settings.tls:
-        console.warn("there is no TLS: everybody on the way reads the token")
+        console.warn("without TLS, everyone on the network path can read the token")
     with (
         open_logs(os.environ, config),
         open_gateway(place, os.environ, settings, config=config) as gateway,

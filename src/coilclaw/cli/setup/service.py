@@ -1,4 +1,4 @@
-"""``coilclaw service``: run the gateway as a service of yours, now and whenever you log in."""
+"""``coilclaw service``: run the gateway as a systemd user service."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    force = "even if somebody changed the unit by hand"
+    force = "even if the unit was changed by hand"
     installing = action("install", "write and enable the systemd user unit")
     installing.flag("--force", force)
-    installing.flag("--offline", "do not ask the service manager, only write")
-    installing.flag("--allow-jit", "let programs make code while they run, as node and java do")
+    installing.flag("--offline", "write the unit without contacting the service manager")
+    installing.flag("--allow-jit", "allow programs that generate code, such as node and java")
     action("start", "start it now")
     action("stop", "stop it now")
-    action("status", "say whether it runs").json()
+    action("status", "show whether it runs").json()
     action("uninstall", "stop it and remove the unit").flag("--force", force)
-    reading = action("logs", "what it wrote")
-    summary = "the last N (default: 100)"
+    reading = action("logs", "print its logs")
+    summary = "the last N lines (default: 100)"
     reading.add_argument("-n", "--lines", type=int, default=100, metavar="N", help=summary)
-    reading.add_argument("-f", "--follow", action="store_true", help="and whatever comes")
+    reading.add_argument("-f", "--follow", action="store_true", help="print new lines, too")
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Do what is asked to the service."""
+    """Perform an action on the service."""
     from pathlib import Path
 
     from coilclaw.app import Systemd
@@ -53,7 +53,7 @@ def run(args: Namespace, console: Console) -> int:
             console.note(f"removed {systemd.path}" if was else "it was not installed", "green")
         case "logs":
             if args.lines < 1:
-                raise UsageError("--lines is at least 1", rule="usage.lines")
+                raise UsageError("--lines must be at least 1", rule="usage.lines")
             systemd.logs(args.lines, follow=args.follow, show=console.write_bytes)
         case _:
             return _show_status(systemd, console)
@@ -94,10 +94,10 @@ def _describe(status: ServiceStatus) -> list[str]:
         return ["not installed"]
     lines = [f"{status.path}{' (changed by hand)' if status.edited else ''}"]
     if not status.reachable:
-        return [*lines, "no service manager of this user answers"]
+        return [*lines, "the service manager of this user does not answer"]
     lines.append(f"{status.active} ({status.sub}), {status.enabled or 'not enabled'}")
     if status.pid:
         lines.append(f"process {status.pid}, restarted {status.restarts} times")
     if status.result not in {"", "success"}:
-        lines.append(f"it ended with: {status.result}")
+        lines.append(f"last result: {status.result}")
     return lines

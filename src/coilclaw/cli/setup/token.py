@@ -1,4 +1,4 @@
-"""``coilclaw token``: the tokens that clients of the gateway show, each with a role."""
+"""``coilclaw token``: create, list and revoke tokens for clients of the gateway."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def declare(parser: Parser) -> None:
     from coilclaw.gateway import ROLES
 
     action = parser.actions()
-    making = action("new", "make a token, which is shown this once")
-    making.value("name", "NAME", "what its client is called in the records")
+    making = action("new", "create a token, which is shown only once")
+    making.value("name", "NAME", "the name of its client in the records")
     summary = (
         "chat: own conversations; approve: answer what waits; read: see everything, change "
         "nothing; admin: everything"
@@ -24,13 +24,13 @@ def declare(parser: Parser) -> None:
     making.value("--role", None, summary, required=True, choices=ROLES)
     summary = "after 30m, 12h, 30d or 4w, or at a date (default: never)"
     making.value("--expires", "WHEN", summary).json()
-    action("list", "all tokens, oldest first").json()
-    revoking = action("revoke", "refuse a token from now on, also where it is in use")
+    action("list", "list all tokens, oldest first").json()
+    revoking = action("revoke", "refuse a token from now on, even while it is in use")
     revoking.value("name", "NAME", "the token").json()
 
 
 def run(args: Namespace, console: Console) -> None:
-    """Make, list or revoke."""
+    """Create, list or revoke tokens."""
     from datetime import UTC, datetime
 
     from coilclaw.gateway import TokenStore, parse_expiry
@@ -42,19 +42,19 @@ def run(args: Namespace, console: Console) -> None:
         made, secret = store.new(args.name, args.role, expires)
         if not console.emit({**_record(made), "token": secret.reveal()}):
             console.out.write(f"{secret.reveal()}\n")
-            console.note(f"the token {made.name} has role {made.role}; it is shown this once")
+            console.note(f"the token {made.name} has role {made.role}; it is shown only once")
         return
     found = store.list() if args.action == "list" else (store.revoke(args.name),)
     width = max((len(one.name) for one in found), default=0)
     if args.action == "list":
-        empty = "there are no tokens but the operator's own, gateway.token"
+        empty = "no tokens except that of the operator, gateway.token"
         console.table(map(_record, found), (_describe(one, width) for one in found), empty)
     elif not console.emit(_record(found[0])):
         console.print(*_describe(found[0], width))
 
 
 def _record(token: StoredToken) -> dict[str, object]:
-    """Return what everybody may know of a token."""
+    """Return the public facts of a token as JSON values."""
     ends = {"expires": token.expires or None, "revoked": token.revoked or None}
     return {**pick(token, "name", "role", "created"), **ends}
 

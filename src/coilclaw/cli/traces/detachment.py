@@ -1,8 +1,8 @@
-"""``detach``: go on behind the terminal, with what is said in a file.
+"""``detach``: continue in the background, with the output in a file.
 
-The caller is parted in two at once, while there is one thread. The process that goes on keeps the
-terminal's output until it is under way, so that what keeps it from that is said there; the other
-waits for exactly that, and for the exit code.
+The caller forks at once, while it has one thread. The background process writes to the terminal
+until it has begun its work, so that early errors appear there; the foreground process waits until
+then, or for the exit code.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ _SIGNALLED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class DetachOutcome:
-    """What became of the process that goes on: under way, or ended with an exit code."""
+    """The state of the background process: it has begun, or ended with an exit code."""
 
     pid: int
     code: int | None = None
-    """``None``: it is under way."""
+    """``None``: it has begun its work."""
 
 
 @dataclass(slots=True)
 class DetachedProcess:
-    """Held by the process that goes on, until it is under way."""
+    """Held by the background process until it has begun its work."""
 
     _pipe: int
 
     @property
     def waited_for(self) -> bool:
-        """Whether it was not said yet that it is under way."""
+        """Whether the foreground process still waits."""
         return self._pipe >= 0
 
     def under_way(self, log: Path) -> None:
-        """Let go of the terminal, and let the one who waits there return."""
+        """Release the terminal: write to the log, and let the foreground process return."""
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -53,13 +53,13 @@ class DetachedProcess:
         try:
             os.write(pipe, b"1")
         except BrokenPipeError:
-            pass  # nobody waits any more, and nothing depends on that
+            pass  # the foreground process is gone, and nothing depends on it
         finally:
             os.close(pipe)
 
 
 def detach() -> DetachedProcess | DetachOutcome:
-    """Part in two: the one that goes on gets ``Behind``; the other what became of it."""
+    """Fork: return ``DetachedProcess`` in the background process, its outcome in the foreground."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     reading, writing = os.pipe()
@@ -81,7 +81,7 @@ def _wait(child: int, reading: int) -> DetachOutcome:
         try:
             said = pipe.read(1)
         except KeyboardInterrupt:
-            # Not under way yet: what was asked for is taken back.
+            # It has not begun its work: cancel it.
             os.kill(child, signal.SIGTERM)
             os.waitpid(child, 0)
             raise

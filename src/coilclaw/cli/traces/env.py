@@ -1,4 +1,4 @@
-"""``coilclaw env``: the test environments, and judging a directory by one of them."""
+"""``coilclaw env``: list and describe test environments, and test a directory with one."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from coilclaw.traces import Case, Result
 
 _COLOURS: Final = {"passed": "green", "skipped": "yellow"}
-_FILE: Final = "the name of one that ships, its directory, or its file"
+_FILE: Final = "a bundled environment by name, or a directory or file"
 
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     action = parser.actions()
-    action("list", "the environments that ship", _list).json()
-    summary = "what an environment tests, and which parameters it takes"
+    action("list", "list the bundled environments", _list).json()
+    summary = "show what an environment tests, and its parameters"
     describing = action("schema", summary, _show_schema)
     describing.value("file", "FILE", _FILE).json()
-    testing = action("test", "judge a directory; exit code 1 if a case failed", _test)
+    testing = action("test", "test a directory; exit code 1 if a case failed", _test)
     testing.value("file", "FILE", _FILE)
     testing.value("path", "PATH", "a case or a suite (default: all)", nargs="?", default="")
-    testing.value("--submission", "DIR", "what is judged, from a copy", required=True)
-    testing.value("--jobs", "N", "cases at once (default: as many as processors)", type=int)
-    testing.value("--timeout", "SECONDS", "for everything (default: 3600)", type=float)
-    summary = "a parameter of the tests; the value is JSON, or else a text (repeatable)"
+    testing.value("--submission", "DIR", "the directory to test; a copy is used", required=True)
+    testing.value("--jobs", "N", "cases to run at once (default: one per processor)", type=int)
+    testing.value("--timeout", "SECONDS", "time limit for all cases (default: 3600)", type=float)
+    summary = "a parameter of the tests; the value is JSON or plain text (repeatable)"
     testing.many("--param", "NAME=VALUE", summary)
-    summary = "where the files of others are that tests need (the parameter fixtures)"
+    summary = "where third-party test files are (the parameter fixtures)"
     testing.value("--fixtures", "DIR", summary).json()
-    summary = "files of others that tests need: what is there, getting them"
+    summary = "show and install third-party files that tests need"
     env_fixtures.declare(action("fixtures", summary))
-    summary = "prove fixtures and judge with a reference compiler"
+    summary = "validate fixtures and tests with a reference compiler"
     env_self_check.declare(action("selfcheck", summary, env_self_check.run))
-    summary = "offer an environment over HTTP, on this machine"
+    summary = "serve an environment over HTTP, on this machine"
     env_server.declare(action("serve", summary, env_server.run))
 
 
@@ -89,7 +89,7 @@ def _test(args: Namespace, console: Console) -> int:
     env_server.require_time_limit(timeout_s)
     judge = open_judge(args.file, find_home(), jobs=args.jobs, timeout_s=timeout_s)
     given = list(args.param)
-    if args.fixtures is not None:  # The tests run elsewhere, so the path is given in full.
+    if args.fixtures is not None:  # The tests run in another directory.
         given.append(f"fixtures={json.dumps(str(Path(args.fixtures).absolute()))}")
     params = env_server.parse_params(given)
     skipped: set[str | None] = set()
@@ -100,7 +100,7 @@ def _test(args: Namespace, console: Console) -> int:
                 counter.clear()
                 _show_case(case, console)
                 if case.status == "skipped":
-                    skipped.add(case.log)  # of many for one reason it is said once
+                    skipped.add(case.log)  # many cases with one reason are shown once
             counter.count(case)
 
         result = judge.test(Path(args.submission), args.path, params=params, observe=observe)

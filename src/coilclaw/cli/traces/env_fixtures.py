@@ -1,4 +1,4 @@
-"""``coilclaw env fixtures``: which files of others the tests need, and getting them."""
+"""``coilclaw env fixtures``: show and install third-party files that tests need."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _STATES: Final = {
     "other": ("another version", "yellow"),
     "missing": ("missing", "red"),
 }
-"""How a state is called, and its colour."""
+"""The label of a state, and its colour."""
 
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     parser.value("file", "FILE", "the environment: its name, directory or file")
     action = parser.actions("fixtures_action")
-    summary = "what is there and what is missing; exit code 1 unless all is there as pinned"
+    summary = "show what is installed and what is missing; exit code 1 unless all match the pins"
     status = action("status", summary, _show_status)
-    install = action("install", "find or fetch what is missing, and check it by hash", _install)
-    install.value("sets", "SET", "which (default: all)", nargs="*")
-    summary = "take a set from a directory, clone, tar archive or Debian package (repeatable)"
+    install = action("install", "find or fetch what is missing, and check its hash", _install)
+    install.value("sets", "SET", "the sets to install (default: all)", nargs="*")
+    summary = "install a set from a directory, clone, tar archive or Debian package (repeatable)"
     install.value("--from", "SET=PATH", summary, dest="origins", action="append", default=[])
-    summary = "also install another version than the pinned one, and over another version"
+    summary = "also install a version that is not pinned, and replace another version"
     install.flag("--force", summary)
     for each in (status, install):
         add_fixtures(each)
@@ -39,13 +39,13 @@ def declare(parser: Parser) -> None:
 
 
 def add_fixtures(parser: Parser) -> None:
-    """Declare where fixtures are."""
-    summary = "where fixtures are (default: /opt/tests if it is there, else ours)"
+    """Declare ``--fixtures``."""
+    summary = "where fixtures are (default: /opt/tests if it exists, else in the home)"
     parser.value("--fixtures", "DIR", summary, type=Path)
 
 
 def find_root(given: Path | None, *, to_write: bool = False) -> Path:
-    """Return where fixtures are: as given, else the usual place."""
+    """Return where fixtures are: the given place, else the default one."""
     from coilclaw.traces import fixtures
 
     if given is not None:
@@ -54,7 +54,7 @@ def find_root(given: Path | None, *, to_write: bool = False) -> Path:
 
 
 def _find_sets(file: str) -> tuple[EnvironmentPlace, tuple[FixtureSet, ...]]:
-    """Return an environment and the sets that it needs; one that needs none is refused."""
+    """Return an environment and the sets that it needs; raise if it needs none."""
     from coilclaw.traces import catalogue, fixtures
 
     place = catalogue.find_environment(file)
@@ -84,7 +84,7 @@ def _show_status(args: Namespace, console: Console) -> int:
 def _count_programs(
     place: EnvironmentPlace, root: Path, found: list[FoundFixture]
 ) -> dict[str, int | str]:
-    """Return how many cases each suite has, or why that cannot be told."""
+    """Return how many cases each suite has, or why they cannot be counted."""
     from coilclaw.traces import FIXTURES, open_judge
 
     counted: dict[str, int | str] = {}
@@ -104,8 +104,8 @@ def _describe_todo(found: FoundFixture, environment: str) -> str:
     if found.state == "missing":
         return f"{install}; by hand: {by_hand(found.wanted, environment)}"
     if found.state == "other":
-        known = "figures will differ from those that are known"
-        return f"{known}; {install} --force puts the pinned one there"
+        known = "results will differ from the known ones"
+        return f"{known}; {install} --force installs the pinned version"
     return ""
 
 
@@ -171,7 +171,7 @@ def _install(args: Namespace, console: Console) -> int:
             rows.append({"name": name, "installed": False, "problem": problem.message})
             continue
         found = made.found
-        what = f"installed from {made.source}" if made.done else "was there already"
+        what = f"installed from {made.source}" if made.done else "was already installed"
         if not console.as_json:
             console.show(f"{name:<16} {what}: {found.place}", "green")
         row = {"name": name, "installed": made.done, "state": found.state}
@@ -189,7 +189,7 @@ def _parse_origins(given: list[str]) -> dict[str, Path]:
     for text in given:
         name, _, path = text.partition("=")
         if not name or not path or name in origins:
-            said = f"{text!r} does not say where a set comes from, or its name is given twice"
+            said = f"{text!r} is not SET=PATH, or repeats a set"
             raise UsageError(said, rule="usage.from", hint="give --from SET=PATH")
         origins[name] = Path(path)
     return origins

@@ -1,4 +1,4 @@
-"""``coilclaw env selfcheck``: prove fixtures and judge with a reference compiler."""
+"""``coilclaw env selfcheck``: validate fixtures and tests with a reference compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _COLOURS: Final = {"proved": "green", "scored": None, "missing": "yellow", "differs": "red"}
 _LISTED: Final = 50
-"""Cases that are listed one by one in a suite that is only scored."""
+"""Cases listed one by one in a suite that is only scored."""
 
 
 def declare(parser: Parser) -> None:
@@ -24,10 +24,10 @@ def declare(parser: Parser) -> None:
     parser.value("--cc", "COMPILER", "the reference compiler: its name or path", required=True)
     parser.many("--suite", "NAME", "only this suite, or this part of one (repeatable)")
     add_fixtures(parser)
-    parser.value("--jobs", "N", "cases at once (default: as many as processors)", type=int)
-    summary = "find out which programs of a suite the compiler cannot do, and write that list"
+    parser.value("--jobs", "N", "cases to run at once (default: one per processor)", type=int)
+    summary = "write the list of programs of a suite that the compiler cannot compile"
     parser.value("--derive", "SUITE", summary)
-    summary = "of --derive (default: the environment's own)"
+    summary = "with --derive: the file to write (default: that of the environment)"
     parser.value("--output", "FILE", summary, type=Path).json()
 
 
@@ -36,7 +36,7 @@ def run(args: Namespace, console: Console) -> int:
     from coilclaw.traces import SelfCheck, find_compiler
 
     if args.output is not None and args.derive is None:
-        raise UsageError("--output goes with --derive", rule="usage.output")
+        raise UsageError("--output needs --derive", rule="usage.output")
     root = find_root(args.fixtures)
     check = SelfCheck(args.file, find_home(), find_compiler(args.cc), root, jobs=args.jobs)
     console.note(f"{check.compiler.path}: {check.compiler.version}")
@@ -94,9 +94,7 @@ def _show(suite: SuiteCheck, console: Console) -> None:
     if suite.error is not None:
         console.show(f"    {suite.error}", "red")
     if suite.expected_total not in (None, suite.total):
-        console.print(
-            f"    {suite.total} cases where there have to be {suite.expected_total}", "red"
-        )
+        console.print(f"    {suite.total} cases instead of {suite.expected_total}", "red")
     for name in suite.expected_failures:
         console.show(f"    fails, as expected: {name}", "dim")
     for name in suite.unexpected_passes:
@@ -115,7 +113,7 @@ def _conclude(check: SelfCheck, suites: list[SuiteCheck], bad: list[str], consol
     missing = ", ".join(suite.suite for suite in suites if suite.state == "missing")
     if missing:
         console.note(f"not checked, because fixtures are missing: {missing}", "yellow")
-        console.note(f"  hint: coilclaw env fixtures {check.name} status says what to do")
+        console.note(f"  hint: see 'coilclaw env fixtures {check.name} status'")
     if bad:
         console.show(f"not as expected: {', '.join(bad)}", "red")
     elif check.known is None:

@@ -1,4 +1,4 @@
-"""``coilclaw env serve``: offer an environment over HTTP, on this machine."""
+"""``coilclaw env serve``: serve an environment over HTTP, on this machine."""
 
 from __future__ import annotations
 
@@ -23,24 +23,28 @@ _GRACE_S: Final = 30.0
 
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
-    parser.value("file", "FILE", "the name of one that ships, its directory, or its file")
-    summary = "where to listen (default: 127.0.0.1, this machine only)"
+    parser.value("file", "FILE", "a bundled environment by name, or a directory or file")
+    summary = "the address to listen on (default: 127.0.0.1, this machine only)"
     parser.value("--host", "ADDRESS", summary, default="127.0.0.1")
     parser.value("--port", "N", "the port (default: 0, a free one)", type=int, default=0)
-    summary = "holds what clients show; made if it is not there (default: in the home)"
+    summary = "the file with the token; created if it is missing (default: in the home)"
     parser.value("--token-file", "FILE", summary)
-    parser.flag("--no-token", "let everybody on this machine use it")
+    parser.flag("--no-token", "let every user of this machine connect")
     declare_exposure(parser)
-    summary = "a parameter that clients cannot give; the value is JSON, or else a text (repeatable)"
+    summary = "a parameter that clients cannot set; the value is JSON or plain text (repeatable)"
     parser.many("--param", "NAME=VALUE", summary)
-    summary = "cases at once in each session (default: as many as processors)"
+    summary = "cases to run at once in each session (default: one per processor)"
     parser.value("--jobs", "N", summary, type=int)
     parser.value("--max-sessions", "N", "sessions at once (default: 16)", type=int, default=16)
-    summary = "for the tests of one call (default: 3600)"
+    summary = "time limit for the tests of one call (default: 3600)"
     parser.value("--timeout", "SECONDS", summary, type=float, default=3600.0)
-    parser.value("--max-upload", "MIB", "of an archive (default: 256)", type=int, default=256)
-    parser.value("--max-unpacked", "MIB", "of its files (default: 2048)", type=int, default=2048)
-    parser.value("--max-files", "N", "in it (default: 100000)", type=int, default=100_000).json()
+    for flag, unit, what, most in (
+        ("--max-upload", "MIB", "size of an uploaded archive", 256),
+        ("--max-unpacked", "MIB", "size of its files", 2048),
+        ("--max-files", "N", "number of its files", 100_000),
+    ):
+        parser.value(flag, unit, f"{what} (default: {most})", type=int, default=most)
+    parser.json()
 
 
 def run(args: Namespace, console: Console) -> None:
@@ -55,9 +59,9 @@ def run(args: Namespace, console: Console) -> None:
         token = Path(args.token_file) if args.token_file else token_file(find_home())
     settings, limits = _read_settings(args), _read_limits(args)
     if args.no_token:
-        console.warn("there is no token: everybody on this machine can have programs tested")
+        console.warn("without a token, every user of this machine can run programs as tests")
     elif settings.insecure and not settings.tls:
-        console.warn("there is no TLS: everybody on the way reads the token")
+        console.warn("without TLS, everyone on the network path can read the token")
     with (
         open_logs(os.environ),
         open_env_gateway(
@@ -71,18 +75,18 @@ def run(args: Namespace, console: Console) -> None:
         ) as gateway,
     ):
         if names := ", ".join(gateway.choices()):
-            console.note(f"clients may give parameters that --param does not set, such as {names}")
+            console.note(f"clients may set parameters that --param does not fix, such as {names}")
         gateway.serve(lambda url: announce(console, url, token, print_url=True))
     console.note("stopped")
 
 
 def parse_params(given: list[str]) -> dict[str, Json]:
-    """Return the parameters that were given as NAME=VALUE."""
+    """Read parameters of the form NAME=VALUE."""
     params: dict[str, Json] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not name.isidentifier() or not equals or name in params:
-            said = f"{text!r} is not a parameter, or its name is given twice"
+            said = f"{text!r} is not NAME=VALUE, or repeats a name"
             raise UsageError(said, rule="usage.param", hint="give NAME=VALUE")
         try:
             params[name] = json.loads(value)
@@ -92,9 +96,9 @@ def parse_params(given: list[str]) -> dict[str, Json]:
 
 
 def require_time_limit(seconds: float) -> None:
-    """Refuse what is no time limit."""
+    """Raise unless a number of seconds is a time limit."""
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"{seconds} seconds are no time limit", rule="usage.timeout")
+        raise UsageError(f"{seconds} seconds is not a valid time limit", rule="usage.timeout")
 
 
 def _read_settings(args: Namespace) -> GatewaySettings:
@@ -127,5 +131,5 @@ def _read_limits(args: Namespace) -> SessionLimits:
 
 def _require_positive(number: int, flag: str) -> int:
     if not 1 <= number <= 10**9:
-        raise UsageError(f"{flag} is {number}", rule="usage.bound", hint="from 1 up")
+        raise UsageError(f"{flag} is {number}", rule="usage.bound", hint="it must be at least 1")
     return number

@@ -1,4 +1,4 @@
-"""``graph_trace`` (= ``coilclaw graph-trace``): a trajectory as a table, pictures and a report."""
+"""``graph_trace`` (= ``coilclaw graph-trace``): a trajectory as a table, plots and a report."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from coilclaw.cli.command import DONE, FAULT, Console, Namespace, Parser
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.cli.command import Console, Namespace, Parser
     from coilclaw.traces import Graph
 
 PLOTTING: Final = "plotting"
@@ -27,21 +27,21 @@ def declare(parser: Parser) -> None:
     from coilclaw.cli.traces.replay import add_judging
 
     parser.value("trajectory_id", "ID", "its id, the beginning of it, or 'last'")
-    parser.value("--part", "P", "only check the code out as it was after this part", type=int)
+    parser.value("--part", "P", "only check out the code after this part", type=int)
     parser.value("--checkout-dest", "DIR", "a new directory (default: output/repo_part_P)")
-    summary = "where graph_trace_ID.json, .svg, .png and .html go (default: output)"
+    summary = "the directory for graph_trace_ID.json, .svg, .png and .html (default: output)"
     parser.value("--output", "DIR", summary, default="output")
     add_judging(parser)
     parser.json()
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Judge a trajectory and draw it, or check one part out."""
+    """Evaluate and plot a trajectory, or check out one part."""
     from coilclaw.cli.traces import replay
     from coilclaw.traces import graph_of
 
     if args.part is None and args.checkout_dest:
-        raise UsageError("--checkout-dest goes with --part", rule="usage.part")
+        raise UsageError("--checkout-dest needs --part", rule="usage.part")
     archive = replay.open_archive(args)
     if args.part is None:
         replay.require_writable(Path(args.output), folder=True)
@@ -57,12 +57,12 @@ def run(args: Namespace, console: Console) -> int:
         replay.summarise(evaluation, console)
         for path in written:
             console.print(f"written: {path}")
-    return replay.exit_code(evaluation)
+    return FAULT if evaluation.failed else DONE
 
 
 def write_all(graph: Graph, folder: Path, home: Path) -> list[Path]:
-    """Write the figures, the pictures and the report."""
-    # The plotting library looks for fonts once, and keeps the list there.
+    """Write the figures, the plots and the report."""
+    # The plotting library caches its list of fonts there.
     os.environ.setdefault("MPLCONFIGDIR", str(home / PLOTTING))
     from coilclaw.cli.traces.replay import write_file, write_json
     from coilclaw.traces import draw_all, html_report

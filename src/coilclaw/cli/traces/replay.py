@@ -1,4 +1,4 @@
-"""``replay`` (= ``coilclaw replay``): the code of a trajectory at any part, and its worth."""
+"""``replay`` (= ``coilclaw replay``): check out the code of any part, or evaluate all parts."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def main() -> int:
 def declare(parser: Parser) -> None:
     """Declare the arguments."""
     summary = (
-        "evaluate (default): judge the code of every part; checkout-part: get it at one part; "
-        "analyze: judge, and print the table"
+        "evaluate (default): test the code of every part; checkout-part: check out one part; "
+        "analyze: evaluate, and print the table"
     )
     parser.value("--mode", None, summary, choices=MODES, default=MODES[0])
-    parser.value("--trajectory-id", "ID", "recorded here, or in the store")
-    parser.value("--trace", "FILE", "a trace instead, local or s3://…")
+    parser.value("--trajectory-id", "ID", "a trajectory on this machine, or in the store")
+    parser.value("--trace", "FILE", "a trace file instead, local or s3://…")
     summary = "its bundle, local or s3://…, or a directory of pieces (default: beside the trace)"
     parser.value("--bundle", "FILE", summary, default="")
-    parser.value("--part", "P", "of checkout-part; 0 is the start", type=int)
+    parser.value("--part", "P", "the part for checkout-part; 0 is the start", type=int)
     parser.value("--checkout-dest", "DIR", "a new directory (default: output/repo_part_P)")
     parser.value("--output", "FILE", "the report (default: below output/)")
     add_judging(parser)
@@ -44,30 +44,28 @@ def declare(parser: Parser) -> None:
 
 
 def add_judging(parser: Parser) -> None:
-    """Declare what every command that judges a recording takes."""
+    """Declare the arguments of every command that evaluates a recording."""
     add_store(parser)
-    parser.value("--environment", "NAME", "judge by this one (default: its own)", default="")
-    summary = "a suite or case, may be repeated (default: all)"
+    parser.value("--environment", "NAME", "the one to test with (default: its own)", default="")
+    summary = "a suite or case (default: all; repeatable)"
     parser.value("--test-path", "PATH", summary, action="append")
-    parser.value("--jobs", "N", "at once (default: as many as processors)", type=int)
-    parser.flag("--fresh", "judge again what is known already")
+    parser.value("--jobs", "N", "test cases to run at once (default: one per processor)", type=int)
+    parser.flag("--fresh", "evaluate again, even if the result is known")
 
 
 def add_store(parser: Parser) -> None:
     """Declare ``--store``."""
-    parser.value("--store", "DIR|s3://…", "look for it there, and not here", default="")
+    parser.value("--store", "DIR|s3://…", "read from this store, not from this machine", default="")
 
 
 def run(args: Namespace, console: Console) -> int:
-    """Check a part out, or judge all of them."""
+    """Check out a part, or evaluate all of them."""
 
     checks_out = args.mode == "checkout-part"
     if checks_out and args.part is None:
         raise UsageError("checkout-part needs --part", rule="usage.part")
     if not checks_out and (args.part is not None or args.checkout_dest):
-        raise UsageError(
-            "--part and --checkout-dest are for --mode checkout-part", rule="usage.part"
-        )
+        raise UsageError("--part and --checkout-dest need --mode checkout-part", rule="usage.part")
     archive = open_archive(args)
     name = "offline_eval" if args.mode == "evaluate" else "offline_analysis"
     output = Path(args.output or f"output/{name}.json")
@@ -81,7 +79,7 @@ def run(args: Namespace, console: Console) -> int:
 
 
 def open_archive(args: Namespace) -> TrajectoryArchive:
-    """Where the trajectories of a command are looked for."""
+    """Open the archive that ``--store`` names, else that of this machine."""
     from coilclaw.traces import TrajectoryArchive
 
     return TrajectoryArchive(find_home(), os.environ, args.store)
@@ -91,7 +89,7 @@ def _open_source(args: Namespace, archive: TrajectoryArchive) -> AbstractContext
     if bool(args.trajectory_id) == bool(args.trace):
         raise UsageError("give either --trajectory-id or --trace", rule="usage.source")
     if args.bundle and not args.trace:
-        raise UsageError("--bundle goes with --trace", rule="usage.source")
+        raise UsageError("--bundle needs --trace", rule="usage.source")
     if args.trace:
         return archive.open_files(args.trace, args.bundle)
     return archive.open(args.trajectory_id)
@@ -100,7 +98,7 @@ def _open_source(args: Namespace, archive: TrajectoryArchive) -> AbstractContext
 def judge_recording(
     args: Namespace, archive: TrajectoryArchive, recording: Recording, console: Console
 ) -> Evaluation:
-    """Judge every distinct tree, and say how it goes."""
+    """Evaluate every distinct tree, and show the progress."""
     from coilclaw.traces import evaluate
 
     with archive.scratch() as scratch:
@@ -115,13 +113,13 @@ def judge_recording(
                 court,
                 paths=tuple(args.test_path or ("",)),
                 notify=lambda done, total, one: line.show(
-                    f"judging: {done} of {total} ({one.source})"
+                    f"evaluating: {done} of {total} ({one.source})"
                 ),
             )
 
 
 def warn_of_version(recording: Recording, version: str, console: Console) -> None:
-    """Say that it is not judged by what it was recorded with."""
+    """Warn if the environment differs from the version that was recorded."""
     if recording.trace.environment_version not in {"", version}:
         console.warn(
             "the environment is not the version that this trajectory was recorded with: "
@@ -132,7 +130,7 @@ def warn_of_version(recording: Recording, version: str, console: Console) -> Non
 def checkout(
     recording: Recording, part: int, dest: str | None, output: str | None, console: Console
 ) -> int:
-    """Make a directory that is a repository at the commit of a part."""
+    """Clone the repository at the commit of a part into a new directory."""
     from coilclaw.traces import VERSION
 
     commit = recording.commit(part)
@@ -157,13 +155,13 @@ def checkout(
 
 
 def require_writable(path: Path, *, folder: bool = False) -> None:
-    """Refuse a place for a report before anything is judged; folders on the way are made."""
+    """Raise if a report cannot be written there, before any evaluation; create its folders."""
 
     above = path if folder else path.parent
     try:
         above.mkdir(parents=True, exist_ok=True)
     except FileExistsError as problem:
-        raise UsageError(f"{above} is no directory", rule="replay.output") from problem
+        raise UsageError(f"{above} is not a directory", rule="replay.output") from problem
     except OSError as problem:
         raise EnvironmentFault(
             f"cannot create {above}: {problem.strerror}", rule="replay.output"
@@ -175,14 +173,14 @@ def require_writable(path: Path, *, folder: bool = False) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a report; folders on the way are made."""
+    """Write a report, and create its folders."""
     import json
 
     write_file(path, (json.dumps(value, indent=2) + "\n").encode("ascii"))
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; folders on the way are made."""
+    """Write a file atomically, and create its folders."""
     from coilclaw.kernel import write_atomic
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -200,32 +198,26 @@ def _report(mode: str, path: Path, evaluation: Evaluation, console: Console) -> 
             show_table(graph, console)
         summarise(evaluation, console)
         console.print(f"written: {path}")
-    return exit_code(evaluation)
+    return FAULT if evaluation.failed else DONE
 
 
 def summarise(evaluation: Evaluation, console: Console) -> None:
-    """Say what was done."""
+    """Print how many states were evaluated, and which could not be."""
     parts = len(evaluation.recording.trace.parts)
     console.print(
         f"{parts} parts, {len(evaluation.trees)} distinct states of the files, "
-        f"{evaluation.judged} judged, the rest was known"
+        f"{evaluation.judged} evaluated, the rest already known"
     )
     if evaluation.failed:
-        console.note(f"{evaluation.failed} of them could not be judged:", "red")
+        console.note(f"{evaluation.failed} of them could not be evaluated:", "red")
         for one in evaluation.trees.values():
             if not one.complete:
                 why = "; ".join((one.error or "").splitlines())
                 console.note(f"  {one.tree[:12]}: {why}", "red")
 
 
-def exit_code(evaluation: Evaluation) -> int:
-    """Return the exit code: what could not be judged is our own fault."""
-
-    return FAULT if evaluation.failed else DONE
-
-
 def show_table(graph: Graph, console: Console) -> None:
-    """Print one line a state of the files, and what broke."""
+    """Print one line for each state of the files, and what broke."""
     from coilclaw.traces import render_table
 
     lines = render_table(graph)

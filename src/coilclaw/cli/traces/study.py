@@ -1,4 +1,4 @@
-"""Trajectories studied: compared with each other, bisected, exported."""
+"""Compare, bisect and export trajectories."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MAX_SUMMARY: Final = 100
 _SAID: Final = {
     "broke": "part {part} broke it: it {before} until part {last}, and then it {after}",
     "fixed": "part {part} fixed it: it {before} until part {last}, and then it {after}",
-    "always_passed": "it passed all the time",
+    "always_passed": "it always passed",
     "never_passed": "it never passed",
 }
 
 
 def compare(args: Namespace, console: Console) -> int:
-    """Judge several trajectories, and show their figures beside each other."""
+    """Evaluate several trajectories, and print their figures side by side."""
     from coilclaw.cli.traces import replay
     from coilclaw.traces import compare, graph_of
 
@@ -30,10 +30,10 @@ def compare(args: Namespace, console: Console) -> int:
     wanted = [archive.find(name) for name in args.ids]
     names = list(dict.fromkeys(wanted))
     for name in names:
-        archive.trace(name)  # whichever is not there is said before any is judged
+        archive.trace(name)  # a missing one is reported before any is evaluated
     for name in names:
         if wanted.count(name) > 1:
-            console.warn(f"{name} is named more than once, and shown once")
+            console.warn(f"{name} is given more than once, and shown once")
     graphs, versions, failed = [], [], 0
     for name in names:
         with archive.open(name) as recording:
@@ -51,10 +51,10 @@ def _show_comparison(comparison: Comparison, console: Console) -> None:
     from coilclaw.traces import MILESTONES
 
     if len(comparison.environments) > 1:
-        told = ", ".join(comparison.environments)
-        console.warn(f"these are different tasks, so nobody was first: {told}")
+        names = ", ".join(comparison.environments)
+        console.warn(f"the tasks differ, so the trajectories are not ranked: {names}")
     elif len(comparison.standings) == 1:
-        console.warn("there is nothing to compare it with: name another one")
+        console.warn("a comparison needs at least two trajectories")
     head = ["", *(one.trajectory_id for one in comparison.standings)]
     rows = [head, *_facts(comparison.standings)]
     for percent in MILESTONES:
@@ -69,7 +69,7 @@ def _show_comparison(comparison: Comparison, console: Console) -> None:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         console.print(escape_hidden("  ".join(cells)).rstrip(), "bold" if number == 0 else None)
     if comparison.fastest:
-        console.print("* who was there in the fewest parts", "dim")
+        console.print("* reached in the fewest parts", "dim")
 
 
 def _facts(standings: tuple[TrajectoryFigures, ...]) -> list[list[str]]:
@@ -89,7 +89,7 @@ def _facts(standings: tuple[TrajectoryFigures, ...]) -> list[list[str]]:
 
 
 def bisect(args: Namespace, console: Console) -> None:
-    """Find the part that broke a case, or else fixed it."""
+    """Find the part that broke a case, or that fixed it."""
     from coilclaw.cli.traces import replay
     from coilclaw.traces import bisect
 
@@ -107,13 +107,13 @@ def bisect(args: Namespace, console: Console) -> None:
 
 
 def show_bisection(recording: Recording, found: Bisection, console: Console) -> None:
-    """Say which part it was, what that part was about, and what it changed."""
+    """Print the part that was found, its summary and what it changed."""
     said = _SAID[found.outcome].format(
         part=found.part, last=found.before, before=found.status_before, after=found.status_after
     )
     bad = found.outcome in {"broke", "never_passed"}
     console.show(f"{found.case}: {said}", "red" if bad else "green")
-    console.print(f"{found.judged} of {found.trees} states of the files had to be judged", "dim")
+    console.print(f"{found.judged} of {found.trees} states of the files had to be evaluated", "dim")
     if found.part is not None:
         part = recording.trace.part(found.part)
         console.show(f"commit {part.git_commit}, turn {part.turn}: {part.summary[:MAX_SUMMARY]}")
@@ -132,7 +132,7 @@ def export(args: Namespace, console: Console) -> None:
     from coilclaw.traces import TracePlaces, export, graph_of
 
     if args.evaluate and args.format != "sqlite":
-        raise UsageError("--evaluate is for --format sqlite", rule="usage.evaluate")
+        raise UsageError("--evaluate needs --format sqlite", rule="usage.evaluate")
     archive = replay.open_archive(args)
     name = archive.find(args.trajectory_id)
     path = Path(args.out or f"{name}.{args.format}")

@@ -1,4 +1,4 @@
-"""``coilclaw trace``: record trajectories of agents, and look at them.
+"""``coilclaw trace``: record trajectories of agents, and inspect them.
 
 The executable ``trace`` is ``coilclaw trace run``.
 """
@@ -37,26 +37,26 @@ def declare(parser: Parser) -> None:
     actions = parser.actions()
     action = partial(_add_action, actions)
     trace_run.declare(actions("run", "let an agent work, and record it", trace_run.run))
-    actions("list", "what was recorded here", trace_view.list_recorded).json()
-    showing = action("show", "one trajectory, or one of its parts whole", trace_view.show)
-    add_store(showing.value("--part", "P", "everything about this part", type=int))
-    diffing = action("diff", "what changed in the files between two parts", trace_view.diff)
+    actions("list", "list what was recorded on this machine", trace_view.list_recorded).json()
+    showing = action("show", "show a trajectory, or one of its parts in full", trace_view.show)
+    add_store(showing.value("--part", "P", "show this part in full", type=int))
+    diffing = action("diff", "show what changed in the files between two parts", trace_view.diff)
     summary = "after this part (default: 0, before)"
     diffing.value("--from-part", "A", summary, type=int, default=0)
     diffing.value("--to-part", "B", "after that part (default: the last)", type=int)
-    add_store(diffing.flag("--stat", "only how much changed in each file"))
-    comparing = actions("compare", "several trajectories beside each other", study.compare)
+    add_store(diffing.flag("--stat", "only show how much changed in each file"))
+    comparing = actions("compare", "compare several trajectories", study.compare)
     add_judging(comparing.value("ids", "ID", "two or more", nargs="+").json())
-    bisecting = action("bisect", "the part that broke a case, or else fixed it", study.bisect)
+    bisecting = action("bisect", "find the part that broke a case, or that fixed it", study.bisect)
     bisecting.value("--case", "NAME", "the full id of the case", required=True)
-    bisecting.value("--from-part", "A", "from there on", type=int)
-    add_judging(bisecting.value("--to-part", "B", "up to there", type=int))
+    bisecting.value("--from-part", "A", "the first part to consider", type=int)
+    add_judging(bisecting.value("--to-part", "B", "the last part to consider", type=int))
     exporting = action("export", "write a trajectory for other programs", study.export)
     summary = "tar (default): trace, bundle and journal"
     exporting.value("--format", None, summary, choices=FORMATS, default="tar")
     exporting.value("--out", "FILE", "a new file (default: ID.FORMAT)")
-    add_judging(exporting.flag("--evaluate", "of sqlite: with the status of every case"))
-    summary = "prove that nothing of a recording is missing or changed"
+    add_judging(exporting.flag("--evaluate", "with sqlite: include the status of every case"))
+    summary = "verify that nothing of a recording is missing or changed"
     add_store(action("verify", summary, trace_view.verify))
 
 

@@ -35,23 +35,23 @@ def declare(parser: Parser) -> None:
     parser.value("--model", "NAME", "the agent's model", default="")
     parser.value("--environment", "NAME", "a name, a directory or a file", default="")
     parser.value("--max-parts", "N", "default: 1000", type=int)
-    parser.value("--max-turns", "N", "default: as many as it takes", type=int)
-    parser.value("--timeout", "SECONDS", "for the whole of it", type=float)
-    summary = "what the agent is held in; modal: the whole recording runs there"
+    parser.value("--max-turns", "N", "default: unlimited", type=int)
+    parser.value("--timeout", "SECONDS", "time limit for the recording", type=float)
+    summary = "the sandbox of the agent; modal: the whole recording runs there"
     boxes = ("local", "bwrap", "modal")
     parser.value("--sandbox", None, summary, choices=boxes, default="local")
-    parser.value("--store", "DIR|s3://…", "where the artifacts are kept", default="")
+    parser.value("--store", "DIR|s3://…", "where to store the artifacts", default="")
     parser.value("--trajectory-id", "ID", "default: a new one", default="")
-    parser.flag("--resume", "go on with --trajectory-id, which was stopped")
-    parser.flag("--detach", "go on behind the terminal")
+    parser.flag("--resume", "resume --trajectory-id, which was stopped")
+    parser.flag("--detach", "continue in the background")
     giving_way = parser.add_mutually_exclusive_group()
-    summary = "give way to everything else on this machine"
+    summary = "run with a lower priority on this machine"
     giving_way.add_argument("--preemptible", action="store_true", help=summary)
-    summary = "take part like everything else (default)"
+    summary = "run with the normal priority (default)"
     giving_way.add_argument("--non-preemptible", action="store_true", help=summary)
-    parser.value("--prompt-file", "FILE", "instead of the environment's task")
-    parser.value("--jobs", "N", "cases at once when tests run", type=int)
-    parser.flag("--raw", "keep the agent's own events with the parts")
+    parser.value("--prompt-file", "FILE", "the task, instead of that of the environment")
+    parser.value("--jobs", "N", "test cases to run at once", type=int)
+    parser.flag("--raw", "keep the raw events of the agent with the parts")
     parser.json()
 
 
@@ -63,13 +63,13 @@ def run(args: Namespace, console: Console) -> int:
         raise UsageError("--resume needs --trajectory-id", rule="usage.resume")
     if not args.detach:
         return _record(args, console)
-    # At once: what is used later, such as a client of a bucket, does not survive a fork.
+    # Fork first: what is opened later, such as a client of a bucket, does not survive it.
     part = detach()
     if isinstance(part, DetachedProcess):
         return _record(args, console, part)
     if part.code is not None:
         return part.code
-    console.note(f"it goes on as process {part.pid}; 'trace show' says how far it is")
+    console.note(f"continues in the background as process {part.pid}; see 'trace show'")
     return DONE
 
 
@@ -90,18 +90,18 @@ def _record(args: Namespace, console: Console, behind: DetachedProcess | None = 
     )
     if args.sandbox == "modal":
         return _record_elsewhere(args, tracing, console, behind)
-    ready = _resumable(args, tracing, console) if args.resume else None
-    plan = tracing.plan(_wishes(args)) if ready is None else ready.plan
+    ready = _find_resumable(args, tracing, console) if args.resume else None
+    plan = tracing.plan(_read_options(args)) if ready is None else ready.plan
     if ready is None:
         tracing.ready(plan)
-        if tracing.skipped:  # What is solved without some suites must not be taken for all of it.
+        if tracing.skipped:  # A result without some suites must not pass for the complete one.
             console.warn(
-                f"not judged, because their fixtures are not here: {', '.join(tracing.skipped)}; "
+                f"not tested, because their fixtures are missing: {', '.join(tracing.skipped)}; "
                 f"see 'coilclaw env fixtures {plan.environment} status'"
             )
     _announce(plan, console)
     if behind is not None:
-        tracing.on_begin = _letting_go(behind, tracing, plan, console)
+        tracing.on_begin = _make_release(behind, tracing, plan, console)
     if args.preemptible:
         os.nice(NICENESS)
     try:
@@ -111,36 +111,36 @@ def _record(args: Namespace, console: Console, behind: DetachedProcess | None = 
             else:
                 outcome = tracing.resume(plan.trajectory_id, ready=ready)
     except CoilClawError:
-        _tell_kept(tracing.home, plan, console)
+        _note_kept(tracing.home, plan, console)
         raise
-    if behind is not None:  # what was a terminal has become a file
+    if behind is not None:  # the terminal has been replaced by a file
         console = Console.of(console.out, console.err, os.environ, as_json=console.as_json)
     return _show_end(outcome, plan, console)
 
 
-def _tell_kept(home: Path, plan: TrajectoryPlan, console: Console) -> None:
-    """After a fault in the middle: nothing that was recorded is lost."""
+def _note_kept(home: Path, plan: TrajectoryPlan, console: Console) -> None:
+    """Print how to resume after a fault, if anything was recorded."""
     from coilclaw.traces import TracePlaces
 
     journal = TracePlaces(home, plan.trajectory_id).journal
     if journal.is_file() and journal.stat().st_size:
         console.note(
-            "what was recorded until then is kept; to go on: "
+            "what was recorded so far is kept; resume with: "
             f"trace --resume --trajectory-id {plan.trajectory_id}"
         )
 
 
-def _letting_go(
+def _make_release(
     behind: DetachedProcess, tracing: Tracing, plan: TrajectoryPlan, console: Console
 ) -> Callable[[], None]:
-    """What the process that goes on does when it is under way."""
+    """Return what the background process calls once recording has begun."""
     from coilclaw.traces import TracePlaces
 
     log = TracePlaces(tracing.home, plan.trajectory_id).log
 
     def under_way() -> None:
         if behind.waited_for:
-            console.note(f"what it says from now on is in {log}")
+            console.note(f"further output is in {log}")
             behind.under_way(log)
 
     return under_way
@@ -155,16 +155,16 @@ def _record_elsewhere(
 
     if args.resume:
         raise UsageError(
-            "a trajectory cannot be gone on with in a Modal sandbox, which begins with nothing",
+            "a trajectory cannot be resumed in a Modal sandbox, which starts empty",
             rule="modal.resume",
-            hint="go on with it on this machine: leave --sandbox modal away, and name its --store",
+            hint="resume it on this machine: omit --sandbox modal, and give its --store",
         )
     require_sdk()
-    plan = tracing.plan(_wishes(args))
+    plan = tracing.plan(_read_options(args))
     tracing.ready(plan, here=False)
     store = tracing.store_at or artifacts.default_place(tracing.environ, tracing.home)
 
-    begun = _letting_go(behind, tracing, plan, console) if behind is not None else None
+    begun = _make_release(behind, tracing, plan, console) if behind is not None else None
 
     def say(line: str, side: str) -> None:
         if begun is not None:
@@ -185,13 +185,13 @@ def _record_elsewhere(
         console.warn("Modal does not let a sandbox choose whether it can be preempted")
     if behind is not None and is_bucket(store):
         with tracing.stoppable():
-            console.note(f"it goes on in the Modal sandbox {box.leave()}")
+            console.note(f"continues in the Modal sandbox {box.leave()}")
         return DONE
     with tracing.stoppable(), stop_on_signals(tracing.cancel.cancel):
         return box.record()
 
 
-def _wishes(args: Namespace) -> TraceOptions:
+def _read_options(args: Namespace) -> TraceOptions:
     from coilclaw.app import TraceOptions
 
     return TraceOptions(
@@ -202,30 +202,30 @@ def _wishes(args: Namespace) -> TraceOptions:
         max_turns=args.max_turns,
         timeout_s=args.timeout,
         keep_raw=args.raw,
-        **_given(agent=args.agent, max_parts=args.max_parts),
+        **_drop_none(agent=args.agent, max_parts=args.max_parts),
     )
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _drop_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _resumable(args: Namespace, tracing: Tracing, console: Console) -> Resumable:
-    """What is gone on with; what it was begun with stays, but for its limits."""
+def _find_resumable(args: Namespace, tracing: Tracing, console: Console) -> Resumable:
+    """Return the trajectory to resume; of its settings only the limits can change."""
 
     fixed = ("agent", "model", "prompt_file", "raw")
     if given := [name for name in fixed if getattr(args, name)]:
         raise UsageError(
-            f"--{given[0].replace('_', '-')} cannot change when a trajectory is gone on with",
+            f"--{given[0].replace('_', '-')} cannot change when a trajectory is resumed",
             rule="usage.resume",
             hint="start a new one",
         )
-    limits = _given(max_parts=args.max_parts, max_turns=args.max_turns, timeout_s=args.timeout)
+    limits = _drop_none(max_parts=args.max_parts, max_turns=args.max_turns, timeout_s=args.timeout)
     ready = tracing.resumable(
         args.trajectory_id, lambda plan: replace(plan, **limits), args.environment
     )
     if ready.brought is not None:
-        console.note(f"brought here from the store, with {ready.brought.history.parts} parts")
+        console.note(f"fetched from the store, with {ready.brought.history.parts} parts")
         if ready.brought.left_out:
             console.warn(
                 f"{ready.brought.left_out} parts were recorded after that, whose code did not "
@@ -235,7 +235,7 @@ def _resumable(args: Namespace, tracing: Tracing, console: Console) -> Resumable
 
 
 def _announce(plan: TrajectoryPlan, console: Console) -> None:
-    """Say where everything will be before anything begins."""
+    """Print where the artifacts will be, before the recording begins."""
     say = console.note if console.as_json else console.print
     say(f"TRAJECTORY_ID={plan.trajectory_id}")
     say(f"TRACE_S3_URI={plan.trace_uri}")
@@ -246,7 +246,7 @@ def _announce(plan: TrajectoryPlan, console: Console) -> None:
 
 @contextmanager
 def stop_on_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """Have a first signal end the trajectory with everything recorded, and a second one at once."""
+    """Let a first signal end the trajectory cleanly, and a second one at once."""
     seen = False
 
     def arrived(number: signal.Signals) -> None:
@@ -275,12 +275,12 @@ def _show_end(outcome: TraceOutcome, plan: TrajectoryPlan, console: Console) -> 
         detail = f": {end.detail}" if end.detail else ""
         said = f"ended: {end.reason}{detail} ({end.total_parts} parts, {end.total_turns} turns)"
         console.show(said, "green" if end.reason == "solved" else "yellow")
-        console.print(f"look at it:  graph_trace {plan.trajectory_id}")
+        console.print(f"next:  graph_trace {plan.trajectory_id}")
     return exit_code(end, complete=uploads.complete)
 
 
 def exit_code(end: SessionEnd, *, complete: bool = True) -> int:
-    """Return 0 only when it is solved and everything is kept."""
+    """Return 0 only if the task is solved and all artifacts are stored."""
     if end.reason == "solved":
         return DONE if complete else FAULT
     codes = {"interrupted": DENIED, "agent_error": PROVIDER, "envoi_error": FAULT}
@@ -288,7 +288,7 @@ def exit_code(end: SessionEnd, *, complete: bool = True) -> int:
 
 
 class TraceProgress(StatusLine):
-    """One line that changes on a terminal; elsewhere one line a part."""
+    """Shows a live line on a terminal, and one line per part elsewhere."""
 
     def __init__(self, console: Console, *, live: bool | None = None) -> None:
         super().__init__(console.err, live=console.err.isatty() if live is None else live)
@@ -297,13 +297,13 @@ class TraceProgress(StatusLine):
         self._tests = "–"
 
     def turn(self, record: RecordedTurn) -> None:
-        """A turn began or ended."""
+        """Note the test results of a turn."""
         for call in record.envoi_calls:
             if call.result is not None:
                 self._tests = f"{call.result.passed}/{call.result.total}"
 
     def part(self, record: PartRecord) -> None:
-        """A part was recorded."""
+        """Show a part that was recorded."""
         from coilclaw.traces import format_duration, format_number
 
         if record.token_usage is not None:
@@ -324,10 +324,10 @@ class TraceProgress(StatusLine):
             self._console.note(line)
 
     def wait(self, report: UploadReport, seconds: int) -> None:
-        """The end waits for uploads."""
+        """Print that the end waits for uploads."""
         self.close()
         why = f": {report.troubles[0].message}" if report.troubles else ""
         self._console.note(
             f"waiting up to {seconds} s for {report.waiting} artifacts to reach the store{why}; "
-            "a signal ends the waiting, and everything is kept on this machine"
+            "a signal ends the wait, and everything is kept on this machine"
         )

@@ -1,4 +1,4 @@
-"""Trajectories to be looked at: a list, one in detail, its parts, differences, verification."""
+"""Inspect trajectories: list them, show one, its parts and differences, verify it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLES: Final = {"solved": "green", "agent_error": "red", "envoi_error": "red"}
 
 
 def show(args: Namespace, console: Console) -> None:
-    """Show a trajectory, or one of its parts whole."""
+    """Show a trajectory, or one of its parts in full."""
     from coilclaw.cli.traces.replay import open_archive
 
     archive = open_archive(args)
@@ -50,11 +50,11 @@ def list_recorded(_: Namespace, console: Console) -> None:
         )
         return escape_hidden(text).rstrip(), _STYLES.get(end)
 
-    console.table(map(summary, found), map(describe, found), "nothing was recorded here yet")
+    console.table(map(summary, found), map(describe, found), "nothing has been recorded here yet")
 
 
 def summary(trace: Trace) -> dict[str, object]:
-    """One trajectory in a few figures."""
+    """Return the main facts of a trajectory as JSON values."""
     end = trace.session_end
     names = ("trajectory_id", "agent", "agent_model", "environment", "started_at")
     return {
@@ -67,7 +67,7 @@ def summary(trace: Trace) -> dict[str, object]:
 
 
 def _tests(trace: Trace) -> str:
-    """The last figures that the tests gave, of whatever was asked."""
+    """Return the last test result, of any selection of tests."""
     parts = list(trace.parts)
     for turn in reversed(trace.turns):
         for call in reversed(turn.envoi_calls):
@@ -81,7 +81,7 @@ def _tests(trace: Trace) -> str:
 
 
 def _presence(archive: TrajectoryArchive, trace: Trace) -> Presence | None:
-    """Who records it on this machine at this moment."""
+    """Return the process that is recording a trajectory on this machine."""
     from coilclaw.traces import TracePlaces, plan
 
     if not archive.is_here(trace.trajectory_id):
@@ -89,15 +89,15 @@ def _presence(archive: TrajectoryArchive, trace: Trace) -> Presence | None:
     return plan.find_presence(TracePlaces(archive.home, trace.trajectory_id))
 
 
-def _going(trace: Trace, there: Presence | None) -> str:
-    """How a trajectory ended, or how it goes on."""
+def _describe_end(trace: Trace, there: Presence | None) -> str:
+    """Return how a trajectory ended, or what to do about one that has not."""
     end = trace.session_end
     if there is not None:
-        return f"not yet: process {there.pid or '(unknown)'} records it"
+        return f"not yet: process {there.pid or '(unknown)'} is recording"
     if end is not None:
         return f"{end.reason} {end.detail}".rstrip()
     return (
-        "not yet, and nobody records it on this machine; to go on: "
+        "not yet, and it is not being recorded on this machine; resume with: "
         f"trace --resume --trajectory-id {trace.trajectory_id}"
     )
 
@@ -122,7 +122,7 @@ def _show(trace: Trace, there: Presence | None, console: Console) -> None:
         ("started", trace.started_at),
         ("parts, turns", f"{len(trace.parts)}, {len(trace.turns)}"),
         ("resumed", str(len(trace.resumptions)) if trace.resumptions else ""),
-        ("ended", _going(trace, there)),
+        ("ended", _describe_end(trace, there)),
         ("trace", trace.artifacts.agent_trace),
         ("bundle", trace.artifacts.repo_bundle),
     )
@@ -192,7 +192,7 @@ def diff(args: Namespace, console: Console) -> None:
 
 
 def verify(args: Namespace, console: Console) -> int:
-    """Prove that nothing of a recording is missing or changed; exit code 1 otherwise."""
+    """Verify a recording; exit with code 1 if anything is missing or changed."""
     from coilclaw.cli.traces.replay import open_archive
     from coilclaw.traces import verify_stored, verify_trajectory
 
@@ -210,7 +210,7 @@ def verify(args: Namespace, console: Console) -> int:
             console.show(problem, "red")
         said = f"{found.parts} parts, {found.commits} commits, {found.results} results"
         if found.ok:
-            console.print(f"{said}: everything is there, and as it was recorded", "green")
+            console.print(f"{said}: complete and unchanged", "green")
         else:
             console.print(f"{said}: {len(found.problems)} problems", "red")
     return DONE if found.ok else FAILED

@@ -78,7 +78,7 @@ class RunWorkers:
             time.sleep(_LOOK_EVERY_S)
         return not self._working
 
-    def carry_out(self, work: Callable[[Working], str], run_id: str = "") -> str:
+    def run_action(self, work: Callable[[Working], str], run_id: str = "") -> str:
         """Carry a run out in a thread, and return its id once it goes on.
 
         ``work`` calls ``begin`` when it does, and returns how the run was left.
