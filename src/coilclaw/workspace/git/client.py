@@ -223,11 +223,6 @@ class Git:
         }
 
 
-def list_ignored(root: Path, paths: Sequence[str], *, git_dir: Path) -> frozenset[str]:
-    """Return those of the paths that the tree's own ``.gitignore`` files name; see ``Git``."""
-    return Git(git_dir).ignored(root, paths)
-
-
 def _list_askable(top: str, path: str, is_link: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the names under which git is asked about a path: it does not look beyond a link."""
     parts = path.split("/")

@@ -109,16 +109,30 @@ def untracked_paths(root: Path, kept: Collection[str]) -> Iterator[tuple[str, bo
                 yield path, directory
 
 
-def copy_dependency(dependency: Dependency, target: Path) -> bool:
-    """Copy a directory for one worktree; ``False`` where it is too large to be copied."""
-    if not is_small(dependency.source):
+def copy_dependency(source: Path, place: Path) -> bool:
+    """Copy a file or directory to a place, beside what exists there.
+
+    Return ``False`` if it is too large to be copied for each worktree.
+    """
+    if not _is_small(source):
         return False
-    shutil.copytree(dependency.source, target, symlinks=True)
+
+    def skip(folder: str, names: list[str]) -> list[str]:
+        """What stands there already belongs to the commit."""
+        at = place / os.path.relpath(folder, source)
+        both = [name for name in names if os.path.lexists(at / name)]
+        sides = {name: (at / name, Path(folder, name)) for name in both}
+        return [name for name in both if not all(map(_is_directory, sides[name]))]
+
+    with explain_os_errors(f"copy {source}", rule="worktree.mount"):
+        if source.is_dir():
+            shutil.copytree(source, place, symlinks=True, ignore=skip, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, place, follow_symlinks=False)
     return True
 
 
-def is_small(directory: Path) -> bool:
-    """Whether a directory, or a file, is small enough to be copied for each worktree."""
+def _is_small(directory: Path) -> bool:
     files = size = 0
     for parent, _, names in os.walk(directory):
         for name in names:
@@ -168,24 +182,7 @@ def lay_dependency(dependency: Dependency, root: Path) -> bool:
     Return ``False`` where it is too large, or its place is not a directory of the worktree.
     """
     place = root / dependency.path
-    if not is_beside(dependency.path, root) or not is_small(dependency.source):
-        return False
-
-    def skip(folder: str, names: list[str]) -> list[str]:
-        """What stands there already belongs to the commit."""
-        at = place / os.path.relpath(folder, dependency.source)
-        both = [name for name in names if os.path.lexists(at / name)]
-        sides = {name: (at / name, Path(folder, name)) for name in both}
-        return [name for name in both if not all(map(_is_directory, sides[name]))]
-
-    with explain_os_errors(f"copy {dependency.source}", rule="worktree.mount"):
-        if dependency.source.is_dir():
-            shutil.copytree(
-                dependency.source, place, symlinks=True, ignore=skip, dirs_exist_ok=True
-            )
-        else:
-            shutil.copy2(dependency.source, place, follow_symlinks=False)
-    return True
+    return is_beside(dependency.path, root) and copy_dependency(dependency.source, place)
 
 
 def is_beside(path: str, root: Path) -> bool:

@@ -16,6 +16,7 @@ from coilclaw.workspace.git.repository import (
     check_commit_id,
     find_worktree,
     list_entries,
+    list_paths,
     read_pointer,
     silence_config,
 )
@@ -34,8 +35,6 @@ PAUSE_S: Final = 0.05
 GUARD: Final = "landing"
 MOVED: Final = "merge.moved"
 """The rule of a refusal after which the same can be tried with what the branch is now."""
-MAX_SHOWN: Final = 20
-"""How many paths a sentence names."""
 
 _OPERATIONS: Final = {
     "MERGE_HEAD": "a merge",
@@ -156,7 +155,7 @@ def _obstacle(
     if filtered:
         return LandingRefused(
             "merge.filtered",
-            f"a filter belongs to {_listed(filtered)}, and none is run here",
+            f"a filter belongs to {list_paths(filtered)}, and none is run here",
             filtered,
             hint=f"run git merge --ff-only {new} in {where} yourself",
         )
@@ -187,7 +186,7 @@ def _check_out(
     if paths:
         return LandingRefused(
             "merge.local_changes",
-            f"local changes in {place.path} are in the way: {_listed(paths)}",
+            f"local changes in {place.path} are in the way: {list_paths(paths)}",
             paths,
             hint="commit or stash them, or move the files away",
         )
@@ -251,9 +250,3 @@ def _branches(git_dir: Path) -> set[str]:
     head = (read_pointer(git_dir / "HEAD") or "").removeprefix("ref: ")
     named = [line for name in _NAMING if (line := read_pointer(git_dir / name)) is not None]
     return {head, *named, *(f"refs/heads/{line}" for line in named)}
-
-
-def _listed(paths: tuple[str, ...]) -> str:
-    named = ", ".join(quote_text(path) for path in paths[:MAX_SHOWN])
-    rest = len(paths) - MAX_SHOWN
-    return named if rest <= 0 else f"{named} and {rest} more"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from coilclaw.kernel import PlanRefused, UsageError, quote_text
 from coilclaw.workspace.git.borrowed_git import BorrowingGit
 from coilclaw.workspace.git.client import MAX_LISTING_BYTES
-from coilclaw.workspace.git.repository import check_commit_id
+from coilclaw.workspace.git.repository import check_commit_id, list_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +26,6 @@ REFS: Final = "refs/coilclaw/runs"
 MAX_PATCH_BYTES: Final = 2**30
 MAX_PATHSPEC_BYTES: Final = 2**16
 """Beyond it the whole index is listed rather than the paths of a patch."""
-MAX_SHOWN: Final = 20
-"""How many paths a sentence names."""
 MERGE_TIMEOUT_S: Final = 1800.0
 MAX_CONFLICT_BYTES: Final = 64 * 2**20
 
@@ -190,8 +188,7 @@ class _Application:
             path for path, entry in named.items() if there.get(path, b"")[start:] != entry[start:]
         ]
         if wrong:
-            names = ", ".join(quote_text(path) for path in wrong[:MAX_SHOWN])
-            raise self._refused(f"{reason}: {names}", wrong[0])
+            raise self._refused(f"{reason}: {list_paths(wrong)}", wrong[0])
 
     def _apply(self, *options: str) -> None:
         command = ("apply", *options, "-")

@@ -114,8 +114,7 @@ class WorktreeMount:
         """Copy the dependencies again, as nothing that ran here has seen them."""
         for dependency, copy in self.copies:
             remove_tree(copy)
-            with explain_os_errors(f"copy {dependency.source}", rule="worktree.mount"):
-                copy_dependency(dependency, copy)
+            copy_dependency(dependency.source, copy)
 
     @property
     def seen_at(self) -> Path:
@@ -166,7 +165,7 @@ def mount_worktree(
         copies: list[tuple[Dependency, Path]] = []
         for number, dependency in enumerate(dependencies if mounting else ()):
             copy = scratch / _COPIES / str(number)
-            private = dependency.copied and copy_dependency(dependency, copy)
+            private = dependency.copied and copy_dependency(dependency.source, copy)
             source = copy if private else dependency.source
             mounts.append(Mount(source, checkout / dependency.path, private=private))
             targets[dependency.path] = source.is_dir()

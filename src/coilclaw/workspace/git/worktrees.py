@@ -247,24 +247,11 @@ class Worktrees:
 
     def find(self, path: Path) -> Worktree | None:
         """Return a worktree that was made earlier, if it is still there."""
-        record = self._find(path)
-        return None if record is None else self._worktree(record)
-
-    def adopt(self, path: Path) -> Worktree | None:
-        """Like ``find``, for a process that resumes what another one left."""
-        record = self._find(path)
-        if record is None:
-            return None
-        mine = replace(record, owner=Owner.here())
-        with self._locked():
-            self._records.write(mine)
-        return self._worktree(mine)
-
-    def _find(self, path: Path) -> WorktreeRecord | None:
         record = self._records.find(self._inside(path))
         if record is None or record.git_dir is None:
             return None
-        return record if record.path.is_dir() and record.git_dir.is_dir() else None
+        there = record.path.is_dir() and record.git_dir.is_dir()
+        return self._worktree(record) if there else None
 
     def git_dirs(self) -> frozenset[Path]:
         """Return the git directories in which agents may have written."""
