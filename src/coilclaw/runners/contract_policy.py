@@ -20,6 +20,8 @@ from coilclaw.kernel import (
     Verdict,
     Writes,
     canonical_json,
+    is_below,
+    is_below_any,
     valid_text,
 )
 from coilclaw.policy import (
@@ -35,7 +37,7 @@ from coilclaw.runners.runner import AgentRequest
 from coilclaw.workspace import PathLookup, sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from coilclaw.kernel import Effect, Json, messages
@@ -227,7 +229,7 @@ class ContractPolicy:
         place = self.places.locate(effect.path)
         root = self.settings.workspace + "/"
         for path in (place.lexical, place.real or ""):
-            if not path.startswith(root) or not within(path[len(root) :], allowed):
+            if not path.startswith(root) or not is_below_any(path[len(root) :], allowed):
                 return _denied(
                     "contract.allowed_paths", f"{effect.path!r} is outside of allowed_paths"
                 )
@@ -251,17 +253,7 @@ def allowed_paths(assignment: Assignment) -> tuple[str, ...] | None:
     if not assignment.contract:
         return None
     named = assignment.contract.get("allowed_paths")
-    return tuple(map(str, named)) if isinstance(named, list) else ()
-
-
-def within(path: str, allowed: Iterable[str]) -> bool:
-    """Whether a path is one of these, or below one, name by name."""
-    return any(under(path, each.rstrip("/")) for each in allowed)
-
-
-def under(path: str, base: str) -> bool:
-    """Whether a normal path is ``base`` or below it."""
-    return path == base or path.startswith(base + "/")
+    return tuple(str(path).rstrip("/") for path in named) if isinstance(named, list) else ()
 
 
 def holds(support: SandboxSupport) -> bool:
@@ -274,7 +266,7 @@ def holds(support: SandboxSupport) -> bool:
 def _forbidden(assignment: Assignment, workspace: str) -> Iterator[str]:
     """Yield what may not even be looked at; above the workspace a hidden place ends at it."""
     for place in (*_SYSTEM, *map(str, assignment.sandbox.hidden)):
-        if not under(workspace, place):
+        if not is_below(workspace, place):
             yield place
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TOOL: Final = "run_tests"
 SERVER: Final = "coilclaw"
+"""The name of the server, under which agents list the tool."""
 MAX_TEST_PATH: Final = 1000
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The versions whose few messages these are; who names another one is answered with the last."""
@@ -161,11 +162,6 @@ class TestTool:
         python = os.path.realpath(sys.executable)
         return [python, "-I", "-S", "-c", _PIPE, str(self.place)]
 
-    @property
-    def name(self) -> str:
-        """The name of the server, under which agents list the tool."""
-        return SERVER
-
     def codex_options(self) -> list[str]:
         """The options that tell Codex of the server; its calls need no approval."""
         program, *rest = self.argv
@@ -178,7 +174,7 @@ class TestTool:
         options: list[str] = []
         for key, value in settings.items():
             # A JSON text of these kinds is a TOML text too.
-            options += ["-c", f"mcp_servers.{self.name}.{key}={json.dumps(value)}"]
+            options += ["-c", f"mcp_servers.{SERVER}.{key}={json.dumps(value)}"]
         return options
 
     def is_call(self, title: str) -> bool:

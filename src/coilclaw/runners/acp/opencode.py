@@ -16,6 +16,7 @@ from coilclaw.runners import agent_program, test_tool
 from coilclaw.runners.acp.agents import AcpStart, is_routed, perform_turn
 from coilclaw.runners.agent_answer import count_of, object_of
 from coilclaw.runners.external_agent import HomeFolder
+from coilclaw.runners.external_runners import read_bounded
 from coilclaw.runners.model_route import RouteTarget, target_of
 from coilclaw.runners.runner import Deadline
 from coilclaw.workspace import command
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json, Part
-    from coilclaw.runners.acp.turn import AcpTurn
+    from coilclaw.runners.acp.agents import AcpTurn
     from coilclaw.runners.runner import Assignment, Ending, Means
     from coilclaw.runners.test_tool import TestTool
 
@@ -223,7 +224,7 @@ def _settings(assignment: Assignment, tests: TestTool | None) -> dict[str, Json]
             "enabled": True,
             "timeout": test_tool.CALL_S * 1000,
         }
-        made["mcp"] = {tests.name: server}
+        made["mcp"] = {test_tool.SERVER: server}
     return made
 
 
@@ -231,22 +232,12 @@ def _template(path: Path | None) -> dict[str, Json]:
     if path is None:
         return {}
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_TEMPLATE_BYTES + 1)
-    except OSError as problem:
-        raise UsageError(
-            f"The settings of opencode {str(path)!r} cannot be read: {problem.strerror}.",
-            rule="opencode.home",
-        ) from problem
-    try:
-        said = json.loads(data) if len(data) <= MAX_TEMPLATE_BYTES else None
+        said = json.loads(read_bounded(path, MAX_TEMPLATE_BYTES, "opencode.home"))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise UsageError(
-            f"The settings of opencode {str(path)!r} are not a JSON object of at most "
-            f"{MAX_TEMPLATE_BYTES:,} bytes.",
-            rule="opencode.home",
+            f"The settings of opencode {str(path)!r} are not a JSON object.", rule="opencode.home"
         )
     return {name: value for name, value in said.items() if name in _KEPT}
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from coilclaw.runners.codex.wire import Cancelled, CodexWire, TimeUp, WireProblem
-from coilclaw.workspace import Cancellation, Waker
+from coilclaw.runners.test_tool import SERVER
+from coilclaw.workspace import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,17 +88,14 @@ class AcpHalted:
 Event: TypeAlias = Updated | AcpQuestion | AcpOpened | AcpAnswer | Trouble | AcpHalted
 
 
-class Bell(Waker):
-    """Tells of a cancellation in the queue of events."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CancelNotice:
+    """Puts a cancellation into the queue of events."""
 
-    __slots__ = ("_events",)
-
-    def __init__(self, events: queue.SimpleQueue[Event]) -> None:
-        super().__init__()
-        self._events = events
+    events: queue.SimpleQueue[Event]
 
     def wake(self) -> None:
-        self._events.put(AcpHalted())
+        self.events.put(AcpHalted())
 
 
 @dataclass(slots=True)
@@ -207,7 +205,7 @@ class AcpConversation:
         servers: Any = []
         if self.tests is not None:
             command, *args = self.tests.argv
-            servers = [McpServerStdio(name=self.tests.name, command=command, args=args, env=[])]
+            servers = [McpServerStdio(name=SERVER, command=command, args=args, env=[])]
         session: Any
         if not known:
             session = await connection.new_session(cwd=where, mcp_servers=servers)

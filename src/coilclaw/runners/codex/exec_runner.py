@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from coilclaw.kernel import DeniedError, Usage
+from coilclaw.kernel import DeniedError, EnvironmentFault, Usage, read_private, write_atomic
 from coilclaw.models import narrowed
 from coilclaw.runners import agent_program
 from coilclaw.runners.agent_answer import object_of, text_of
@@ -50,7 +50,6 @@ _WRITTEN: Final = frozenset(
 """The same kinds as they are written down."""
 _THREAD: Final = re.compile(r"[0-9A-Za-z-]{1,100}")
 _CHUNK: Final = 1 << 20
-_MAX_NOTE_BYTES: Final = 4096
 _SCHEMA, _NOTE = "output-schema.json", "codex-exec-usage.json"
 
 
@@ -194,11 +193,8 @@ class _ExecTurn(CodexTurn):
         used = subtract_usage(total, _noted(note, self._thread))
         self.usage = Usage(max(used.input_tokens or 0, 0), max(used.output_tokens or 0, 0))
         said = [self._thread, total.input_tokens, total.output_tokens]
-        with suppress(OSError):  # It only makes the next count exact.
-            note.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(note, flags, 0o600), "w", encoding="utf-8") as file:
-                json.dump(said, file)
+        with suppress(EnvironmentFault):  # It only makes the next count exact.
+            write_atomic(note, json.dumps(said).encode(), mode=0o600, sync=False)
 
     def _end(self, status: Status, reason: str) -> Ending:
         self.session_lost = bool(self.assignment.thread_id) and self.broken and not self._begun
@@ -211,10 +207,8 @@ def _noted(path: Path, thread: str) -> Usage:
     The agent could write there: nothing is believed but a count.
     """
     said: Any = None
-    with suppress(OSError, ValueError, RecursionError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            said = json.loads(file.read(_MAX_NOTE_BYTES))
+    with suppress(EnvironmentFault, ValueError, RecursionError):
+        said = json.loads(read_private(path) or b"")
     match said:
         case [str(whose), int(read), int(written)] if whose == thread and min(read, written) >= 0:
             return Usage(read, written)

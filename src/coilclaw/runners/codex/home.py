@@ -6,8 +6,9 @@ there until Codex has read it.
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from coilclaw.kernel import UsageError
 from coilclaw.runners.agent_answer import object_of
 from coilclaw.runners.agent_program import OPENAI_HOSTS
 from coilclaw.runners.external_agent import HomeFolder
+from coilclaw.runners.external_runners import read_bounded
 from coilclaw.runners.model_route import RouteTarget, target_of
 
 if TYPE_CHECKING:
@@ -136,13 +138,8 @@ def _template(base: Path | None) -> dict[str, bytes]:
             f"The template of the Codex home {str(base)!r} is not a directory.", rule="codex.home"
         )
     for name in (_CONFIG, _AUTH, _ADVICE):
-        with suppress(FileNotFoundError), (base / name).open("rb") as file:
-            found[name] = file.read(MAX_FILE_BYTES + 1)
-            if len(found[name]) > MAX_FILE_BYTES:
-                raise UsageError(
-                    f"{str(base / name)!r} is longer than {MAX_FILE_BYTES:,} bytes.",
-                    rule="codex.home",
-                )
+        if os.path.exists(base / name):
+            found[name] = read_bounded(base / name, MAX_FILE_BYTES, "codex.home")
     return found
 
 
