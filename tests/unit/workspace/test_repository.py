@@ -65,7 +65,7 @@ def test_a_repository_without_commits_is_refused(tmp_path: Path) -> None:
 
 def test_a_git_file_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     build(tmp_path, {".git": b"gitdir: nowhere\n"})
-    with pytest.raises(UsageError, match="leads to no git directory") as caught:
+    with pytest.raises(UsageError, match="does not lead to a git directory") as caught:
         Repository.open(tmp_path)
     assert caught.value.rule == "repository.pointer"
 

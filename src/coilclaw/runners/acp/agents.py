@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from coilclaw.workspace import Sandbox
 
 START_S: Final = 120.0
-"""How long it may take until a session is there."""
+"""How long opening a session may take."""
 _STOPS: Final[Mapping[str, tuple[Status, str]]] = {
     "end_turn": ("done", ""),
-    "refusal": ("failed", "the agent refused to go on"),
+    "refusal": ("failed", "the agent refused to continue"),
     "max_tokens": ("failed", "the answer of the model was too long"),
     "max_turn_requests": ("failed", "the agent made as many requests as it may"),
-    "cancelled": ("aborted", "the agent called the turn off"),
+    "cancelled": ("aborted", "the agent cancelled the turn"),
 }
 
 
@@ -53,7 +53,7 @@ class AcpTurn(AgentProgress):
     """Takes what happens in a conversation, until its end."""
 
     title: str
-    """What the agent is called in sentences."""
+    """The name of the agent in messages."""
     talk: AcpConversation
     tests: TestTool | None = None
     updates: Updates = field(init=False)
@@ -66,7 +66,7 @@ class AcpTurn(AgentProgress):
         self.until = min(time.monotonic() + START_S, self.deadline.at)
 
     def perform(self, on_session: Callable[[], None]) -> Generator[Part, None, Ending]:
-        """Go through it; ``on_session`` is called before the agent hears of its task."""
+        """Take every event to the end; ``on_session`` is called before the agent gets its task."""
         notice = CancelNotice(self.talk.events)
         self.means.cancel.attach(notice)
         try:
@@ -93,7 +93,7 @@ class AcpTurn(AgentProgress):
         self.talk.cancel()
 
     def _next(self) -> Event | None:
-        """Wait for what happens next; nothing if it is too late for anything."""
+        """Return the next event, or ``None`` when the time is up."""
         while True:
             if self.means.cancel.cancelled:
                 # Before what came in the meantime, and may be much.
@@ -138,7 +138,7 @@ class AcpTurn(AgentProgress):
         if excess := self.find_token_excess():
             return self._end("exhausted", excess)
         if _is_system_error(event.meta):
-            # One agent tells of a failed model as if that were an answer.
+            # One agent reports a failed model as if that were an answer.
             return self._end("failed", f"{self.title} failed: {self.updates.text}")
         unknown: tuple[Status, str] = ("failed", f"it stopped: {event.stop_reason}")
         return self._end(*_STOPS.get(event.stop_reason, unknown))
@@ -161,7 +161,7 @@ class AcpTurn(AgentProgress):
 
 
 def instruction_of(assignment: Assignment) -> str:
-    """Return what the agent is told; the protocol has no field for the form of an answer."""
+    """Return the prompt, with the schema of the answer: the protocol has no field for it."""
     if assignment.output_schema is None:
         return assignment.instruction
     return (
@@ -189,7 +189,7 @@ def make_environment(
 def find_targets(
     agent: KnownAgent, addresses: tuple[str, ...], environ: Mapping[str, str]
 ) -> tuple[RouteTarget, ...]:
-    """Return where the model of an agent is; an agent whose model is not known is refused."""
+    """Return the addresses of an agent's model; raise ``DeniedError`` if they are unknown."""
     named = environ.get(agent.address, "") if agent.address else ""
     found = [target_of(address) for address in (*addresses, named) if address]
     found = found or [RouteTarget(host, 443) for host in agent.hosts]
@@ -231,7 +231,7 @@ class AcpRunner:
         return "acp"
 
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
-        """Start the agent, give it the task, and see it through."""
+        """Start the agent, give it the task, and return how the turn ended."""
         deadline = Deadline.of(assignment.budget)
         program = agent_program.named(self.argv[0], self.environ, self.home, self.base)
         agent = find_agent(program)
@@ -268,7 +268,7 @@ class AcpStart:
 def perform_turn(
     start: AcpStart, assignment: Assignment, means: Means, deadline: Deadline, turns: list[AcpTurn]
 ) -> Generator[Part, None, Ending]:
-    """Start the agent, give it the task, and see it through; the turn is put into ``turns``."""
+    """Start the agent, perform the task, and return the ending; append the turn to ``turns``."""
     if start.targets and means.support.bubblewrap is None:
         raise EnvironmentFault(
             f"{start.title} needs a network of its own to reach nothing but its model, which only "
@@ -314,5 +314,5 @@ def perform_turn(
 
 
 def is_routed(assignment: Assignment) -> bool:
-    """Whether of the network only the model is reached."""
+    """Whether the agent reaches only its model, and no other address."""
     return assignment.network != "allow" and assignment.sandbox.kind != "none"

@@ -52,15 +52,15 @@ def find_dependencies(top: Path, tracked: Iterable[str]) -> tuple[Dependency, ..
             parent = parent.rpartition("/")[0]
     found: dict[str, Dependency] = {}
     for directory in islice(sorted(directories), MAX_DIRECTORIES):
-        for name, copied in _names_in(top, directory, files):
+        for name, copied in _find_names(top, directory, files):
             path = f"{directory}/{name}" if directory else name
             if path not in directories and path not in files:
                 found[path] = Dependency(path, top / path, copied)
     return tuple(found[path] for path in sorted(found)[:MAX_DEPENDENCIES])
 
 
-def _names_in(top: Path, directory: str, files: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """The dependencies that stand in one directory, and whether they are copied."""
+def _find_names(top: Path, directory: str, files: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the dependencies in one directory, and whether they are copied."""
     prefix = f"{directory}/" if directory else ""
     try:
         with os.scandir(top / directory) as entries:
@@ -99,7 +99,7 @@ def untracked_paths(root: Path, kept: Collection[str]) -> Iterator[tuple[str, bo
             with os.scandir(root / prefix) as entries:
                 found = sorted((e.name, e.is_dir(follow_symlinks=False)) for e in entries)
         except OSError:
-            continue  # who needs to know what is in it finds out what is wrong with it
+            continue  # a caller that reads it gets the error
         for name, directory in found:
             path = f"{prefix}{name}"
             if path in kept:
@@ -118,7 +118,7 @@ def copy_dependency(source: Path, place: Path) -> bool:
         return False
 
     def skip(folder: str, names: list[str]) -> list[str]:
-        """What stands there already belongs to the commit."""
+        """Return the names that exist already: they belong to the commit."""
         at = place / os.path.relpath(folder, source)
         both = [name for name in names if os.path.lexists(at / name)]
         sides = {name: (at / name, Path(folder, name)) for name in both}

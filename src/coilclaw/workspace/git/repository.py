@@ -56,8 +56,8 @@ class Repository:
 
         ``unborn`` takes one whose branch has no commit yet as well.
         """
-        top, git_dir = _found(Path(os.path.realpath(path)))
-        common = _common(git_dir)
+        top, git_dir = _find_top(Path(os.path.realpath(path)))
+        common = _find_common(git_dir)
         plain = Git(git_dir, foreign=True)
         form = plain.run("rev-parse", "--show-object-format", work_tree=top).strip()
         if form != b"sha1":
@@ -98,7 +98,7 @@ class Repository:
         return branch, self.resolve("HEAD")
 
     def branch(self, name: str) -> str | None:
-        """Return the commit that a branch stands at; ``None`` if there is none."""
+        """Return the commit of a branch; ``None`` if the branch does not exist."""
         return self.git.find_commit(branch_ref(name))
 
     def tree(self, commit: str) -> str:
@@ -172,7 +172,7 @@ def branch_ref(name: str) -> str:
 def read_pointer(path: Path) -> str | None:
     """Return the one line of a small file that an agent may have replaced by something else.
 
-    ``None`` is: nothing there, or no plain file, or too long for what it should be.
+    Return ``None`` if the file is missing, not regular, or too long.
     """
     try:
         with open(path, "rb", opener=lambda name, _: os.open(name, FILE)) as file:
@@ -226,8 +226,8 @@ def make_config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]
     return variables
 
 
-def _found(start: Path) -> tuple[Path, Path]:
-    """The top of the worktree around a path, and its git directory."""
+def _find_top(start: Path) -> tuple[Path, Path]:
+    """Return the top of the worktree around a path, and its git directory."""
     for place in (start, *start.parents):
         entry = place / ".git"
         if entry.is_dir():
@@ -254,10 +254,10 @@ def follow_pointer(entry: Path) -> Path:
         target = Path(os.path.realpath(entry.parent / line.removeprefix("gitdir: ")))
         if os.path.exists(target / "HEAD"):
             return target
-    raise UsageError(f"{entry} leads to no git directory", rule="repository.pointer")
+    raise UsageError(f"{entry} does not lead to a git directory", rule="repository.pointer")
 
 
-def _common(git_dir: Path) -> Path:
+def _find_common(git_dir: Path) -> Path:
     line = read_pointer(git_dir / "commondir")
     common = Path(os.path.realpath(git_dir if line is None else git_dir / line))
     if not (common / "objects").is_dir():
@@ -271,7 +271,7 @@ def _common(git_dir: Path) -> Path:
 
 
 TIMEOUT_S: Final = 30.0
-_NOBODY: Final = "0" * 40
+_NO_COMMIT: Final = "0" * 40
 
 
 def open_foreign(directory: Path) -> Git:
@@ -299,5 +299,5 @@ def append_file(git: Git, ref: str, name: str, data: bytes, message: str) -> str
     tree = run("mktree", stdin=f"100644 blob {blob}\t{name}\n".encode())
     after = ("-p", parent) if parent else ()
     commit = run("commit-tree", tree, *after, stdin=message.encode("utf-8"))
-    run("update-ref", "--no-deref", ref, commit, parent or _NOBODY)
+    run("update-ref", "--no-deref", ref, commit, parent or _NO_COMMIT)
     return commit

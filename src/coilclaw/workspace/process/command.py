@@ -96,7 +96,7 @@ class PipeWriter(_Pipe):
 
 
 @dataclass(slots=True)
-class _Session:
+class _LiveState:
     """What the watching thread and the caller share."""
 
     command: Command
@@ -113,10 +113,10 @@ class _Session:
     result: ProcessResult | None = None
 
     def watch(self) -> None:
-        """Start the child and see it through.
+        """Start the child and attend it to its end.
 
-        In the same thread, because a child that dies with its parent dies with the thread that
-        started it.
+        In one thread, because a child that dies with its parent dies with the thread that started
+        it.
         """
         try:
             try:
@@ -145,7 +145,7 @@ class _Session:
 
 
 class LiveProcess:
-    """A running child with its input and output; leaving the ``with`` block ends it.
+    """A running child with live input and output; leaving the ``with`` block ends it.
 
     ``stderr`` is collected in the background with a bound; ``result.stdout`` is empty, since the
     caller read it. When time runs out, on cancellation, and when the child ends, a read returns
@@ -161,7 +161,7 @@ class LiveProcess:
             on_failure.pop_all()
         os.set_blocking(stdin, False)
         child_ends = (stdin_child, stdout_child, stderr_child)
-        self._session = _Session(command, child_ends, stderr, errors, cancel)
+        self._session = _LiveState(command, child_ends, stderr, errors, cancel)
         session = self._session
         self.stdin = PipeWriter(stdin, session.ended, select.POLLOUT)
         self.stdout = io.BufferedReader(PipeReader(stdout, session.ended, select.POLLIN))
@@ -178,7 +178,7 @@ class LiveProcess:
 
     @property
     def result(self) -> ProcessResult | None:
-        """How it ended; ``None`` while it runs."""
+        """The result of the child; ``None`` while it runs."""
         session = self._session
         if session.over.is_set() and session.failure is not None:
             raise session.failure
@@ -223,7 +223,7 @@ class LiveProcess:
                 raise
 
 
-def _abandon(session: _Session, thread: threading.Thread) -> None:
+def _abandon(session: _LiveState, thread: threading.Thread) -> None:
     """End a child whose owner is gone."""
     session.closing.wake()
     thread.join(_ABANDON_BOUND_S)
@@ -264,7 +264,7 @@ def run(
             out, out_child = _pipe(ours, childs)
             err, err_child = _pipe(ours, childs)
         started = start(command, given, out_child, err_child)
-        # From here on they belong to the one who attends.
+        # ``attend`` closes them from here on.
         ours.pop_all()
         childs.close()
         return attend(
@@ -289,7 +289,7 @@ def open(  # noqa: A001 - always called as process.open, beside process.run
     support: SandboxSupport | None = None,
     cancel: Cancellation | None = None,
 ) -> LiveProcess:
-    """Start a program to speak with over its input and output; a context manager."""
+    """Start a program with live pipes and return it; a context manager."""
     command = prepare(argv, cwd, timeout_s, env, sandbox, support)
     if cancel is not None and cancel.cancelled:
         raise Stopped(
@@ -314,7 +314,7 @@ def _open_input(
         childs.callback(os.close, null)
         return null, None
     if isinstance(stdin, io.IOBase):
-        with suppress(OSError):  # nothing of the kernel's: it is read here and fed
+        with suppress(OSError):  # not a file of the kernel: it is read here and fed
             fd = stdin.fileno()
             if stdin.seekable():
                 # What was read ahead into a buffer is the child's to read.

@@ -1,4 +1,4 @@
-"""Choose the OS sandbox of a child: bubblewrap, Landlock, or none at all, loudly."""
+"""Choose the OS sandbox of a child: bubblewrap, Landlock, or none, with a warning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Choice:
 
 
 def probe_sandboxes() -> SandboxSupport:
-    """See what works on this machine; it starts a process, so the caller may keep the answer."""
+    """Return what works on this machine; the caller may cache it, as it starts processes."""
     program, proc, reason = bubblewrap.probe()
     abi = landlock.abi()
     notes = [reason] if reason else []
@@ -51,7 +51,7 @@ def probe_sandboxes() -> SandboxSupport:
 def choose_sandbox(
     sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: str = ""
 ) -> Choice:
-    """Pick what ``sandbox`` asks for, and refuse what ``support`` cannot give.
+    """Choose what ``sandbox`` asks for; raise if ``support`` cannot provide it.
 
     ``path`` and ``cwd`` are the PATH and the directory of what shall run, as for ``resolve``.
     """
@@ -73,7 +73,7 @@ def choose_sandbox(
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
         if sandbox.nested:
             raise EnvironmentFault(
-                "Under Landlock no other sandbox can be put up, and what shall run needs one.",
+                "The program needs a sandbox of its own, which Landlock does not allow.",
                 rule="sandbox.nested",
                 hint="Install bubblewrap.",
             )

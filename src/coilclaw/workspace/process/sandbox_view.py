@@ -1,7 +1,7 @@
-"""``View``: what every child sees, whatever it is: commands, agents, plugins, tests and servers.
+"""``SandboxView``: what every child sees: commands, agents, plugins, tests and servers.
 
-The system's folders, the programs on PATH and what belongs to the child itself are there for all of
-them; what more there is, the user's configuration names. All else of the machine is not there.
+All of them see the system's folders, the programs on PATH and their own work. The user's
+configuration names what more they see; the rest of the machine is hidden.
 """
 
 from __future__ import annotations
