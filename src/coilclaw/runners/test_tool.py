@@ -77,14 +77,14 @@ class TestServer:
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": SERVER, "version": __version__},
                 }
-                return _make_result(asked, introduction)
+                return _reply(asked, result=introduction)
             case "ping":
-                return _make_result(asked, {})
+                return _reply(asked, result={})
             case "tools/list":
                 path: Json = {"type": "string", "description": _PATH_DESCRIPTION}
                 schema: Json = {"type": "object", "properties": {"test_path": path}}
                 tool: Json = {"name": TOOL, "description": DESCRIPTION, "inputSchema": schema}
-                return _make_result(asked, {"tools": [tool]})
+                return _reply(asked, result={"tools": [tool]})
             case "tools/call":
                 return self._call_tool(asked, given)
         return _make_error(asked, _METHOD_NOT_FOUND, "this method is not offered")
@@ -107,22 +107,16 @@ class TestServer:
 
 
 def _make_content(asked: Json, text: str, *, failed: bool) -> bytes:
-    return _make_result(asked, {"content": [{"type": "text", "text": text}], "isError": failed})
-
-
-def _make_result(asked: Json, result: dict[str, Json]) -> bytes:
-    return _encode_line({"jsonrpc": "2.0", "id": asked, "result": result})
+    return _reply(asked, result={"content": [{"type": "text", "text": text}], "isError": failed})
 
 
 def _make_error(asked: Json, code: int, message: str) -> bytes:
-    return _encode_line(
-        {"jsonrpc": "2.0", "id": asked, "error": {"code": code, "message": message}}
-    )
+    return _reply(asked, error={"code": code, "message": message})
 
 
-def _encode_line(message: dict[str, Json]) -> bytes:
-    # Escaped, because a text may hold half of a surrogate pair, which no UTF-8 has.
-    return json.dumps(message).encode("ascii") + b"\n"
+def _reply(asked: Json, **body: Json) -> bytes:
+    # Escaped, because a text may hold half of a surrogate pair, which UTF-8 cannot encode.
+    return json.dumps({"jsonrpc": "2.0", "id": asked, **body}).encode("ascii") + b"\n"
 
 
 SOCKET: Final = "tests.sock"

@@ -455,7 +455,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from coilclaw.workspace.process import command as process
-from coilclaw.workspace.process.sandbox import Sandbox
+from coilclaw.workspace.process.confinement import Sandbox
 text = "echo $$ > up; setsid sleep " + sys.argv[1] + " & sleep " + sys.argv[1]
 tree = Path(sys.argv[2])
 sandbox = Sandbox("bubblewrap", writable=(tree,))

@@ -9,19 +9,12 @@ from dataclasses import dataclass, replace
 from coilclaw.kernel import EnvironmentFault, is_below_any
 from coilclaw.workspace.process import bubblewrap, landlock
 from coilclaw.workspace.process.confinement import (
-    NO_SANDBOX,
-    SYSTEM_PATHS,
     Confinement,
     Enforced,
-    Kind,
-    Mount,
     Sandbox,
     SandboxSupport,
     resolve,
 )
-
-__all__ = ["NO_SANDBOX", "SYSTEM_PATHS", "Choice", "Enforced", "Kind", "Mount", "Sandbox"]
-__all__ += ["SandboxSupport", "choose_sandbox", "landlock_can_hide", "probe_sandboxes"]
 
 _log = logging.getLogger(__name__)
 
