@@ -66,11 +66,14 @@ def diff_commit(repository: Repository, commit: str) -> TreeDiff:
     """Return what a commit changes; of a merge, what it takes from none of its parents."""
     parents = repository.git.read_line("rev-parse", f"{check_commit_id(commit)}^@").split()
     if len(parents) == 1:
-        return TreeDiff(tuple(_diff_trees(repository, *_DETECTION, parents[0], commit)))
+        return TreeDiff(tuple(_list_changes(repository, *_DETECTION, parents[0], commit)))
     if not parents:
-        return TreeDiff(tuple(_diff_trees(repository, "--root", "--no-commit-id", commit)))
+        return TreeDiff(tuple(_list_changes(repository, "--root", "--no-commit-id", commit)))
     sides = [
-        {change.path: change for change in _diff_trees(repository, "--no-renames", parent, commit)}
+        {
+            change.path: change
+            for change in _list_changes(repository, "--no-renames", parent, commit)
+        }
         for parent in parents
     ]
     own = set.intersection(*(set(side) for side in sides))
@@ -101,7 +104,7 @@ def read_contents(repository: Repository, diff: TreeDiff) -> Contents:
     )
 
 
-def _diff_trees(repository: Repository, *arguments: str) -> Iterator[TreeChange]:
+def _list_changes(repository: Repository, *arguments: str) -> Iterator[TreeChange]:
     return parse_raw(
         repository.git.run("diff-tree", "-r", *_RAW, *arguments, limit_bytes=MAX_LISTING_BYTES)
     )
