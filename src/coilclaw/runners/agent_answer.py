@@ -70,7 +70,7 @@ def task_result(task_id: str, summary: str, *, failure: str = "") -> dict[str, J
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise ValueError("an object repeats a key")
+        raise ValueError("an object has one of its keys twice")
     return made
 
 
