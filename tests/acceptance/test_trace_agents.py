@@ -398,7 +398,7 @@ def test_a_model_that_refuses(either: World) -> None:
     texts = [part.content for part in either.trace.parts]
     if either.agent.name == "opencode":
         assert (code, end["reason"], texts) == (4, "agent_error", ["I will not."]), said
-        assert end["detail"] == "The agent refused to go on."
+        assert end["detail"] == "The agent refused to continue."
     else:  # Codex asks the model once more.
         assert (code, end["reason"], texts) == (1, "turn_limit", ["I will not.", "No."]), said
     assert either.verified()

@@ -1,4 +1,4 @@
-"""The structured answer of an agent: read without guessing, and what it says about the ending."""
+"""The structured answer of an agent, parsed strictly, and the ending that it reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(data: bytes, *, what: str, bound: int = MAX_ANSWER_BYTES) -> Json:
     except RecursionError as problem:
         raise AnswerError(f"{what} is nested too deeply", rule="answer.depth") from problem
     except (ValueError, UsageError) as problem:
-        raise AnswerError(f"{what} is not JSON: {problem}", rule="answer.json") from problem
+        raise AnswerError(f"{what} is not valid JSON: {problem}", rule="answer.json") from problem
     return value
 
 
@@ -47,7 +47,7 @@ def read_object(data: bytes, *, what: str, bound: int = MAX_ANSWER_BYTES) -> dic
 
 
 def verdict(result: Mapping[str, Json]) -> tuple[Status, str]:
-    """Return what a result says of itself: ``done``, or ``failed`` and why."""
+    """Return the status that a result reports: ``done``, or ``failed`` and why."""
     if result.get("status") not in _FAILED:
         return "done", ""
     failure = result.get("failure")
@@ -85,12 +85,12 @@ FORBIDDEN: Final = "policy_violation: the contract allows no shell"
 
 
 def text_of(value: Json) -> str:
-    """Return a value that should be a text; anything else is none."""
+    """Return a value that should be a text; anything else becomes an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def object_of(value: Json) -> dict[str, Json]:
-    """Return a value that should be an object; anything else is an empty one."""
+    """Return a value that should be an object; anything else becomes an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -100,12 +100,12 @@ def items_of(value: Json) -> list[dict[str, Json]]:
 
 
 def count_of(value: Json) -> int | None:
-    """Return a whole number; ``True`` is none."""
+    """Return an integer, or ``None`` for anything else, ``True`` included."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def inside(path: str, directory: Path) -> bool:
-    """Return whether a path lies below the directory, as far as its words go."""
+    """Return whether a path lies below the directory; links are not followed."""
     whole = os.path.normpath(os.path.join(directory, path))
     return whole.startswith(f"{str(directory).rstrip('/')}/")
 

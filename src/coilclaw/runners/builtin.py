@@ -1,7 +1,7 @@
 """``BuiltinRunner``: our own agent runtime as a runner.
 
 The loop asks the model, and every tool call goes through the guard with a policy made from the
-contract; what it would ask a person is asked through the means of the assignment. Receipts, the
+contract; its questions to the user go through the means of the assignment. Receipts, the
 conversation and the records of changes are kept in a state directory that no tool can reach.
 """
 
@@ -57,7 +57,7 @@ BYTES_RULE: Final = "budget.bytes"
 
 @dataclass(slots=True)
 class ObservedProvider:
-    """Asks another provider, for answers of a schema, and says what it answered."""
+    """Asks another provider for answers of a schema, and reports them as parts."""
 
     inner: Provider
     stage: RunnerThread
@@ -66,7 +66,7 @@ class ObservedProvider:
     max_tokens: int | None = None
     """What all answers together may use."""
     usage: Usage | None = None
-    """What they used, as far as the provider tells."""
+    """What they used, as far as the provider reports it."""
     on_usage: Callable[[Usage], None] = lambda _: None
 
     @property
@@ -97,7 +97,7 @@ class ObservedProvider:
 
 @dataclass(slots=True)
 class ObservedGuard(Guard):
-    """The guard, which says what became of each call."""
+    """The guard, which reports each call as a part."""
 
     stage: RunnerThread = field(kw_only=True)
     max_bytes: int | None = None
@@ -146,7 +146,7 @@ class ObservedGuard(Guard):
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Return two counts together; what one of them does not know is taken for nothing."""
+    """Add two counts; an unknown number counts as zero."""
     if one is None or other is None:
         return one or other
     return Usage(
@@ -170,7 +170,7 @@ REMINDER: Final = (
     "Your last message was not the JSON object that the task asks for. Do not call tools and do "
     "not change anything. Answer with that JSON object alone, without a code fence."
 )
-"""What a model is told once if it ends with something else than its answer."""
+"""Sent once to a model that ends with something else than its answer."""
 _LOOKING: Final = ("time", "file_list", "file_read")
 _CHANGING: Final = ("file_write", "apply_changes")
 _KINDS: Final[dict[str, contract_policy.RequestKind]] = {
@@ -181,12 +181,12 @@ _KINDS: Final[dict[str, contract_policy.RequestKind]] = {
 
 
 def default_state(assignment: Assignment) -> Path:
-    """A directory of the agent's private home, which commands of the agent do not see."""
+    """Return a directory of the agent's private home that its commands do not see."""
     return assignment.home / "coilclaw"
 
 
 def default_rules() -> CommandRules:
-    """The rules that ship."""
+    """Return the rules of the shipped policy."""
     from coilclaw.policy import policy_rules
 
     return policy_rules.load_rules(policy_rules.read_shipped_policy())
@@ -217,7 +217,7 @@ class BuiltinRunner:
     """Tools beside those of every assignment; the guard judges their calls like all others."""
 
     def receipts(self, assignment: Assignment) -> Path:
-        """Where the receipts of an assignment are written, with the intents beside them."""
+        """Return where the receipts of an assignment are written, beside the intents."""
         return self.state(assignment) / RECEIPTS
 
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
@@ -236,7 +236,7 @@ class _Session:
     means: Means
 
     def work(self, stage: RunnerThread) -> Ending:
-        """Be the agent, in its thread: everything that is opened here is closed here."""
+        """Run the agent in its thread; close everything that it opened."""
         assignment = self.assignment
         state = self.runner.state(assignment)
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -254,7 +254,7 @@ class _Session:
             outcome = loop.turn(assignment.instruction, conversation_id=thread)
             ending = self._ending(outcome, provider)
             if ending.status == "failed" and ending.result is None and self.runner.reminds:
-                # Many models end good work with a few words; the work is not lost for that.
+                # Many models end good work with a few words instead of the answer.
                 outcome = loop.turn(REMINDER, conversation_id=outcome.conversation_id)
                 ending = self._ending(outcome, provider)
         return ending
@@ -293,7 +293,7 @@ class _Session:
         chosen = [tool for tool in builtin_tools() if tool.name in wanted]
         tools = {tool.name: tool for tool in (*chosen, *runner.extra_tools)}
         guard = self._guard(stage, policy, tools, stack)
-        offered = self._offered()
+        offered = self._list_offered()
         rounds = assignment.budget.tool_rounds
         rounds = DEFAULT_ROUNDS if rounds is None else rounds
         return AgentLoop(
@@ -310,7 +310,7 @@ class _Session:
             security=policy.settings,
             limits=replace(runner.limits, max_tool_rounds=rounds),
             redactor=runner.redactor,
-            # Whoever gave the assignment takes the pictures.
+            # The caller that gave the assignment takes the snapshots.
             undoing=TurnUndo(lambda: (root, tree)),
             context=lambda conversation, turn: self._context(
                 policy, root, tree, conversation, turn
@@ -319,8 +319,8 @@ class _Session:
             temperature=runner.temperature,
         )
 
-    def _offered(self) -> frozenset[str]:
-        """What the model is told of."""
+    def _list_offered(self) -> frozenset[str]:
+        """Return the names of the tools that the model may call."""
         assignment = self.assignment
         names = [*_LOOKING, *(tool.name for tool in self.runner.extra_tools)]
         if assignment.filesystem == "workspace-write":
@@ -354,7 +354,7 @@ class _Session:
         )
 
     def _approve(self, asked: ApprovalRequest) -> ApprovalAnswer:
-        """What our own guard would ask a person becomes a request of the agent."""
+        """Turn a question of the guard into a request of the agent."""
         kind = _KINDS.get(asked.tool, "permission")
         request = contract_policy.request(
             self.assignment.task_id,

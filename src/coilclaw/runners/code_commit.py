@@ -36,7 +36,7 @@ MAX_DIFF_CHARS: Final = 2**20
 
 
 def default_state(assignment: Assignment) -> Path:
-    """A directory of the agent's private home, beside the build."""
+    """Return a directory of the agent's private home."""
     return assignment.home / "code-commit"
 
 
@@ -54,7 +54,7 @@ class CodeCommitRunner:
 
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
         """Edit, build and repair."""
-        problem = _refusal(assignment, means)
+        problem = _find_refusal(assignment, means)
         if problem:
             return Ending(
                 "failed", problem, agent_answer.task_result(assignment.task_id, "", failure=problem)
@@ -64,11 +64,11 @@ class CodeCommitRunner:
         return (yield from staged(session.work, means, deadline, assignment.budget))
 
 
-def _refusal(assignment: Assignment, means: Means) -> str:
-    """Say why it cannot be done: no build, or it may not run."""
+def _find_refusal(assignment: Assignment, means: Means) -> str:
+    """Return why the runner cannot work: no build, or the build may not run."""
     build = assignment.directory / BUILD
     if not build.is_file() or not os.access(build, os.X_OK):
-        return f"there is no {BUILD} that can be executed"
+        return f"{BUILD} does not exist or is not executable"
     if assignment.filesystem != "workspace-write":
         return "the contract says filesystem = read-only, and code-commit writes"
     asked = contract_policy.command_request(
@@ -87,7 +87,7 @@ class _Session:
     means: Means
 
     def work(self, stage: RunnerThread) -> Ending:
-        """Be the agent, in its thread."""
+        """Run the workflow in the thread of the agent."""
         from coilclaw.workspace import Root, TreeState
 
         assignment, runner = self.assignment, self.runner
@@ -176,7 +176,7 @@ class _Watcher:
         self.stage.check()
 
     def output(self, data: bytes) -> None:
-        """The whole of it comes with the end of the build."""
+        """Ignore it: ``built`` gets the whole output."""
 
     def built(self, build: Build) -> None:
         self.stage.say(

@@ -20,6 +20,8 @@ from coilclaw.kernel import (
     Verdict,
     Writes,
     canonical_json,
+    is_below,
+    is_below_any,
     valid_text,
 )
 from coilclaw.policy import (
@@ -35,7 +37,7 @@ from coilclaw.runners.runner import AgentRequest
 from coilclaw.workspace import PathLookup, sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from coilclaw.kernel import Effect, Json, messages
@@ -48,7 +50,7 @@ Answer: TypeAlias = Literal["run", "ask", "refuse"]
 RequestKind: TypeAlias = Literal["command", "change", "permission"]
 
 REFUSED_EXIT_CODE: Final = 126
-"""What a shell says of a command that is there and may not be run."""
+"""The exit code of shells for a command that exists and may not be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +71,12 @@ TABLE: Final[Mapping[str, ShellTerms]] = {
 
 
 def terms(shell: Shell) -> ShellTerms:
-    """Return the row of a word; one that is not in the table denies."""
+    """Return the row of a word; an unknown word denies."""
     return TABLE.get(shell, TABLE["deny"])
 
 
 def answer_shell(shell: Shell, *, contained: bool) -> Answer:
-    """Return what is done with a command."""
+    """Return whether a command is run, asked about or refused."""
     row = terms(shell)
     return row.contained if contained else row.beyond
 
@@ -86,7 +88,7 @@ def settle(
     *,
     contained: bool,
 ) -> str:
-    """Return why a command may not run, or nothing; ask the user where the contract says so."""
+    """Return why a command may not run, or nothing; ask the user if the contract says so."""
     match answer_shell(shell, contained=contained):
         case "run":
             return ""
@@ -99,7 +101,7 @@ def settle(
 
 
 def is_contained(assignment: Assignment, means: Means) -> bool:
-    """Whether the sandbox of an assignment really holds on this machine."""
+    """Whether this machine enforces the sandbox of an assignment."""
     wanted = assignment.sandbox
     if wanted.kind == "none":
         return False
@@ -149,7 +151,7 @@ class ContractPolicy:
 
     @cached_property
     def settings(self) -> SecuritySettings:
-        """Everything but what only commands need."""
+        """The settings without the rules about commands."""
         assignment = self.assignment
         reads_only = assignment.filesystem == "read-only"
         workspace = os.path.realpath(assignment.directory)
@@ -157,7 +159,7 @@ class ContractPolicy:
             workspace=workspace,
             rules=None,
             autonomy=Autonomy.READONLY if reads_only else Autonomy.FULL,
-            forbidden_paths=tuple(_forbidden(assignment, workspace)),
+            forbidden_paths=tuple(_list_forbidden(assignment, workspace)),
             own_paths=(str(self.state), os.path.realpath(self.state)),
             allowed_domains=() if assignment.network == "deny" else _ANY_HOST,
             harmless_commands=False,
@@ -167,12 +169,12 @@ class ContractPolicy:
 
     @cached_property
     def command_settings(self) -> SecuritySettings:
-        """With the rules, and with harmless commands where they can be contained."""
+        """The settings with the rules, and with harmless commands where a sandbox contains them."""
         contained = holds(self.means.support) and self.assignment.sandbox.kind != "none"
         return replace(self.settings, rules=self.rules(), harmless_commands=contained)
 
     def judge(self, effects: tuple[Effect, ...]) -> Judgement:
-        """Judge the effects of one call; the strictest word counts."""
+        """Judge the effects of one call; the strictest verdict counts."""
         commands = any(isinstance(effect, Runs) for effect in effects)
         settings = self.command_settings if commands else self.settings
         judged = gate.judge_effects(effects, settings, self.places.locate)
@@ -181,7 +183,7 @@ class ContractPolicy:
         terms = Terms(writable, network=writable and self.assignment.network == "allow")
         judged = replace(judged, terms=terms)
         for effect in effects:
-            own = self._own(effect)
+            own = self._judge_by_contract(effect)
             if own is None or judged.verdict.denied:
                 continue
             if own.denied or judged.verdict.decision is Decision.ALLOW:
@@ -190,7 +192,7 @@ class ContractPolicy:
 
     @cached_property
     def hash(self) -> str:
-        """Names the policy in receipts."""
+        """The digest that names the policy in receipts."""
         assignment, settings = self.assignment, self.settings
         value: dict[str, Json] = {
             "contract": canonical_json.hash_json(dict(assignment.contract)),
@@ -203,12 +205,12 @@ class ContractPolicy:
         }
         return canonical_json.hash_json(value)
 
-    def _own(self, effect: Effect) -> Verdict | None:
-        """What the contract says about one effect; ``None`` has nothing to add."""
+    def _judge_by_contract(self, effect: Effect) -> Verdict | None:
+        """Return the verdict of the contract on one effect; ``None`` if it adds nothing."""
         if isinstance(effect, Writes):
-            return self._write(effect)
+            return self._judge_write(effect)
         if isinstance(effect, Runs):
-            return self._command(effect)
+            return self._judge_command(effect)
         if isinstance(effect, Fetches):
             network = self.assignment.network
             if network == "allow":
@@ -218,50 +220,40 @@ class ContractPolicy:
             return Verdict(decision, Risk.HIGH, "contract.network", said)
         return None
 
-    def _write(self, effect: Writes) -> Verdict | None:
+    def _judge_write(self, effect: Writes) -> Verdict | None:
         if self.assignment.filesystem != "workspace-write":
-            return _denied("contract.filesystem", "the contract says filesystem = read-only")
+            return _deny("contract.filesystem", "the contract says filesystem = read-only")
         allowed = allowed_paths(self.assignment)
         if allowed is None:
             return None
         place = self.places.locate(effect.path)
         root = self.settings.workspace + "/"
         for path in (place.lexical, place.real or ""):
-            if not path.startswith(root) or not within(path[len(root) :], allowed):
-                return _denied(
+            if not path.startswith(root) or not is_below_any(path[len(root) :], allowed):
+                return _deny(
                     "contract.allowed_paths", f"{effect.path!r} is outside of allowed_paths"
                 )
         return None
 
-    def _command(self, effect: Runs) -> Verdict | None:
+    def _judge_command(self, effect: Runs) -> Verdict | None:
         shell = self.assignment.shell
         contained = self.assignment.sandbox.kind != "none" and holds(self.means.support)
         answer = answer_shell(shell, contained=contained)
         said = f"the contract says shell = {shell}"
         if answer == "refuse":
-            return _denied("contract.shell", said)
+            return _deny("contract.shell", said)
         refused = self.refuse_command(effect)
         if refused:
-            return _denied("contract.command", refused)
+            return _deny("contract.command", refused)
         return Verdict(Decision.ASK, Risk.HIGH, "contract.shell", said) if answer == "ask" else None
 
 
 def allowed_paths(assignment: Assignment) -> tuple[str, ...] | None:
-    """What may be written; a contract that does not say allows nothing, without one it is all."""
+    """Return the paths that may be written; ``None``, without a contract, allows all of them."""
     if not assignment.contract:
         return None
     named = assignment.contract.get("allowed_paths")
-    return tuple(map(str, named)) if isinstance(named, list) else ()
-
-
-def within(path: str, allowed: Iterable[str]) -> bool:
-    """Whether a path is one of these, or below one, name by name."""
-    return any(under(path, each.rstrip("/")) for each in allowed)
-
-
-def under(path: str, base: str) -> bool:
-    """Whether a normal path is ``base`` or below it."""
-    return path == base or path.startswith(base + "/")
+    return tuple(str(path).rstrip("/") for path in named) if isinstance(named, list) else ()
 
 
 def holds(support: SandboxSupport) -> bool:
@@ -271,12 +263,12 @@ def holds(support: SandboxSupport) -> bool:
     return bool(support.bubblewrap) or landlock
 
 
-def _forbidden(assignment: Assignment, workspace: str) -> Iterator[str]:
-    """Yield what may not even be looked at; above the workspace a hidden place ends at it."""
+def _list_forbidden(assignment: Assignment, workspace: str) -> Iterator[str]:
+    """Yield the places that may not be read; one that holds the workspace is left out."""
     for place in (*_SYSTEM, *map(str, assignment.sandbox.hidden)):
-        if not under(workspace, place):
+        if not is_below(workspace, place):
             yield place
 
 
-def _denied(rule: str, reason: str) -> Verdict:
+def _deny(rule: str, reason: str) -> Verdict:
     return Verdict(Decision.DENY, Risk.HIGH, rule, reason)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import DeniedError, UsageError
 from coilclaw.runners import agent_answer
-from coilclaw.runners.model_route import open_route
+from coilclaw.runners.model_route import ModelProxy
 from coilclaw.runners.runner import Ending
 from coilclaw.workspace import command
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Part, Usage
-    from coilclaw.runners.model_route import ModelRoute, RouteTarget
+    from coilclaw.runners.model_route import RouteTarget
     from coilclaw.runners.runner import Assignment, Deadline, Means, Status
     from coilclaw.workspace import Sandbox
 
@@ -38,7 +38,7 @@ class StartedAgent:
     """An agent that runs; it ends with the stack that it was started in."""
 
     child: command.LiveProcess
-    route: ModelRoute | None
+    proxy: ModelProxy | None
 
     def finish(self, ending: Ending, *, broken: bool) -> Ending:
         """Add to an ending what is known after the end of the process."""
@@ -48,8 +48,8 @@ class StartedAgent:
         words = _COLOUR.sub("", result.stderr.text()).strip().rpartition("\n")[2]
         if broken and words:
             reason = f"{reason} Its last words: {words[:_MAX_LAST_WORDS]}"
-        if self.route is not None:
-            held = replace(held, notes=(*held.notes, self.route.note))
+        if self.proxy is not None:
+            held = replace(held, notes=(*held.notes, self.proxy.note))
         return replace(ending, reason=reason, enforced=(held,))
 
 
@@ -69,10 +69,10 @@ def start_agent(
 
     ``place`` is a directory of the sandbox that the agent can write.
     """
-    route = None
+    proxy = None
     if targets:
-        route = stack.enter_context(open_route(targets, place))
-        argv, env = route.argv(argv), route.environment(env, assignment.workspace)
+        proxy = stack.enter_context(ModelProxy(place, targets))
+        argv, env = proxy.wrap_command(argv), proxy.make_environment(env, assignment.workspace)
         sandbox = replace(sandbox, network=False)
     child = command.open(
         argv,
@@ -83,7 +83,7 @@ def start_agent(
         sandbox=sandbox,
         support=means.support,
     )
-    return StartedAgent(stack.enter_context(child), route)
+    return StartedAgent(stack.enter_context(child), proxy)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""The way of an agent without a network to its model, and to nothing else.
+"""``ModelProxy``: the route of an agent without a network to its model, and to nothing else.
 
-A relay in the sandbox listens on its loopback and passes every connection on to a socket. Behind
-the socket stands the ``Door``, outside: it leads to the addresses of the model and refuses others.
+A relay in the sandbox listens on its loopback and forwards every connection to a Unix socket. The
+proxy serves that socket outside: it connects to the addresses of the model and refuses others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import socket
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from coilclaw.kernel import DeniedError, UsageError
 from coilclaw.runners.sandbox_socket import SandboxSocket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 MAX_CONNECTIONS: Final = 64
@@ -117,7 +117,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
-    """An address that the door leads to; a ``plain`` one is spoken to without TLS."""
+    """An address that the proxy connects to; a ``plain`` one is reached without TLS."""
 
     host: str
     port: int
@@ -125,13 +125,13 @@ class RouteTarget:
 
 
 def target_of(address: str) -> RouteTarget:
-    """Return where the model of an address is; one that cannot be reached is refused."""
+    """Return the target of a model's address; raise if the proxy cannot serve it."""
     try:
         parts = urlsplit(address)
         port = parts.port
     except ValueError as problem:
         raise UsageError(
-            f"The address of the model is none: {problem}.", rule="codex.home"
+            f"The address of the model is not valid: {problem}.", rule="codex.home"
         ) from None
     host = parts.hostname or ""
     if parts.scheme == "https" and host:
@@ -146,43 +146,35 @@ def target_of(address: str) -> RouteTarget:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRoute:
-    """How an agent is started so that it finds its way."""
+class ModelProxy(SandboxSocket):
+    """Connects to the targets while the ``with`` block lasts; leaving it cuts every connection.
 
-    targets: tuple[RouteTarget, ...]
-    place: Path
+    ``directory`` is a directory of the sandbox.
+    """
 
-    def argv(self, argv: list[str]) -> list[str]:
+    def __init__(self, directory: Path, targets: tuple[RouteTarget, ...]) -> None:
+        super().__init__(directory, SOCKET, self._connect, MAX_CONNECTIONS)
+        self.targets = targets
+        self._allowed = {(target.host.lower(), target.port) for target in targets}
+
+    def wrap_command(self, argv: list[str]) -> list[str]:
+        """Return the argv that starts the relay, which then becomes the agent."""
         plain = json.dumps([[target.host, target.port] for target in self.targets if target.plain])
         python = os.path.realpath(sys.executable)
-        return [python, "-I", "-S", "-c", _RELAY, str(self.place), plain, *argv]
+        return [python, "-I", "-S", "-c", _RELAY, str(self.directory), plain, *argv]
 
-    def environment(self, env: Mapping[str, str], directory: Path) -> dict[str, str]:
+    def make_environment(self, env: Mapping[str, str], directory: Path) -> dict[str, str]:
+        """Return the environment of the relay; the agent starts in ``directory``."""
         kept = {name: value for name, value in env.items() if name not in PROXY_VARIABLES}
         return {**kept, "COILCLAW_DIRECTORY": str(directory)}
 
     @property
     def note(self) -> str:
+        """The sentence about the network for the record of the sandbox."""
         names = ", ".join(f"{target.host}:{target.port}" for target in self.targets)
         return f"Of the network only the model could be reached: {names}."
 
-
-@contextmanager
-def open_route(targets: tuple[RouteTarget, ...], place: Path) -> Iterator[ModelRoute]:
-    """Open the door in a directory of the sandbox."""
-    with Door(place, SOCKET, targets):
-        yield ModelRoute(targets, place)
-
-
-class Door(SandboxSocket):
-    """Leads to the targets while the ``with`` block lasts; leaving it cuts every connection."""
-
-    def __init__(self, directory: Path, name: str, targets: tuple[RouteTarget, ...]) -> None:
-        super().__init__(directory, name, self._lead, MAX_CONNECTIONS)
-        self._allowed = {(target.host.lower(), target.port) for target in targets}
-
-    def _lead(self, client: socket.socket) -> None:
+    def _connect(self, client: socket.socket) -> None:
         client.settimeout(CONNECT_S)
         target = _read_target(client)
         if target is None or target not in self._allowed:

@@ -1,7 +1,7 @@
-"""``Runner``: the one protocol of everybody who performs work in a directory.
+"""``Runner``: the one protocol for performing work in a directory.
 
-A runner is contained, not trusted: whatever it starts runs in the assignment's sandbox and dies
-with it. What it did to the directory is judged afterwards, from snapshots, never from its word.
+A runner is contained, not trusted: whatever it starts runs in the assignment's sandbox and ends
+with it. Its changes are judged afterwards, from snapshots, never from its own report.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _ARGUMENTS: Final = {
     "process": '"PROGRAM ARGUMENT…"',
     "acp": '"PROGRAM ARGUMENT…"',
 }
-"""What stands behind the colon; the others have none."""
+"""The form of the argument behind the colon; other kinds take none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerName:
-    """A runner as a person names it; ``argument`` is what stands behind the colon."""
+    """A runner as the user names it; ``argument`` follows the colon."""
 
     kind: Kind
     argument: str = ""
@@ -53,7 +53,7 @@ class RunnerName:
 
 
 def parse(text: str) -> RunnerName:
-    """Read a name; an unknown one is answered with the list."""
+    """Parse a name; raise ``UsageError`` with the list of names for an unknown one."""
     kind, colon, argument = text.partition(":")
     if kind not in KINDS or len(text) > MAX_NAME:
         raise UsageError(
@@ -61,11 +61,11 @@ def parse(text: str) -> RunnerName:
         )
     form = _ARGUMENTS.get(kind)
     if form is None and colon:
-        raise UsageError(f"the runner {kind} takes nothing behind its name", rule="runner.argument")
+        raise UsageError(f"the runner {kind} takes no argument", rule="runner.argument")
     name = RunnerName(kind, argument.strip())
     if form is not None and not name.argument:
         raise UsageError(
-            f"the runner {kind} needs something behind its name",
+            f"the runner {kind} needs an argument",
             rule="runner.argument",
             hint=f"write {kind}:{form}",
         )
@@ -82,7 +82,7 @@ def parse(text: str) -> RunnerName:
 
 
 def listed() -> str:
-    """Every name in its form, for a person."""
+    """Return every name in its form, for messages."""
     return ", ".join(f"{kind}:{_ARGUMENTS[kind]}" if kind in _ARGUMENTS else kind for kind in KINDS)
 
 
@@ -93,8 +93,8 @@ Filesystem: TypeAlias = Literal["read-only", "workspace-write"]
 Shell: TypeAlias = Literal["deny", "never", "on-request", "untrusted"]
 Network: TypeAlias = Literal["deny", "on-request", "allow"]
 Status: TypeAlias = Literal["done", "failed", "aborted", "exhausted"]
-"""``failed``: the agent says so; ``aborted``: it ended without an end, was cancelled or crashed;
-``exhausted``: the budget was used up."""
+"""``failed``: the agent reports it; ``aborted``: it was cancelled or crashed; ``exhausted``: the
+budget is used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ class Deadline:
 
     @classmethod
     def of(cls, budget: Budget) -> Deadline:
-        """The end of what begins now."""
+        """Return the deadline of work that begins now."""
         seconds = DEFAULT_WALL_S if budget.wall_s is None else budget.wall_s
         return cls(time.monotonic() + seconds, seconds)
 
     @property
     def remaining_s(self) -> float:
-        """What is left; a process is never given less than a moment, so that it can be started."""
+        """The time left; never zero, because a process needs a positive time limit."""
         return max(self.at - time.monotonic(), 0.001)
 
     @property
@@ -172,7 +172,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """Something that an agent wants to do and may not do unasked."""
+    """An action of an agent that needs an approval."""
 
     task_id: str
     kind: Literal["command", "change", "permission"]
@@ -185,7 +185,7 @@ class AgentRequest:
 
 
 def ask_nobody(_: AgentRequest) -> ApprovalAnswer:
-    """Say no for want of a user: this work is done unattended."""
+    """Refuse every request: this work is done unattended."""
     return ApprovalAnswer(ApprovalReply.NO, "nobody", "no user can be asked")
 
 
@@ -194,21 +194,21 @@ class Means:
     """What a runner gets from its caller."""
 
     approve: Callable[[AgentRequest], ApprovalAnswer]
-    """Waits for the answer; silence is a no."""
+    """Waits for the answer; no answer refuses the request."""
     cancel: Cancellation
     support: SandboxSupport
     """What ``sandbox.probe`` found."""
     run_tests: Callable[[str], str] | None = None
     """Runs the tests at a path (empty: all) and answers with a text; ``None``: there are none."""
     on_session: Callable[[str], None] = lambda _: None
-    """Told the agent's session as soon as the agent names it: a caller that is killed later can
-    resume it. It may be told the same more than once."""
+    """Called with the agent's session as soon as it is known, perhaps more than once: a caller that
+    is killed later can resume it."""
     on_denied: Callable[[Denial], None] = lambda _: None
-    """Told of a request that was refused, at the moment at which the agent hears of it."""
+    """Called for a request that was refused, when the agent gets the answer."""
     on_usage: Callable[[Usage], None] = lambda _: None
-    """Told the tokens of this performance so far, each time that more are known of."""
+    """Called with the tokens of this performance so far, each time the count grows."""
     on_output: Callable[[str], None] = lambda _: None
-    """Told each line that a program writes besides its result, as it comes."""
+    """Called with each line that a program writes besides its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +229,7 @@ class Ending:
     version: str = ""
     """The agent's own version, where it has one."""
     session_lost: bool = False
-    """Whether the agent could not resume the session of the assignment, so that nothing was
-    done: it does not know it, or not any more."""
+    """Whether the agent does not know the session of the assignment, so that nothing was done."""
 
 
 class Runner(Protocol):

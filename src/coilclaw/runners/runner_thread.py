@@ -1,8 +1,8 @@
-"""``Stage``: where an agent that is our own code performs in a thread of its own.
+"""``RunnerThread``: the thread of an agent that is our own code.
 
 The two threads take turns: the agent waits at each part until the caller comes back for the
 next one, so that what the tree looks like at a part is what the part left. Once it is told to stop,
-the agent can say nothing more and start nothing more.
+the agent can report nothing and start nothing.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class RunnerThread:
         self.failure: BaseException | None = None
 
     def say(self, part: Part) -> None:
-        """Hand a part over, and wait until it has been dealt with."""
+        """Hand a part over, and wait until the caller has taken it."""
         self.check()
         self._said.put(part)
         self._taken.acquire()
         self.check()
 
     def check(self) -> None:
-        """Go no further if it is over."""
+        """Raise ``RunnerHalted`` if the agent was told to stop."""
         if self._halted is not None:
             raise RunnerHalted
 
     @contextmanager
     def calling(self) -> Iterator[Cancellation]:
-        """Something that takes its time; it is cancelled when the agent is told to stop."""
+        """Yield the cancellation of a long call; it is cancelled when the agent is told to stop."""
         call = Cancellation()
         with self._lock:
             self.check()
@@ -81,7 +81,7 @@ class RunnerThread:
         self._taken.release()
 
     def perform(self, work: Callable[[RunnerThread], Ending]) -> None:
-        """Be the agent's thread."""
+        """Run ``work`` in the thread of the agent, and keep its ending or failure."""
         try:
             self.ending = work(self)
         except RunnerHalted:
@@ -94,7 +94,7 @@ class RunnerThread:
     def parts(
         self, means: Means, deadline: Deadline, budget: Budget
     ) -> Generator[Part, None, None]:
-        """Yield what the agent says until it ends, or has to."""
+        """Yield the parts of the agent until it ends or is told to stop."""
         said = 0
         while self._halted is None:
             try:
@@ -119,7 +119,7 @@ class RunnerThread:
             self.halt("exhausted", deadline.reason)
 
     def ended(self) -> Ending:
-        """Say how it ended, or raise what went wrong."""
+        """Return how it ended, or raise what went wrong."""
         if self._halted is not None:
             # What a call that was cancelled had to say about it is no failure of its own.
             if self.failure is not None and not isinstance(self.failure, CoilClawError):
@@ -127,7 +127,7 @@ class RunnerThread:
             return Ending(*self._halted)
         if self.failure is not None:
             raise self.failure
-        assert self.ending is not None, "who neither ended nor failed was halted"
+        assert self.ending is not None, "an agent that neither ended nor failed was halted"
         return self.ending
 
 
@@ -139,10 +139,10 @@ def staged(
     *,
     leave_s: float = LEAVE_S,
 ) -> Generator[Part, None, Ending]:
-    """Have ``work`` performed in a thread of its own, and yield what it says.
+    """Run ``work`` in a thread of its own, and yield the parts that it reports.
 
-    A model cannot be interrupted. Who still waits for one after ``leave_s`` is left behind, and
-    ends at the answer, since every way on leads through the stage.
+    A model cannot be interrupted. A thread that still waits for one after ``leave_s`` is left
+    behind, and ends at the answer, because its next call checks whether it was halted.
     """
     if means.cancel.cancelled:
         return Ending("aborted", f"cancelled: {means.cancel.reason}")

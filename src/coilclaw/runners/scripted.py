@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -106,7 +106,7 @@ class _Playing:
                 status, reason = over.status, over.reason
         ended = player.result
         if ended is not None:
-            self._held(ended.enforced)
+            self._note_sandbox(ended.enforced)
         return self._ending(status, reason)
 
     def _ending(self, status: Status, reason: str) -> Ending:
@@ -155,7 +155,7 @@ class _Playing:
                 self.result = value
                 return None
             case "write" | "delete" | "sleep_s" | "crash":
-                return self._done(action, number, player)
+                return self._ask_player(action, number, player)
             case "run_tests":
                 return self._tests(str(value), number)
             case "commit":
@@ -167,8 +167,8 @@ class _Playing:
                 shell = ("/bin/sh", "-c", str(value))
                 return self._run("shell", {"command": value}, (shell,), number)
 
-    def _done(self, action: Action, number: int, player: LiveProcess) -> Part:
-        """Have the player do it."""
+    def _ask_player(self, action: Action, number: int, player: LiveProcess) -> Part:
+        """Let the player do it, and return the part that shows it."""
         try:
             player.stdin.write(json.dumps({action.kind: action.value}).encode() + b"\n")
             line = player.stdout.readline(MAX_REPLY_BYTES)
@@ -184,27 +184,14 @@ class _Playing:
             raise _Over("aborted", "the agent crashed: its process ended in the middle of a turn")
         reply = agent_answer.read_object(line, what="the player's reply", bound=MAX_REPLY_BYTES)
         names, code = reply.get("files"), reply.get("exit_code")
-        return Part(
-            "tool",
-            tool=action.kind,
-            call_id=f"call-{number}",
-            input=canonical_json.render_json({_ARGUMENT[action.kind]: action.value}),
-            output=str(reply.get("output")),
-            exit_code=code if isinstance(code, int) else None,
-            files=tuple(map(str, names)) if isinstance(names, list) else (),
-        )
+        given = {_ARGUMENT[action.kind]: action.value}
+        part = _make_part(action.kind, number, given, str(reply.get("output")), code)
+        return replace(part, files=tuple(map(str, names)) if isinstance(names, list) else ())
 
     def _tests(self, path: str, number: int) -> Part:
         run = self.means.run_tests
         output = "this task has no tests to run" if run is None else run(path)
-        return Part(
-            "tool",
-            tool="run_tests",
-            call_id=f"call-{number}",
-            input=canonical_json.render_json({"path": path}),
-            output=output,
-            exit_code=None if run else 1,
-        )
+        return _make_part("run_tests", number, {"path": path}, output, None if run else 1)
 
     def _run(
         self,
@@ -225,21 +212,14 @@ class _Playing:
             if refused:
                 output, code = refused, contract_policy.REFUSED_EXIT_CODE
                 break
-            result = self._started(argv)
-            output += _written(result)
-            code = _exit_code(result)
+            result = self._run_command(argv)
+            output += _join_output(result)
+            code = _find_exit_code(result)
             if code:
                 break
-        return Part(
-            "tool",
-            tool=tool,
-            call_id=f"call-{number}",
-            input=canonical_json.render_json(arguments),
-            output=output,
-            exit_code=code,
-        )
+        return _make_part(tool, number, arguments, output, code)
 
-    def _started(self, argv: tuple[str, ...]) -> ProcessResult:
+    def _run_command(self, argv: tuple[str, ...]) -> ProcessResult:
         self._check()
         result = process.run(
             argv,
@@ -251,12 +231,12 @@ class _Playing:
             support=self.means.support,
             cancel=self.means.cancel,
         )
-        self._held(result.enforced)
+        self._note_sandbox(result.enforced)
         # What was cut short by the end of everything is no complete part.
         self._check()
         return result
 
-    def _held(self, enforced: Enforced) -> None:
+    def _note_sandbox(self, enforced: Enforced) -> None:
         if enforced not in self.enforced:
             self.enforced.append(enforced)
 
@@ -264,7 +244,20 @@ class _Playing:
 _ARGUMENT: Final = {"write": "files", "delete": "paths", "sleep_s": "seconds", "crash": "crash"}
 
 
-def _written(result: ProcessResult) -> str:
+def _make_part(
+    tool: str, number: int, arguments: dict[str, Json], output: str, exit_code: Json
+) -> Part:
+    return Part(
+        "tool",
+        tool=tool,
+        call_id=f"call-{number}",
+        input=canonical_json.render_json(arguments),
+        output=output,
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+    )
+
+
+def _join_output(result: ProcessResult) -> str:
     text, errors = result.stdout.text(), result.stderr.text()
     if not errors:
         return text
@@ -272,7 +265,7 @@ def _written(result: ProcessResult) -> str:
     return f"{text}{gap}[stderr]\n{errors}"
 
 
-def _exit_code(result: ProcessResult) -> int:
+def _find_exit_code(result: ProcessResult) -> int:
     if result.outcome == "timed_out":
         return TIMED_OUT_EXIT_CODE
     if result.signal is not None:

@@ -1,7 +1,7 @@
 """``TestServer``: the tool ``run_tests`` in the model context protocol, one message a line.
 
-Every agent knows this protocol. It is spoken here, outside of the sandbox; inside of it there is
-only a pipe, so that an agent never holds what judges it.
+Every agent knows this protocol. The server runs here, outside the sandbox; inside it there is
+only a pipe, so that the agent cannot touch the tests that judge it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 TOOL: Final = "run_tests"
 SERVER: Final = "coilclaw"
+"""The name of the server, under which agents list the tool."""
 MAX_TEST_PATH: Final = 1000
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""The versions whose few messages these are; who names another one is answered with the last."""
+"""The supported versions; a client that names another one is answered with the last."""
 
 DESCRIPTION: Final = (
     "Runs the tests of this environment against the current state of the workspace and answers "
@@ -58,9 +59,9 @@ class TestServer:
         try:
             message: Json = json.loads(line)
         except (ValueError, RecursionError):
-            return _error(None, _INVALID_REQUEST, "this line is not JSON")
+            return _make_error(None, _INVALID_REQUEST, "this line is not JSON")
         if not isinstance(message, dict):
-            return _error(None, _INVALID_REQUEST, "this line is not a message")
+            return _make_error(None, _INVALID_REQUEST, "this line is not a message")
         method, asked = message.get("method"), message.get("id")
         if not isinstance(method, str) or "id" not in message:
             return None
@@ -76,57 +77,55 @@ class TestServer:
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": SERVER, "version": __version__},
                 }
-                return _result(asked, introduction)
+                return _reply(asked, result=introduction)
             case "ping":
-                return _result(asked, {})
+                return _reply(asked, result={})
             case "tools/list":
                 path: Json = {"type": "string", "description": _PATH_DESCRIPTION}
                 schema: Json = {"type": "object", "properties": {"test_path": path}}
                 tool: Json = {"name": TOOL, "description": DESCRIPTION, "inputSchema": schema}
-                return _result(asked, {"tools": [tool]})
+                return _reply(asked, result={"tools": [tool]})
             case "tools/call":
-                return self._called(asked, given)
-        return _error(asked, _METHOD_NOT_FOUND, "this method is not offered")
+                return self._call_tool(asked, given)
+        return _make_error(asked, _METHOD_NOT_FOUND, "this method is not offered")
 
-    def _called(self, asked: Json, params: Mapping[str, Json]) -> bytes:
+    def _call_tool(self, asked: Json, params: Mapping[str, Json]) -> bytes:
         arguments = params.get("arguments")
         path = arguments.get("test_path", "") if isinstance(arguments, dict) else ""
         if params.get("name") != TOOL:
-            return _error(asked, _INVALID_PARAMS, f"the only tool here is {TOOL}")
+            return _make_error(asked, _INVALID_PARAMS, f"the only tool here is {TOOL}")
         if not isinstance(path, str) or len(path) > MAX_TEST_PATH:
             why = f"test_path is a text of at most {MAX_TEST_PATH} characters"
-            return _said(asked, why, failed=True)
+            return _make_content(asked, why, failed=True)
         try:
             with self._turn:
-                return _said(asked, self.run_tests(path), failed=False)
+                return _make_content(asked, self.run_tests(path), failed=False)
         except CoilClawError as problem:
-            return _said(asked, f"the tests could not be run: {problem.message}", failed=True)
+            return _make_content(
+                asked, f"the tests could not be run: {problem.message}", failed=True
+            )
 
 
-def _said(asked: Json, text: str, *, failed: bool) -> bytes:
-    return _result(asked, {"content": [{"type": "text", "text": text}], "isError": failed})
+def _make_content(asked: Json, text: str, *, failed: bool) -> bytes:
+    return _reply(asked, result={"content": [{"type": "text", "text": text}], "isError": failed})
 
 
-def _result(asked: Json, result: dict[str, Json]) -> bytes:
-    return _line({"jsonrpc": "2.0", "id": asked, "result": result})
+def _make_error(asked: Json, code: int, message: str) -> bytes:
+    return _reply(asked, error={"code": code, "message": message})
 
 
-def _error(asked: Json, code: int, message: str) -> bytes:
-    return _line({"jsonrpc": "2.0", "id": asked, "error": {"code": code, "message": message}})
-
-
-def _line(message: dict[str, Json]) -> bytes:
-    # Escaped, because a text may hold half of a surrogate pair, which no UTF-8 has.
-    return json.dumps(message).encode("ascii") + b"\n"
+def _reply(asked: Json, **body: Json) -> bytes:
+    # Escaped, because a text may hold half of a surrogate pair, which UTF-8 cannot encode.
+    return json.dumps({"jsonrpc": "2.0", "id": asked, **body}).encode("ascii") + b"\n"
 
 
 SOCKET: Final = "tests.sock"
 MAX_CONNECTIONS: Final = 16
 MAX_LINE_BYTES: Final = 2**20
 LEAVE_S: Final = 10.0
-"""How long tests that still run are waited for, once the agent has left."""
+"""How long to wait for tests that still run when the agent has ended."""
 CALL_S: Final = 4 * 3600
-"""How long an agent is told to wait for its tests; who runs them has limits of their own."""
+"""How long an agent waits for its tests; running them has limits of its own."""
 
 _PIPE: Final = """
 import os, socket, sys, threading
@@ -161,13 +160,8 @@ class TestTool:
         python = os.path.realpath(sys.executable)
         return [python, "-I", "-S", "-c", _PIPE, str(self.place)]
 
-    @property
-    def name(self) -> str:
-        """The name of the server, under which agents list the tool."""
-        return SERVER
-
     def codex_options(self) -> list[str]:
-        """The options that tell Codex of the server; its calls need no approval."""
+        """Return the options that name the server to Codex; its calls need no approval."""
         program, *rest = self.argv
         settings = {
             "command": program,
@@ -178,7 +172,7 @@ class TestTool:
         options: list[str] = []
         for key, value in settings.items():
             # A JSON text of these kinds is a TOML text too.
-            options += ["-c", f"mcp_servers.{self.name}.{key}={json.dumps(value)}"]
+            options += ["-c", f"mcp_servers.{SERVER}.{key}={json.dumps(value)}"]
         return options
 
     def is_call(self, title: str) -> bool:
@@ -188,7 +182,7 @@ class TestTool:
 
 @contextmanager
 def offered(run_tests: Callable[[str], str] | None, place: Path) -> Iterator[TestTool | None]:
-    """Have the tool ready in a directory of the sandbox, if there are tests."""
+    """Serve the tool in a directory of the sandbox, if the assignment has tests."""
     if run_tests is None:
         yield None
         return

@@ -28,13 +28,16 @@ MAX_FILES: Final = 20
 def summarize_part(
     part: Part, count_lines: Callable[[str], tuple[int, int] | None]
 ) -> dict[str, Json] | None:
-    """Return kind and content of a part; ``None`` for what was shown line by line already."""
+    """Return kind and content of a part; ``None`` for output that was shown line by line."""
     if part.item_type == ERROR_OUTPUT:
         return None
     if part.kind in {"reasoning", "text"}:
         kind = "thought" if part.kind == "reasoning" else "message"
         return {"kind": kind, "text": read_first_line(part.text)[:MAX_SUMMARY_CHARS]}
-    record: dict[str, Json] = {"kind": "tool", "text": describe_call(part)[:MAX_SUMMARY_CHARS]}
+    record: dict[str, Json] = {
+        "kind": "tool",
+        "text": describe_call(part)[:MAX_SUMMARY_CHARS],
+    }
     if part.files:
         record["kind"] = "file"
         some = part.files[:MAX_FILES]
@@ -79,7 +82,7 @@ class Timed:
     at: str
     part: Part
     duration_ms: int | None = None
-    """Since the part before; how long a tool took cannot be told more exactly from outside."""
+    """Since the part before; how long a tool took is not known more exactly from outside."""
 
 
 def event(timed: Timed, number: int) -> str:
@@ -112,25 +115,25 @@ def thread_id(ending: Ending) -> str:
 
 def markdown(task_id: str, runner: str, parts: Sequence[Timed], ending: Ending) -> str:
     """Return ``transcript.md``: what happened, for a person."""
-    out = [f"# {_line(task_id)}", f"Runner: {_line(runner)}"]
+    out = [f"# {_join_words(task_id)}", f"Runner: {_join_words(runner)}"]
     for number, timed in enumerate(parts):
         part = timed.part
-        title = part.kind if not part.tool else f"{part.kind}: {_line(part.tool)}"
+        title = part.kind if not part.tool else f"{part.kind}: {_join_words(part.tool)}"
         out.append(f"## {number} · {title}\n\n{timed.at}")
         if part.text:
-            out.append(_fenced(part.text) if part.kind == "patch" else _quoted(part.text))
+            out.append(_fence(part.text) if part.kind == "patch" else _quote(part.text))
         if part.input:
-            out.append(f"Input:\n\n{_fenced(part.input)}")
+            out.append(f"Input:\n\n{_fence(part.input)}")
         if part.output:
-            out.append(f"Output:\n\n{_fenced(part.output)}")
+            out.append(f"Output:\n\n{_fence(part.output)}")
         if part.exit_code is not None:
             out.append(f"Exit code: {part.exit_code}")
         if part.files:
-            out.append("Files: " + ", ".join(_line(path) for path in part.files))
-    reason = f": {_line(ending.reason)}" if ending.reason else ""
+            out.append("Files: " + ", ".join(_join_words(path) for path in part.files))
+    reason = f": {_join_words(ending.reason)}" if ending.reason else ""
     out.append(f"## End\n\n{ending.status}{reason}")
     if ending.result is not None:
-        out.append(_fenced(json.dumps(ending.result, indent=2, ensure_ascii=False, sort_keys=True)))
+        out.append(_fence(json.dumps(ending.result, indent=2, ensure_ascii=False, sort_keys=True)))
     return valid_text("\n\n".join(out)) + "\n"
 
 
@@ -139,23 +142,25 @@ def tool_calls(run_id: str, task_id: str, parts: Iterable[Timed]) -> tuple[dict[
     timed = tuple(parts)
     answers = {each.part.call_id: each for each in timed if each.part.kind == "tool_result"}
     return tuple(
-        _call(run_id, task_id, each, answers.get(each.part.call_id))
+        _make_tool_call(run_id, task_id, each, answers.get(each.part.call_id))
         for each in timed
         if each.part.kind in _TOOLS
     )
 
 
-def _call(run_id: str, task_id: str, timed: Timed, answer: Timed | None) -> dict[str, Json]:
+def _make_tool_call(
+    run_id: str, task_id: str, timed: Timed, answer: Timed | None
+) -> dict[str, Json]:
     part = timed.part
     said = part if answer is None or part.kind != "tool_use" else answer.part
-    status = _status(said)
+    status = _find_status(said)
     record: dict[str, Json] = {
         "ts": timed.at,
         "run_id": run_id,
         "task_id": task_id,
         "tool": valid_text(part.tool or part.kind),
         "status": status,
-        "args": _object(part.input),
+        "args": _read_arguments(part.input),
         "output_sha256": digest_bytes(valid_text(said.output or said.text).encode("utf-8")),
     }
     if timed.duration_ms is not None:
@@ -165,14 +170,14 @@ def _call(run_id: str, task_id: str, timed: Timed, answer: Timed | None) -> dict
     return record
 
 
-def _status(part: Part) -> str:
+def _find_status(part: Part) -> str:
     if part.exit_code == REFUSED_EXIT_CODE and part.output.startswith("denied"):
         return "denied"
     return "ok" if part.exit_code in {None, 0} else "failed"
 
 
-def _object(text: str) -> dict[str, Json]:
-    """The arguments as an object, whatever the agent gave."""
+def _read_arguments(text: str) -> dict[str, Json]:
+    """Return the arguments as an object, whatever their form."""
     try:
         value: Json = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -185,16 +190,16 @@ def usage_json(usage: Usage) -> dict[str, Json]:
     return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
 
 
-def _fenced(text: str) -> str:
-    """A code block that the text cannot leave."""
+def _fence(text: str) -> str:
+    """Return a code block that the text cannot close."""
     shown, fence = _cut(text), "```"
     while fence in shown:
         fence += "`"
     return f"{fence}text\n{shown.rstrip(chr(10))}\n{fence}"
 
 
-def _quoted(text: str) -> str:
-    """A quotation: what an agent says cannot look like a heading of ours."""
+def _quote(text: str) -> str:
+    """Return a quotation, so that the text cannot look like a heading."""
     return "\n".join(f"> {line}".rstrip() for line in _cut(text).splitlines())
 
 
@@ -202,5 +207,5 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}\n[… cut …]"
 
 
-def _line(text: str) -> str:
+def _join_words(text: str) -> str:
     return " ".join(text.split())

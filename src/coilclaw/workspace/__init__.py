@@ -12,7 +12,7 @@ from coilclaw.pages import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "git.client": "Git list_ignored",
+        "git.client": "Git",
         "git.dependencies": (
             "Dependency changed_files find_dependencies is_beside is_installation is_plain "
             "lay_dependency untracked_parts untracked_paths"
@@ -30,11 +30,11 @@ __getattr__, __dir__ = lazy_names(
         "git.worktrees": "Worktree Worktrees",
         "process.cancellation": "Cancellation Waker link_cancellation",
         "process.capture": "Capture Captured",
+        "process.command": "LiveProcess",
         "process.confinement": "Enforced Kind Mount NO_SANDBOX SYSTEM_PATHS Sandbox SandboxSupport",
         "process.environment": "search_path",
         "process.escape_trial": "try_to_escape",
         "process.launch": "ProcessResult",
-        "process.live_process": "LiveProcess",
         "process.owner": (
             "Owner check_conversation_id format_time is_alive new_id process_exists "
             "this_person this_process"

@@ -3,7 +3,6 @@ from coilclaw.workspace.git import merge as merge
 from coilclaw.workspace.git.borrowed_git import EXACT_BYTES as EXACT_BYTES
 from coilclaw.workspace.git.borrowed_git import remove_index as remove_index
 from coilclaw.workspace.git.client import Git as Git
-from coilclaw.workspace.git.client import list_ignored as list_ignored
 from coilclaw.workspace.git.dependencies import Dependency as Dependency
 from coilclaw.workspace.git.dependencies import changed_files as changed_files
 from coilclaw.workspace.git.dependencies import find_dependencies as find_dependencies
@@ -48,6 +47,7 @@ from coilclaw.workspace.process.cancellation import Waker as Waker
 from coilclaw.workspace.process.cancellation import link_cancellation as link_cancellation
 from coilclaw.workspace.process.capture import Capture as Capture
 from coilclaw.workspace.process.capture import Captured as Captured
+from coilclaw.workspace.process.command import LiveProcess as LiveProcess
 from coilclaw.workspace.process.confinement import Enforced as Enforced
 from coilclaw.workspace.process.confinement import Kind as Kind
 from coilclaw.workspace.process.confinement import Mount as Mount
@@ -58,7 +58,6 @@ from coilclaw.workspace.process.confinement import SandboxSupport as SandboxSupp
 from coilclaw.workspace.process.environment import search_path as search_path
 from coilclaw.workspace.process.escape_trial import try_to_escape as try_to_escape
 from coilclaw.workspace.process.launch import ProcessResult as ProcessResult
-from coilclaw.workspace.process.live_process import LiveProcess as LiveProcess
 from coilclaw.workspace.process.owner import Owner as Owner
 from coilclaw.workspace.process.owner import check_conversation_id as check_conversation_id
 from coilclaw.workspace.process.owner import format_time as format_time

@@ -211,7 +211,7 @@ def test_a_model_is_chosen_if_the_agent_lets_it(bench: Bench) -> None:
     assert bench.seen["option"] == [["m", "two"]]
     ending = bench.play(model="two")
     assert ending.status == "failed"
-    assert ending.reason.endswith(" failed: it does not let its model be chosen.")
+    assert ending.reason.endswith(" failed: it does not offer a choice of models.")
     assert "prompt" not in bench.seen
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from coilclaw.kernel.errors import DeniedError, UsageError
 from coilclaw.kernel.messages import Budget, Json, Part, Usage
+from coilclaw.runners.acp.agents import AcpTurn, instruction_of
 from coilclaw.runners.acp.session import AcpAnswer, AcpOpened, AcpQuestion, Event, Trouble, Updated
-from coilclaw.runners.acp.turn import AcpTurn, instruction_of
 from coilclaw.runners.acp.updates import (
     MAX_CALLS,
     MAX_DIFF_CHARACTERS,

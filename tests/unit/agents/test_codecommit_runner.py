@@ -72,7 +72,10 @@ def test_what_the_contract_does_not_permit_is_not_begun(
 def test_a_tree_without_a_build_is_refused(world: World) -> None:
     (world.stage.worktree / "build.sh").chmod(0o644)
     _, ending = world.stage.perform(world.runner())
-    assert (ending.status, ending.reason) == ("failed", "there is no build.sh that can be executed")
+    assert (ending.status, ending.reason) == (
+        "failed",
+        "build.sh does not exist or is not executable",
+    )
 
 
 def test_the_build_is_held_by_the_sandbox(world: World) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from coilclaw.kernel.errors import DeniedError, UsageError
 from coilclaw.runners.codex.home import targets_of
-from coilclaw.runners.model_route import MAX_HEAD_BYTES, Door, ModelRoute, RouteTarget, open_route
+from coilclaw.runners.model_route import MAX_HEAD_BYTES, SOCKET, ModelProxy, RouteTarget
 from coilclaw.workspace.process import command
 from coilclaw.workspace.process.confinement import Sandbox, SandboxSupport
 from tests.support.children import PATIENCE_S, open_fds
@@ -115,7 +115,7 @@ def ask(place: Path, head: bytes, rest: bytes = b"") -> tuple[bytes, bytes]:
     """Knock; return the first line of the answer, and what came back of ``rest``."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_S)
-        client.connect(str(place / "d"))
+        client.connect(str(place / SOCKET))
         client.sendall(head + rest)
         client.shutdown(socket.SHUT_WR)
         answer = b""
@@ -133,7 +133,7 @@ def test_only_what_is_named_can_be_reached(
     tmp_path: Path, echo: tuple[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     host, port = echo
-    with unvisited() as elsewhere, Door(tmp_path, "d", (RouteTarget(host, port),)):
+    with unvisited() as elsewhere, ModelProxy(tmp_path, (RouteTarget(host, port),)):
         for head in (
             connect(host, elsewhere),
             connect("localhost", port),
@@ -158,7 +158,7 @@ def test_only_what_is_named_can_be_reached(
 def test_a_model_that_is_down_is_a_bad_gateway(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with Door(tmp_path, "d", (RouteTarget("127.0.0.1", port),)):
+    with ModelProxy(tmp_path, (RouteTarget("127.0.0.1", port),)):
         assert ask(tmp_path, connect("127.0.0.1", port))[0] == b"HTTP/1.1 502 Bad Gateway"
 
 
@@ -170,15 +170,15 @@ def test_closing_it_cuts_every_connection_and_leaves_nothing_open(
     client = socket.socket(socket.AF_UNIX)
     client.settimeout(PATIENCE_S)
     with client:
-        with Door(tmp_path, "d", (RouteTarget(host, port),)):
-            client.connect(str(tmp_path / "d"))
+        with ModelProxy(tmp_path, (RouteTarget(host, port),)):
+            client.connect(str(tmp_path / SOCKET))
             client.sendall(connect(host, port) + b"x")
             answer = b""
             while not answer.endswith(b"x"):
                 answer += client.recv(100)
         assert client.recv(100) == b""
     with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as late:
-        late.connect(str(tmp_path / "d"))
+        late.connect(str(tmp_path / SOCKET))
     for thread in threading.enumerate():
         if thread.name.startswith("coilclaw-door"):
             thread.join(PATIENCE_S)
@@ -191,7 +191,7 @@ def test_closing_it_cuts_every_connection_and_leaves_nothing_open(
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(OSError, match="link"), Door(tmp_path / "link", "d", ()):
+    with pytest.raises(OSError, match="link"), ModelProxy(tmp_path / "link", ()):
         pass
     assert list((tmp_path / "real").iterdir()) == []
 
@@ -225,13 +225,13 @@ def test_the_relay_leads_out_of_the_sandbox_to_the_model_only(
     place.mkdir()
     settings = provider(base_url=f"http://{host}:{port}/v1")
     python = str(Path(sys.executable).resolve())
-    with unvisited() as elsewhere, open_route(targets_of(settings), place) as route:
-        argv = route.argv([python, "-I", "-S", "-c", CLIENT, str(port), str(elsewhere)])
+    with unvisited() as elsewhere, ModelProxy(place, targets_of(settings)) as proxy:
+        argv = proxy.wrap_command([python, "-I", "-S", "-c", CLIENT, str(port), str(elsewhere)])
         result = command.run(
             argv,
             cwd=tmp_path,
             timeout_s=PATIENCE_S,
-            env=route.environment({"PATH": "/usr/bin:/bin"}, tmp_path),
+            env=proxy.make_environment({"PATH": "/usr/bin:/bin"}, tmp_path),
             sandbox=Sandbox(
                 "bubblewrap",
                 writable=(place,),
@@ -243,5 +243,5 @@ def test_the_relay_leads_out_of_the_sandbox_to_the_model_only(
         )
     assert result.stdout.text() == f"{tmp_path} b'hello' 111\n", result.stderr.text()
     assert result.leftovers == ()
-    assert route == ModelRoute((RouteTarget(host, port, plain=True),), place)
-    assert route.note == f"Of the network only the model could be reached: {host}:{port}."
+    assert proxy.targets == (RouteTarget(host, port, plain=True),)
+    assert proxy.note == f"Of the network only the model could be reached: {host}:{port}."

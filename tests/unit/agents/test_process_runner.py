@@ -47,10 +47,10 @@ def _gone(mark: str) -> bool:
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        ("", "is not JSON"),
-        ("done\\n", "is not JSON"),
-        ('log\\n{"status": "SUCCESS"}', "is not JSON"),
-        ('{"a": 1}{"b": 2}', "is not JSON"),
+        ("", "is not valid JSON"),
+        ("done\\n", "is not valid JSON"),
+        ('log\\n{"status": "SUCCESS"}', "is not valid JSON"),
+        ('{"a": 1}{"b": 2}', "is not valid JSON"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"a": NaN}', "NaN"),
         ("[1]", "not a JSON object"),

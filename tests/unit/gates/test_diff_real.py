@@ -14,7 +14,7 @@ from coilclaw.kernel.tree_files import RegularFile
 from coilclaw.runs.gates.diff import Observed, binary_among, find_leavings, judge_diff
 from coilclaw.runs.gates.result import GateResult
 from coilclaw.runs.gates.scope import Scope
-from coilclaw.workspace.git.client import list_ignored
+from coilclaw.workspace.git.client import Git
 from coilclaw.workspace.snapshot.store import SnapshotStore
 from tests.support.snapshot_trees import Link, build, git
 
@@ -38,10 +38,8 @@ class World:
         after = self.store.take(self.tree, reread=True).id
         diff = self.store.diff(self.before, after, copies=True)
         new = [change.path for change in diff if change.old_type is None]
-        hidden = list_ignored(
-            self.repository,
-            [path for path in new if path.isprintable()],
-            git_dir=self.store.directory,
+        hidden = Git(self.store.directory).ignored(
+            self.repository, [path for path in new if path.isprintable()]
         )
         old_data, new_data = self._contents(self.before), self._contents(after)
         paths = {path for change in diff for path in change.paths}

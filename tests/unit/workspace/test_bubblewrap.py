@@ -157,7 +157,7 @@ def _without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _trust_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an administrator could put a program where it is trusted."""
-    monkeypatch.setattr(bubblewrap, "_is_of_the_system", lambda _: True)
+    monkeypatch.setattr(bubblewrap, "_is_system_program", lambda _: True)
 
 
 @pytest.mark.parametrize("place", ["workspace", "home", "tmp"])
@@ -172,7 +172,7 @@ def test_one_that_an_agent_could_have_put_there_is_not_used(
     _without_the_package(monkeypatch)
     found = probe_sandboxes()
     assert found.bubblewrap is None
-    assert found.notes[0].startswith(f"{own} is not used: others than the system can change it.")
+    assert found.notes[0].startswith(f"{own} is not used: users other than root can change it.")
     assert not own.with_name("bwrap.started").exists()
 
 
@@ -186,14 +186,14 @@ def test_the_one_of_the_system_is_found_behind_one_that_is_not_trusted(
     own.write_text("#!/bin/sh\nexit 0\n")
     own.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert bubblewrap._of_the_system() == (system, "")
+    assert bubblewrap._find_system() == (system, "")
 
 
 def test_a_link_into_the_system_counts_by_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/usr/bin/env")
     (tmp_path / "in").write_text("")
-    assert bubblewrap._is_of_the_system(str(tmp_path / "out"))
-    assert not bubblewrap._is_of_the_system(str(tmp_path / "in"))
+    assert bubblewrap._is_system_program(str(tmp_path / "out"))
+    assert not bubblewrap._is_system_program(str(tmp_path / "in"))
 
 
 def test_one_that_does_not_work_is_not_offered(
@@ -455,7 +455,7 @@ PARENT = """
 import sys
 from pathlib import Path
 from coilclaw.workspace.process import command as process
-from coilclaw.workspace.process.sandbox import Sandbox
+from coilclaw.workspace.process.confinement import Sandbox
 text = "echo $$ > up; setsid sleep " + sys.argv[1] + " & sleep " + sys.argv[1]
 tree = Path(sys.argv[2])
 sandbox = Sandbox("bubblewrap", writable=(tree,))

@@ -7,7 +7,7 @@ import pytest
 
 from coilclaw.kernel.errors import GitFailed, UsageError
 from coilclaw.workspace.git import client as git_module
-from coilclaw.workspace.git.client import Git, list_ignored
+from coilclaw.workspace.git.client import Git
 from tests.support.snapshot_trees import Empty, Link, build, git
 
 ODD = os.fsdecode(b"odd \xff\nname")
@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def ask(root: Path, *paths: str) -> frozenset[str]:
-    return list_ignored(root, paths, git_dir=root.parent / "store")
+    return Git(root.parent / "store").ignored(root, paths)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a\0b"])

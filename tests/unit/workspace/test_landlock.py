@@ -150,7 +150,7 @@ def test_only_the_thread_that_starts_the_child_is_restricted(tmp_path: Path) -> 
 
     rules = landlock.ruleset(confinement, support.landlock_abi)
     before = open_fds()
-    assert landlock.restricted(rules, inside) > 0
+    assert landlock.start_restricted(rules, inside) > 0
     assert seen == ["coilclaw-landlock"]
     assert gc.isenabled()
     target.write_text("outside")
@@ -166,7 +166,7 @@ def test_an_error_in_the_thread_is_raised_here() -> None:
         raise KeyError("inside")
 
     with pytest.raises(KeyError, match="inside"):
-        landlock.restricted(rules, failing)
+        landlock.start_restricted(rules, failing)
     assert gc.isenabled()
 
 
@@ -174,7 +174,7 @@ def test_rules_that_cannot_be_worn_start_nothing(tmp_path: Path) -> None:
     supported("landlock")
     fd = os.open("/dev/null", os.O_RDONLY)
     with pytest.raises(EnvironmentFault) as caught:
-        landlock.restricted(fd, (tmp_path / "started").touch)
+        landlock.start_restricted(fd, (tmp_path / "started").touch)
     assert caught.value.rule == "sandbox.landlock"
     assert not (tmp_path / "started").exists()
 

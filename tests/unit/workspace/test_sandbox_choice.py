@@ -229,7 +229,7 @@ def test_paths_are_resolved(tmp_path: Path) -> None:
         hidden_files=(f"{root}/file",),
         private_tmp=True,
         covered=("/tmp", "/var/tmp"),
-        notes=(f"There was nothing to hide at '{root}/missing'.",),
+        notes=(f"Nothing was hidden at '{root}/missing': it does not exist.",),
     )
     # Of what does not show, not even the name does.
     assert found.hidden == (f"{root}/other", f"{root}/file")

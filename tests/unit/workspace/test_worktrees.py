@@ -480,9 +480,6 @@ def test_what_runs_is_no_leftover_and_what_is_to_be_kept_stays(world: World) -> 
     assert kept is not None
     assert contents(kept.path, skip=IGNORED) == FILES
     assert world.worktrees.leftovers() == (world.path("kept"),)
-    # Who goes on with it makes it his own.
-    assert world.worktrees.adopt(world.path("kept")) == kept
-    assert world.worktrees.leftovers() == ()
     for worktree in (mine, kept):
         world.worktrees.remove(worktree)
     (world.runtime / "worktrees/stray").unlink()

@@ -16,6 +16,7 @@ from coilclaw.runners import agent_program, test_tool
 from coilclaw.runners.acp.agents import AcpStart, is_routed, perform_turn
 from coilclaw.runners.agent_answer import count_of, object_of
 from coilclaw.runners.external_agent import HomeFolder
+from coilclaw.runners.external_runners import read_bounded
 from coilclaw.runners.model_route import RouteTarget, target_of
 from coilclaw.runners.runner import Deadline
 from coilclaw.workspace import command
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json, Part
-    from coilclaw.runners.acp.turn import AcpTurn
+    from coilclaw.runners.acp.agents import AcpTurn
     from coilclaw.runners.runner import Assignment, Ending, Means
     from coilclaw.runners.test_tool import TestTool
 
@@ -34,8 +35,8 @@ MAX_EXPORT_BYTES: Final = 64 * 2**20
 MAX_TEMPLATE_BYTES: Final = 2**20
 _SETTINGS: Final = "settings.json"
 _KEPT: Final = ("model", "small_model", "provider")
-"""What a template may say: which model, and how it is reached. Anything else could start programs
-or loosen what the assignment says."""
+"""Settings that a template may have: the model, and how to reach it. Others could start programs or
+loosen the assignment."""
 
 _KNOWN: Final[Mapping[str, tuple[str, str]]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "api.anthropic.com"),
@@ -76,7 +77,7 @@ class OpencodeRunner:
         return "opencode"
 
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
-        """Start opencode, give it the task, and see it through."""
+        """Start opencode, give it the task, and return how the turn ended."""
         deadline = Deadline.of(assignment.budget)
         program = agent_program.find(agent_program.KNOWN["opencode"], self.environ, self.home)
         tests = None if means.run_tests is None else test_tool.TestTool(assignment.home)
@@ -93,7 +94,7 @@ class OpencodeRunner:
             )
             ending = yield from perform_turn(start, assignment, means, deadline, turns)
         if ending.usage is None or not turns[0].updates.tool_calls:
-            # One answer of the model: what was told of it is all there is.
+            # One answer of the model: the count in the ending is complete.
             return ending
         return replace(ending, usage=_count_tokens(program, start, assignment, means, ending))
 
@@ -101,7 +102,7 @@ class OpencodeRunner:
 def _count_tokens(
     program: Path, start: AcpStart, assignment: Assignment, means: Means, ending: Ending
 ) -> Usage | None:
-    """Return the tokens of all answers of the last turn; else those that were told."""
+    """Return the tokens of all answers of the last turn, or those of the ending if unknown."""
     result = command.run(
         [str(program), "export", ending.thread_id],
         cwd=assignment.directory,
@@ -138,7 +139,7 @@ def usage_of(messages: list[Json]) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class OpencodeHome:
-    """A home that is ready."""
+    """The home of opencode for one assignment."""
 
     folder: HomeFolder
     targets: tuple[RouteTarget, ...]
@@ -148,7 +149,7 @@ class OpencodeHome:
         return self.folder.path
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The environment of opencode: what is given, and this home."""
+        """Return the environment of opencode: what is given, and this home."""
         return {
             **given,
             **{f"XDG_{name.upper()}_HOME": str(self.path / name) for name in _FOLDERS},
@@ -158,7 +159,7 @@ class OpencodeHome:
         }
 
     def forget_settings(self) -> None:
-        """Take the settings with the key away; opencode has read them."""
+        """Remove the settings with the key, which opencode has read."""
         self.folder.remove(_SETTINGS)
 
 
@@ -169,7 +170,7 @@ def prepared(
     environ: Mapping[str, str],
     tests: TestTool | None,
 ) -> Iterator[OpencodeHome]:
-    """Make the home for an assignment, and leave no key behind."""
+    """Yield the home for an assignment; the settings with the key are removed afterwards."""
     said = _template(template)
     provider, model = _model(said, assignment)
     own = object_of(object_of(said.get("provider")).get(provider))
@@ -199,11 +200,11 @@ def _settings(assignment: Assignment, tests: TestTool | None) -> dict[str, Json]
         "autoupdate": False,
         "share": "disabled",
         "snapshot": False,
-        # Nobody asked for a title, and it would be asked of the model.
+        # A title would cost a request to the model, and is not used.
         "agent": {"title": {"disable": True}},
         "instructions": [f"{assignment.workspace}/AGENTS.md"],
         # Each asks, so that each request comes to us; what opencode does by itself, the sandbox
-        # holds. What would work on unseen, or wait for a person in a terminal, is not there.
+        # confines. What would run unseen, or wait for a user at a terminal, is denied.
         "permission": {
             "bash": "deny" if assignment.shell == "deny" else "ask",
             "edit": "ask" if writes else "deny",
@@ -223,7 +224,7 @@ def _settings(assignment: Assignment, tests: TestTool | None) -> dict[str, Json]
             "enabled": True,
             "timeout": test_tool.CALL_S * 1000,
         }
-        made["mcp"] = {tests.name: server}
+        made["mcp"] = {test_tool.SERVER: server}
     return made
 
 
@@ -231,22 +232,12 @@ def _template(path: Path | None) -> dict[str, Json]:
     if path is None:
         return {}
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_TEMPLATE_BYTES + 1)
-    except OSError as problem:
-        raise UsageError(
-            f"The settings of opencode {str(path)!r} cannot be read: {problem.strerror}.",
-            rule="opencode.home",
-        ) from problem
-    try:
-        said = json.loads(data) if len(data) <= MAX_TEMPLATE_BYTES else None
+        said = json.loads(read_bounded(path, MAX_TEMPLATE_BYTES, "opencode.home"))
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
         raise UsageError(
-            f"The settings of opencode {str(path)!r} are not a JSON object of at most "
-            f"{MAX_TEMPLATE_BYTES:,} bytes.",
-            rule="opencode.home",
+            f"The settings of opencode {str(path)!r} are not a JSON object.", rule="opencode.home"
         )
     return {name: value for name, value in said.items() if name in _KEPT}
 
@@ -257,7 +248,7 @@ def _model(said: Mapping[str, Json], assignment: Assignment) -> tuple[str, str]:
     provider, slash, model = (wanted if isinstance(wanted, str) else "").partition("/")
     if not (provider and slash and model):
         raise UsageError(
-            "opencode is told its model as PROVIDER/MODEL.",
+            "opencode needs its model as PROVIDER/MODEL.",
             rule="opencode.model",
             hint="Give one with --model, or in the settings of opencode.",
         )

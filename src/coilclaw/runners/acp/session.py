@@ -1,7 +1,7 @@
-"""``Talk``: the conversation with an ACP agent, over the official SDK.
+"""``AcpConversation``: the conversation with an ACP agent, over the official SDK.
 
-The SDK is asynchronous. Its loop lives in a thread of its own, and what happens comes out of a
-queue, in the order in which the agent told it.
+The SDK is asynchronous. Its loop runs in a thread of its own and puts events into a queue, in the
+order in which the agent reported them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from coilclaw.runners.codex.wire import Cancelled, CodexWire, TimeUp, WireProblem
-from coilclaw.workspace import Cancellation, Waker
+from coilclaw.runners.test_tool import SERVER
+from coilclaw.workspace import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace import LiveProcess
 
 LONGEST_S: Final = 7 * 24 * 3600.0
-"""Longer than any conversation: who waits for it has limits, and ends it."""
+"""Longer than any conversation: the caller has limits of its own, and ends it."""
 LEAVE_S: Final = 2.0
 _UPDATE: Final = "session/update"
 _ASKING: Final = ("default", "ask", "workspace-write", "read-only")
@@ -56,7 +57,7 @@ class AcpQuestion:
 
 @dataclass(frozen=True, slots=True)
 class AcpOpened:
-    """There is a session, and it waits for its task."""
+    """A session is open, and waits for its task."""
 
     session_id: str
     version: str
@@ -73,7 +74,7 @@ class AcpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """It cannot go on; ``gone`` if the agent went away, or did not keep to the protocol."""
+    """The conversation failed; ``gone`` if the agent ended or broke the protocol."""
 
     reason: str
     gone: bool
@@ -87,17 +88,14 @@ class AcpHalted:
 Event: TypeAlias = Updated | AcpQuestion | AcpOpened | AcpAnswer | Trouble | AcpHalted
 
 
-class Bell(Waker):
-    """Tells of a cancellation in the queue of events."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CancelNotice:
+    """Puts a cancellation into the queue of events."""
 
-    __slots__ = ("_events",)
-
-    def __init__(self, events: queue.SimpleQueue[Event]) -> None:
-        super().__init__()
-        self._events = events
+    events: queue.SimpleQueue[Event]
 
     def wake(self) -> None:
-        self._events.put(AcpHalted())
+        self.events.put(AcpHalted())
 
 
 @dataclass(slots=True)
@@ -134,7 +132,7 @@ class AcpConversation:
         self._thread.join(LEAVE_S)
 
     def go(self) -> None:
-        """Let the agent hear its task."""
+        """Send the agent its task."""
         self._go.set()
 
     def cancel(self) -> None:
@@ -163,18 +161,18 @@ class AcpConversation:
             client: Any = _Client(self.events)
             self._connection = connect_to_agent(client, pipe, use_unstable_protocol=True)
             try:
-                await self._go_through(self._connection)
+                await self._hold_session(self._connection)
             except RequestError as problem:
-                self.events.put(Trouble(_told(problem), gone=False))
+                self.events.put(Trouble(_describe_error(problem), gone=False))
             except (ConnectionError, OSError):
                 self.events.put(Trouble(self._why, gone=True))
             except ValidationError:
-                self.events.put(Trouble("it answered in a way that is not the protocol's", True))
+                self.events.put(Trouble("its answer breaks the protocol", True))
             finally:
                 self._over.cancel("over")
                 await self._connection.close()
 
-    async def _go_through(self, connection: ClientSideConnection) -> None:
+    async def _hold_session(self, connection: ClientSideConnection) -> None:
         from acp import PROTOCOL_VERSION, text_block
         from acp.schema import ClientCapabilities, Implementation
 
@@ -188,7 +186,7 @@ class AcpConversation:
         self._session = await self._open(connection, hello)
         version = hello.agent_info.version if hello.agent_info is not None else ""
         self.events.put(AcpOpened(self._session, version))
-        # What comes until now, such as the history of a session, is nobody's work.
+        # What comes until now, such as the history of a session, is not work of this turn.
         await asyncio.to_thread(self._go.wait)
         if self._over.cancelled:
             return
@@ -199,7 +197,7 @@ class AcpConversation:
         self.events.put(AcpAnswer(answer.stop_reason, usage, answer.field_meta))
 
     async def _open(self, connection: ClientSideConnection, hello: Any) -> str:
-        """Get a session, in a mode in which the agent asks, and with the model that is wanted."""
+        """Open a session with the wanted model, in a mode that asks; return its id."""
         from acp import RequestError
         from acp.schema import McpServerStdio
 
@@ -207,7 +205,7 @@ class AcpConversation:
         servers: Any = []
         if self.tests is not None:
             command, *args = self.tests.argv
-            servers = [McpServerStdio(name=self.tests.name, command=command, args=args, env=[])]
+            servers = [McpServerStdio(name=SERVER, command=command, args=args, env=[])]
         session: Any
         if not known:
             session = await connection.new_session(cwd=where, mcp_servers=servers)
@@ -245,7 +243,7 @@ class AcpConversation:
                         config_id=option.id, session_id=name, value=self.model
                     )
                 return
-        raise RequestError(0, "it does not let its model be chosen")
+        raise RequestError(0, "it does not offer a choice of models")
 
 
 @dataclass(slots=True)
@@ -302,10 +300,12 @@ class _Client:
                 chosen.set_result(option)
 
         def reply(option: str | None) -> None:
-            with suppress(RuntimeError):  # the loop has ended: nobody wants to know
+            with suppress(RuntimeError):  # the loop has ended, and with it the request
                 loop.call_soon_threadsafe(settle, option)
 
-        self.events.put(AcpQuestion(_dumped(tool_call), [_dumped(one) for one in options], reply))
+        self.events.put(
+            AcpQuestion(_dump_model(tool_call), [_dump_model(one) for one in options], reply)
+        )
         option = await chosen
         if option is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
@@ -314,13 +314,13 @@ class _Client:
         )
 
 
-def _dumped(model: Any) -> dict[str, Json]:
+def _dump_model(model: Any) -> dict[str, Json]:
     dumped: dict[str, Json] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return dumped
 
 
-def _told(problem: Exception) -> str:
-    """What an agent gives as the reason of an error; it is often beside the message."""
+def _describe_error(problem: Exception) -> str:
+    """Return the message of an error with the details that agents put beside it."""
     data = getattr(problem, "data", None)
     more = ""
     if isinstance(data, dict):

@@ -29,7 +29,7 @@ MAX_CALLS: Final = 100_000
 MAX_DIFF_CHARACTERS: Final = 200_000
 """A longer text is shown whole, before and after, instead of being compared."""
 MAX_TEXT_CHARACTERS: Final = 4 * 2**20
-"""What an agent says without an end is a part each time that it is so long."""
+"""A message is split into parts of this length."""
 CHANGES: Final = frozenset({"edit", "delete", "move"})
 """The kinds of a tool call that change files."""
 RUNS: Final = "execute"
@@ -54,7 +54,7 @@ _EXIT_TEXT: Final = re.compile(r"Exit code (\d{1,9})(?:\n|$)")
 
 @dataclass(slots=True)
 class AcpToolCall:
-    """A tool call, put together from the updates about it."""
+    """A tool call, assembled from the updates about it."""
 
     call_id: str
     name: str = ""
@@ -63,7 +63,7 @@ class AcpToolCall:
     """The last update about it."""
 
     def take(self, update: Mapping[str, Json], raw: str = "") -> None:
-        """Take over what an update says; what it leaves out stays."""
+        """Merge the fields of an update; fields that it leaves out stay."""
         given = {name: value for name, value in update.items() if value not in (None, {}, [])}
         if not self.name:
             # Later titles tell what the call is about; the first one is often the tool's name.
@@ -82,7 +82,7 @@ class AcpToolCall:
 
     @property
     def command(self) -> str:
-        """The command of a call that runs one, as far as it is told."""
+        """The command of a call that runs one, as far as the agent reports it."""
         given = object_of(self.fields.get("rawInput"))
         said = given.get("command", given.get("cmd"))
         if isinstance(said, list):
@@ -125,7 +125,7 @@ class AcpToolCall:
                 value = object_of(value).get(name)
             if count_of(value) is not None:
                 return count_of(value)
-        # Another agent tells it in front of the output of a command that failed.
+        # Another agent writes it before the output of a command that failed.
         found = _EXIT_TEXT.match(text_of(self.fields.get("rawOutput")))
         return int(found[1]) if found else None
 
@@ -139,7 +139,7 @@ class Updates:
     text: str = ""
     """What the agent said last."""
     tool_calls: int = 0
-    """How many came to their end."""
+    """How many have ended."""
     _calls: dict[str, AcpToolCall] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _refused: set[str] = field(default_factory=set)
@@ -172,9 +172,9 @@ class Updates:
         return self._calls.setdefault(name, AcpToolCall(name))
 
     def asked(self, name: str, tool_call: Mapping[str, Json]) -> AcpToolCall:
-        """Return a call as it is asked for.
+        """Return a call as the agent asks for it.
 
-        It is told in other words then, which do not take the place of what was told before.
+        A request uses other words than updates do, and does not replace theirs.
         """
         call = self.call(name)
         wanted = AcpToolCall(name, call.name, dict(call.fields))
@@ -187,7 +187,7 @@ class Updates:
         self._refused.add(name)
 
     def finish(self) -> list[Part]:
-        """Return what is complete because the turn is over, and what did not come to its end."""
+        """Return the parts that the end of the turn completes, and the unfinished calls."""
         left = list(self._calls.values())
         return [*self._flush(), *(self._ended(call, text="inProgress") for call in left)]
 

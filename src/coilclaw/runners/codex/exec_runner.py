@@ -1,7 +1,7 @@
 """``CodexExecRunner``: Codex without its app-server, for work where no user can be asked.
 
-``codex exec --json`` prints what it does. Calls that it refuses it only writes down, so they are
-read from the file of its thread.
+``codex exec --json`` prints what it does, except for calls that it refuses: these are read from
+the file of its thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from coilclaw.kernel import DeniedError, Usage
+from coilclaw.kernel import DeniedError, EnvironmentFault, Usage, read_private, write_atomic
 from coilclaw.models import narrowed
 from coilclaw.runners import agent_program
 from coilclaw.runners.agent_answer import object_of, text_of
@@ -50,7 +50,6 @@ _WRITTEN: Final = frozenset(
 """The same kinds as they are written down."""
 _THREAD: Final = re.compile(r"[0-9A-Za-z-]{1,100}")
 _CHUNK: Final = 1 << 20
-_MAX_NOTE_BYTES: Final = 4096
 _SCHEMA, _NOTE = "output-schema.json", "codex-exec-usage.json"
 
 
@@ -63,7 +62,7 @@ class CodexExecRunner(CodexRunner):
         return "codex-exec"
 
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
-        """Start Codex, give it the task, and see it through."""
+        """Start Codex, give it the task, and return how the turn ended."""
         if assignment.shell == "untrusted":
             raise DeniedError(
                 "Each command needs an approval, and codex exec cannot ask for one.",
@@ -129,7 +128,7 @@ class _ExecTurn(CodexTurn):
         try:
             self.child.stdin.write(self.assignment.instruction.encode("utf-8", "replace"))
         except BrokenPipeError as problem:
-            raise WireProblem("it ended before it was told its task") from problem
+            raise WireProblem("it ended before it got its task") from problem
         self.child.stdin.close()
         while True:
             try:
@@ -158,7 +157,7 @@ class _ExecTurn(CodexTurn):
                 return self._end("failed", f"Codex failed: {why}")
 
     def late(self) -> Generator[Part, None, None]:
-        """Yield the calls that nothing was printed of, and that were not seen before the end."""
+        """Yield the calls that Codex did not print and that were not seen before the end."""
         if not self._full:
             for part in self.rollout.parts(self._thread, None):
                 if self._exceed(part):
@@ -186,35 +185,30 @@ class _ExecTurn(CodexTurn):
         return excess
 
     def _count(self, counted: Json) -> None:
-        """Take note of the tokens of this turn; Codex tells those of the whole thread."""
+        """Count the tokens of this turn; Codex reports those of the whole thread."""
         total = usage_of(counted)
         if total is None:
             return
         note = self.assignment.home / _NOTE
-        used = subtract_usage(total, _noted(note, self._thread))
+        used = subtract_usage(total, _read_note(note, self._thread))
         self.usage = Usage(max(used.input_tokens or 0, 0), max(used.output_tokens or 0, 0))
         said = [self._thread, total.input_tokens, total.output_tokens]
-        with suppress(OSError):  # It only makes the next count exact.
-            note.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(note, flags, 0o600), "w", encoding="utf-8") as file:
-                json.dump(said, file)
+        with suppress(EnvironmentFault):  # It only makes the next count exact.
+            write_atomic(note, json.dumps(said).encode(), mode=0o600, sync=False)
 
     def _end(self, status: Status, reason: str) -> Ending:
         self.session_lost = bool(self.assignment.thread_id) and self.broken and not self._begun
         return self.end(status, reason, self.items.text)
 
 
-def _noted(path: Path, thread: str) -> Usage:
-    """Return what a thread had taken before.
+def _read_note(path: Path, thread: str) -> Usage:
+    """Return the tokens that a thread used before, from our note.
 
-    The agent could write there: nothing is believed but a count.
+    The agent can write the file, so that only a count of this thread is accepted.
     """
     said: Any = None
-    with suppress(OSError, ValueError, RecursionError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
-            said = json.loads(file.read(_MAX_NOTE_BYTES))
+    with suppress(EnvironmentFault, ValueError, RecursionError):
+        said = json.loads(read_private(path) or b"")
     match said:
         case [str(whose), int(read), int(written)] if whose == thread and min(read, written) >= 0:
             return Usage(read, written)
@@ -229,7 +223,7 @@ class Rollout:
     """``$CODEX_HOME``."""
     calls: Calls
     resumed: str = ""
-    """The thread that is gone on with; what it did before is passed over."""
+    """The thread that is resumed; its earlier turns are skipped."""
     _path: Path | None = None
     _at: int = 0
     _read: int = 0
@@ -244,7 +238,7 @@ class Rollout:
         if self.resumed:
             self.begin(self.resumed)
             if self._path is None:
-                self._closed = True  # Where this turn begins could not be told.
+                self._closed = True  # The start of this turn is unknown.
             else:
                 with suppress(OSError):
                     self._at = self._path.lstat().st_size

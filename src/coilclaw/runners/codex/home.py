@@ -1,13 +1,14 @@
-"""The private home of one Codex: made for a task from a template, without what could do harm.
+"""The private home of one Codex, made for a task from the safe settings of a template.
 
-What Codex keeps there (its threads) stays, so that a thread can be resumed. The key does not: it is
-there until Codex has read it.
+The threads of Codex stay there, so that one can be resumed. The key is removed once Codex has read
+it.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from coilclaw.kernel import UsageError
 from coilclaw.runners.agent_answer import object_of
 from coilclaw.runners.agent_program import OPENAI_HOSTS
 from coilclaw.runners.external_agent import HomeFolder
+from coilclaw.runners.external_runners import read_bounded
 from coilclaw.runners.model_route import RouteTarget, target_of
 
 if TYPE_CHECKING:
@@ -45,8 +47,8 @@ _KEPT: Final = frozenset(
         "service_tier",
     }
 )
-"""What a template may say: which model, and how it is reached. Anything else could start programs
-(``mcp_servers``, ``notify``, ``hooks``, ``plugins``) or loosen what the contract says."""
+"""Settings that a template may have: the model, and how to reach it. Others could start programs
+(``mcp_servers``, ``notify``, ``hooks``, ``plugins``) or loosen the contract."""
 
 _FEATURES_OFF: Final = (
     "apps",
@@ -64,7 +66,7 @@ _FEATURES_OFF: Final = (
     "remote_plugin",
     "skill_mcp_dependency_install",
     "tool_suggest",
-    # It would wait for a server that is down for ever.
+    # It would wait forever for a server that is down.
     "unbounded_connection_retries",
 )
 _NOT_FOR_COMMANDS: Final = ("CODEX_HOME", "CODEX_API_KEY", "OPENAI_*")
@@ -76,7 +78,7 @@ _SHELL_FEATURES: Final = ("shell_tool", "unified_exec")
 
 @dataclass(frozen=True, slots=True)
 class CodexHome:
-    """A home that is ready."""
+    """The home of Codex for one assignment."""
 
     folder: HomeFolder
     temporary: Path
@@ -87,7 +89,7 @@ class CodexHome:
         return self.folder.path
 
     def environment(self, given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-        """The environment of Codex: what is given, this home, and of ours the model's key.
+        """Return the environment of Codex: what is given, this home, and the model's key.
 
         Its temporary directory is not around its home, where Codex would not keep its helpers.
         """
@@ -102,13 +104,13 @@ class CodexHome:
         }
 
     def forget_key(self) -> None:
-        """Take the key away; Codex has read it."""
+        """Remove the key, which Codex has read."""
         self.folder.remove(_AUTH)
 
 
 @contextmanager
 def prepared(assignment: Assignment, base: Path | None) -> Iterator[CodexHome]:
-    """Make the home for an assignment, and leave no key behind."""
+    """Yield the home for an assignment; the key is removed afterwards."""
     import tomlkit
 
     template = _template(base)
@@ -136,13 +138,8 @@ def _template(base: Path | None) -> dict[str, bytes]:
             f"The template of the Codex home {str(base)!r} is not a directory.", rule="codex.home"
         )
     for name in (_CONFIG, _AUTH, _ADVICE):
-        with suppress(FileNotFoundError), (base / name).open("rb") as file:
-            found[name] = file.read(MAX_FILE_BYTES + 1)
-            if len(found[name]) > MAX_FILE_BYTES:
-                raise UsageError(
-                    f"{str(base / name)!r} is longer than {MAX_FILE_BYTES:,} bytes.",
-                    rule="codex.home",
-                )
+        if os.path.exists(base / name):
+            found[name] = read_bounded(base / name, MAX_FILE_BYTES, "codex.home")
     return found
 
 
@@ -153,7 +150,7 @@ def _settings(template: Mapping[str, bytes], assignment: Assignment) -> dict[str
         given = tomllib.loads(template.get(_CONFIG, b"").decode("utf-8"))
     except ValueError as problem:
         raise UsageError(
-            f"{_CONFIG} of the template of the Codex home is not TOML: {problem}.",
+            f"{_CONFIG} of the template of the Codex home is not valid TOML: {problem}.",
             rule="codex.home",
         ) from problem
     providers = given.get("model_providers", {})
@@ -214,7 +211,7 @@ def key_variables(providers: Mapping[str, Any]) -> list[str]:
 
 
 def targets_of(settings: Mapping[str, Any]) -> tuple[RouteTarget, ...]:
-    """Return where the model of these settings is."""
+    """Return the addresses of the model in these settings; raise if they name none."""
     name = settings.get("model_provider", _OWN_PROVIDER)
     provider = object_of(object_of(settings.get("model_providers")).get(name))
     addresses = [provider.get("base_url")]

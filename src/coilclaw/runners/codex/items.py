@@ -53,7 +53,7 @@ _RUNNING: Final = re.compile(r"^Process running with session ID \d{1,20}$", re.M
 
 @dataclass(slots=True)
 class Calls:
-    """Brings calls of the model and their results together."""
+    """Pairs calls of the model with their results."""
 
     shell_denied: bool
     _open: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Calls:
         head, end, rest = output.partition(_HEAD_END)
         if shell and end:
             if _RUNNING.search(head) and name != "write_stdin":
-                return None  # It goes on, and becomes an item when it has come to its end.
+                return None  # It is still running, and becomes an item when it ends.
             if found := _EXIT_CODE.search(head):
                 code, output = int(found[1]), rest
         return Part(
@@ -151,7 +151,7 @@ class Items:
         return self._calls.heard(item, raw, self._seen)
 
     def unfinished(self) -> list[Part]:
-        """Return a part for each command that has not come to its end with the turn."""
+        """Return a part for each command that is still running when the turn ends."""
         left = [pair for pair in self._open.values() if pair[0].get("type") in _COMMANDS]
         return [part for item, raw in left if (part := self.completed(item, raw)) is not None]
 
@@ -173,7 +173,7 @@ class Items:
 
     def _change(self, item: Mapping[str, Json], kind: str, name: str, raw: str) -> Part:
         changes, status = items_of(item.get("changes")), text_of(item.get("status"))
-        # ``codex exec`` does not tell the contents.
+        # ``codex exec`` does not report the contents.
         lines = diff_lines(changes) if kind == "fileChange" else map(_headline, changes)
         return Part(
             "patch",
@@ -204,7 +204,7 @@ def _tool_call(item: dict[str, Json], kind: str, name: str, raw: str) -> Part:
 
 
 def _result_text(result: Json) -> str:
-    """Return what a tool said: its texts, if it said nothing else."""
+    """Return the result of a tool as text: its texts, if it holds nothing else."""
     content = items_of(object_of(result).get("content"))
     if content and all(one.get("type") == "text" for one in content):
         return "\n".join(text_of(one.get("text")) for one in content)

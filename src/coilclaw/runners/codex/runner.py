@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOUNTED: Final = (".agents", ".aws", ".codex", ".git")
 START_S: Final = 60.0
-"""How long it may take until a thread is there."""
+"""How long starting a thread may take."""
 _VERSION: Final = re.compile(r"/(\d[\w.+-]*)")
 _UNHEARD: Final = (
     "command/exec/outputDelta",
@@ -72,7 +72,7 @@ class CodexRunner:
         return "codex"
 
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
-        """Start Codex, give it the task, and see it through."""
+        """Start Codex, give it the task, and return how the turn ended."""
         deadline = Deadline.of(assignment.budget)
         with ExitStack() as stack:
             agent, home = self.start(stack, assignment, means, deadline, _serve_arguments)
@@ -131,7 +131,7 @@ def _serve_arguments(_: Assignment, __: CodexHome, tests: TestTool | None) -> li
 def tidy_mounts(directory: Path) -> Iterator[None]:
     """Remove what Codex's own sandbox leaves in the directory when it is killed.
 
-    It mounts something over places that commands shall not make, and for that makes them itself.
+    It creates places that commands must not create, to mount something over them.
     """
     missing = [name for name in _MOUNTED if not os.path.lexists(directory / name)]
     try:
@@ -159,7 +159,7 @@ class CodexTurn(AgentProgress):
         self.until = self.deadline.at
 
     def perform(self, on_thread: Callable[[], None]) -> Generator[Part, None, Ending]:
-        """See the turn through; ``on_thread`` is called when Codex has read its key."""
+        """Perform the turn to its end; ``on_thread`` is called when Codex has read its key."""
         try:
             return (yield from self._converse(on_thread))
         except WireProblem as fault:
@@ -229,7 +229,7 @@ class CodexConversation(CodexTurn):
                 self.halt("exhausted", self.deadline.reason)
 
     def _begin(self) -> str:
-        """Get a thread; return why there is none."""
+        """Start or resume a thread; return why that failed, or nothing."""
         said = self._call(
             "initialize",
             {
@@ -242,7 +242,7 @@ class CodexConversation(CodexTurn):
         )
         result = said.get("result")
         if not isinstance(result, dict):
-            return _reason("Codex did not start", said.get("error"))
+            return _explain("Codex did not start", said.get("error"))
         found = _VERSION.search(text_of(result.get("userAgent")))
         self.version = found[1] if found else ""
         self.wire.notify("initialized")
@@ -263,7 +263,7 @@ class CodexConversation(CodexTurn):
             self.means.on_session(self.session)
             return ""
         self.session_lost = bool(known)
-        return _reason("Codex has no such thread" if known else "no thread", said.get("error"))
+        return _explain("Codex has no such thread" if known else "no thread", said.get("error"))
 
     def _call(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         asked = self.wire.request(method, params)
@@ -293,10 +293,10 @@ class CodexConversation(CodexTurn):
         return self.wire.request("turn/start", params)
 
     def _take_turn(self, answer: dict[str, Json]) -> str:
-        """Remember the turn that was started; return why there is none."""
+        """Remember the turn that was started; return why it did not start, or nothing."""
         turn = object_of(answer.get("result")).get("turn")
         if not isinstance(turn, dict):
-            return _reason("Codex did not take the task", answer.get("error"))
+            return _explain("Codex did not take the task", answer.get("error"))
         self._turn = text_of(turn.get("id"))
         if self.stop is not None:
             self.interrupt()
@@ -304,7 +304,7 @@ class CodexConversation(CodexTurn):
 
     def _heard(self, method: str, params: dict[str, Json], raw: str) -> list[Part]:
         item, part = params.get("item"), None
-        # A thread that is resumed first tells what its earlier turns took.
+        # A resumed thread first reports the tokens of its earlier turns.
         if method == "thread/tokenUsage/updated" and params.get("turnId") == self._turn:
             self._count(object_of(params.get("tokenUsage")))
         elif method == "turn/completed":
@@ -328,7 +328,7 @@ class CodexConversation(CodexTurn):
             self.wire.answer(message["id"], answer)
 
     def _count(self, counted: dict[str, Json]) -> None:
-        """Take note of the tokens of this turn; those of the thread go on from turns before."""
+        """Count the tokens of this turn; Codex reports the totals of the thread."""
         total, last = usage_of(counted.get("total")), usage_of(counted.get("last"))
         if total is None or last is None:
             return
@@ -351,17 +351,17 @@ class CodexConversation(CodexTurn):
         if status == "completed":
             return self._end("done", "")
         if status == "failed":
-            return self._end("failed", _reason("Codex failed", error))
-        return self._end("aborted", _reason("Codex was interrupted", error))
+            return self._end("failed", _explain("Codex failed", error))
+        return self._end("aborted", _explain("Codex was interrupted", error))
 
 
 def approval_policy(assignment: Assignment) -> str:
-    """When Codex asks. Without any shell each command shall ask, for each is declined then."""
+    """Return when Codex asks; without a shell each command asks, and is then declined."""
     return contract_policy.terms(assignment.shell).approval_policy or "untrusted"
 
 
 def sandbox_policy(assignment: Assignment) -> dict[str, Json]:
-    """What Codex holds its commands to, inside the sandbox that holds Codex."""
+    """Return the sandbox that Codex puts around its commands, inside its own."""
     network = assignment.network == "allow"
     if assignment.filesystem != "workspace-write":
         return {"type": "readOnly", "networkAccess": network}
@@ -375,12 +375,12 @@ def sandbox_policy(assignment: Assignment) -> dict[str, Json]:
 
 
 def subtract_usage(one: Usage, other: Usage) -> Usage:
-    """Return the tokens that came to an earlier count."""
+    """Return the tokens used since an earlier count."""
     return Usage(
         (one.input_tokens or 0) - (other.input_tokens or 0),
         (one.output_tokens or 0) - (other.output_tokens or 0),
     )
 
 
-def _reason(what: str, error: Json) -> str:
+def _explain(what: str, error: Json) -> str:
     return f"{what}: {text_of(object_of(error).get('message')) or 'it gave no reason'}"

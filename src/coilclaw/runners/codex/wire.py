@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES: Final = 16 * 2**20
 MAX_BYTES: Final = 2 * 2**30
-"""All that one performance may say."""
+"""Most that one performance may write."""
 
 _READ_BYTES: Final = 1 << 16
 _LOOK_EVERY_S: Final = 1.0
@@ -27,7 +27,7 @@ METHOD_NOT_FOUND: Final = -32601
 
 
 class WireProblem(Exception):
-    """The other side does not keep to the protocol, or is gone."""
+    """The other side broke the protocol, or ended."""
 
 
 class TimeUp(Exception):
@@ -65,7 +65,7 @@ class CodexWire:
         return self._next_id
 
     def notify(self, method: str) -> None:
-        """Tell something that has no answer."""
+        """Send a notification."""
         self._send({"method": method})
 
     def answer(self, request_id: Json, result: Mapping[str, Json]) -> None:
@@ -73,7 +73,7 @@ class CodexWire:
         self._send({"id": request_id, "result": dict(result)})
 
     def refuse(self, request_id: Json, message: str) -> None:
-        """Say that what was asked is not supported."""
+        """Answer a request with an error: it is not supported."""
         error: dict[str, Json] = {"code": METHOD_NOT_FOUND, "message": message}
         self._send({"id": request_id, "error": error})
 
@@ -81,7 +81,7 @@ class CodexWire:
         """Wait for the next message; return it and its text."""
         while (line := self._line()) is None:
             self._read_more(deadline, heed_cancel=heed_cancel)
-        return _parsed(line)
+        return _parse_line(line)
 
     def _send(self, message: dict[str, Json]) -> None:
         try:
@@ -128,17 +128,17 @@ class CodexWire:
             if found:
                 yield from sorted(found, key=lambda ready: ready != self._waker.fd)
                 return
-            # Somebody unknown may hold the pipe open after the end.
+            # An unknown process may hold the pipe open after the end.
             if self._process.result is not None:
                 raise WireProblem("it ended in the middle of its work")
 
 
-def _parsed(line: bytes) -> tuple[dict[str, Json], str]:
+def _parse_line(line: bytes) -> tuple[dict[str, Json], str]:
     try:
         text = line.decode("utf-8")
         value = json.loads(text, parse_constant=_no_number)
         if "\\u" in text:
-            # Half a surrogate pair is no text that could be written anywhere.
+            # Half a surrogate pair cannot be encoded as UTF-8.
             text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
             value = json.loads(text)
     except (ValueError, RecursionError) as problem:

@@ -16,7 +16,7 @@ from coilclaw.runs.gates.command_line import forbidden_paths
 from coilclaw.runs.gates.diff import binary_among
 from coilclaw.runs.gates.result import Violation
 from coilclaw.runs.gates.scope import RUNTIME_ROOT, Scope
-from coilclaw.workspace import list_ignored, untracked_paths
+from coilclaw.workspace import Git, untracked_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -238,7 +238,7 @@ class Inspection:
                 if text is not None:
                     (root / name).parent.mkdir(parents=True, exist_ok=True)
                     (root / name).write_bytes(text)
-            return list_ignored(root, paths, git_dir=places.git)
+            return Git(places.git).ignored(root, paths)
 
     def kept_of(self, commit: str) -> AbstractSet[str]:
         """Return the files of a commit, and every directory that holds one."""

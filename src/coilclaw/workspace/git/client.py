@@ -1,4 +1,4 @@
-"""``Git``: git on one git directory, deaf to every other configuration on the machine."""
+"""``Git``: git on one git directory, which ignores every other configuration of the machine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _CONFIG: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class GitAnswer:
-    """What a git command said, whole."""
+    """The complete answer of a git command."""
 
     exit_code: int
     stdout: bytes
@@ -108,11 +108,11 @@ class Git:
         return self.answer(*arguments, **options).stdout
 
     def read_line(self, *arguments: str, **options: Unpack[GitOptions]) -> str:
-        """Like ``run``, for a command that writes one line, such as an id."""
+        """Run a git command that writes one line, such as an id, and return it."""
         return self.run(*arguments, **options).decode("ascii").strip()
 
     def list_names(self, *arguments: str, **options: Unpack[GitOptions]) -> tuple[str, ...]:
-        """Like ``run``, for a command that writes names which NULs end; any number of them."""
+        """Run a git command that writes names ended by NUL, and return them."""
         options.setdefault("limit_bytes", MAX_LISTING_BYTES)
         listing = self.run(*arguments, **options)
         return tuple(os.fsdecode(name) for name in listing.split(b"\0") if name)
@@ -126,7 +126,7 @@ class Git:
         return name if said.exit_code == 0 and COMMIT_ID.fullmatch(name) else None
 
     def answer(self, *arguments: str, **options: Unpack[GitOptions]) -> GitAnswer:
-        """Like ``run``, for a command whose exit code says something; ``accept`` are those."""
+        """Run a git command and return its answer; raise unless ``accept`` has its exit code."""
         work_tree = options.get("work_tree")
         timeout_s = options.get("timeout_s", TIMEOUT_S)
         limit_bytes = options.get("limit_bytes", OUTPUT_BYTES)
@@ -175,7 +175,7 @@ class Git:
                 write_atomic(self.git_dir / name, text.encode("ascii"))
 
     def ignored(self, root: Path, paths: Sequence[str]) -> frozenset[str]:
-        """Return those of the paths that the tree's own ``.gitignore`` files name.
+        """Return the paths that the tree's own ``.gitignore`` files name.
 
         They need not exist, and tracked files count too. A path that leads through a link counts
         if the link, or the place in the tree that it leads to, is ignored.
@@ -223,11 +223,6 @@ class Git:
         }
 
 
-def list_ignored(root: Path, paths: Sequence[str], *, git_dir: Path) -> frozenset[str]:
-    """Return those of the paths that the tree's own ``.gitignore`` files name; see ``Git``."""
-    return Git(git_dir).ignored(root, paths)
-
-
 def _list_askable(top: str, path: str, is_link: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the names under which git is asked about a path: it does not look beyond a link."""
     parts = path.split("/")
@@ -245,7 +240,7 @@ def _list_askable(top: str, path: str, is_link: Callable[[str], bool]) -> tuple[
 
 
 def _refuse_odd_ignore_files(root: Path, paths: Sequence[str]) -> None:
-    """git opens whatever is called ``.gitignore``, and would wait for ever at a FIFO."""
+    """Raise if a ``.gitignore`` is a FIFO or the like, at which git would wait forever."""
     folders = {""}
     for path in paths:
         parts = path.split("/")[:-1]
@@ -258,6 +253,6 @@ def _refuse_odd_ignore_files(root: Path, paths: Sequence[str]) -> None:
             continue
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise EnvironmentFault(
-                f"{quote_text(place)} is not a file, so what it names cannot be known",
+                f"{quote_text(place)} is not a file, so the ignored paths are unknown",
                 rule="git.ignored",
             )

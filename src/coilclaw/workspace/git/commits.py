@@ -38,21 +38,21 @@ class Contents:
 
 
 def diff_index(repository: Repository, variables: Mapping[str, str]) -> TreeDiff:
-    """What a commit of the index would change; ``variables`` may name another index."""
+    """Return what a commit of the index would change; ``variables`` may name another index."""
     listing = ("diff-index", "--cached", *_RAW, *_DETECTION, "HEAD")
     raw = repository.git.run(*listing, variables=variables, limit_bytes=MAX_LISTING_BYTES)
     return TreeDiff(tuple(parse_raw(raw)))
 
 
 def index_paths(repository: Repository, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Every path of the index."""
+    """Return every path of the index."""
     return repository.git.list_names("ls-files", "-z", "--cached", variables=variables)
 
 
 def new_commits(repository: Repository, tip: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The commits of a history that are not in any of the known ones, oldest first.
+    """Return the commits of a history that no known one contains, oldest first.
 
-    One more than ``MAX_COMMITS`` of them at most.
+    At most ``MAX_COMMITS`` and one more are listed.
     """
     orders = "".join(f"{line}\n" for line in (check_commit_id(tip), *(f"^{one}" for one in known)))
     options = ("--reverse", "--topo-order", f"--max-count={MAX_COMMITS + 1}", "--stdin")
@@ -63,14 +63,17 @@ def new_commits(repository: Repository, tip: str, known: Sequence[str]) -> tuple
 
 
 def diff_commit(repository: Repository, commit: str) -> TreeDiff:
-    """What a commit changes; of a merge, only what it has from none of its parents."""
+    """Return what a commit changes; of a merge, what it takes from none of its parents."""
     parents = repository.git.read_line("rev-parse", f"{check_commit_id(commit)}^@").split()
     if len(parents) == 1:
-        return TreeDiff(tuple(_between(repository, *_DETECTION, parents[0], commit)))
+        return TreeDiff(tuple(_list_changes(repository, *_DETECTION, parents[0], commit)))
     if not parents:
-        return TreeDiff(tuple(_between(repository, "--root", "--no-commit-id", commit)))
+        return TreeDiff(tuple(_list_changes(repository, "--root", "--no-commit-id", commit)))
     sides = [
-        {change.path: change for change in _between(repository, "--no-renames", parent, commit)}
+        {
+            change.path: change
+            for change in _list_changes(repository, "--no-renames", parent, commit)
+        }
         for parent in parents
     ]
     own = set.intersection(*(set(side) for side in sides))
@@ -101,7 +104,7 @@ def read_contents(repository: Repository, diff: TreeDiff) -> Contents:
     )
 
 
-def _between(repository: Repository, *arguments: str) -> Iterator[TreeChange]:
+def _list_changes(repository: Repository, *arguments: str) -> Iterator[TreeChange]:
     return parse_raw(
         repository.git.run("diff-tree", "-r", *_RAW, *arguments, limit_bytes=MAX_LISTING_BYTES)
     )

@@ -52,15 +52,15 @@ def find_dependencies(top: Path, tracked: Iterable[str]) -> tuple[Dependency, ..
             parent = parent.rpartition("/")[0]
     found: dict[str, Dependency] = {}
     for directory in islice(sorted(directories), MAX_DIRECTORIES):
-        for name, copied in _names_in(top, directory, files):
+        for name, copied in _find_names(top, directory, files):
             path = f"{directory}/{name}" if directory else name
             if path not in directories and path not in files:
                 found[path] = Dependency(path, top / path, copied)
     return tuple(found[path] for path in sorted(found)[:MAX_DEPENDENCIES])
 
 
-def _names_in(top: Path, directory: str, files: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """The dependencies that stand in one directory, and whether they are copied."""
+def _find_names(top: Path, directory: str, files: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the dependencies in one directory, and whether they are copied."""
     prefix = f"{directory}/" if directory else ""
     try:
         with os.scandir(top / directory) as entries:
@@ -99,7 +99,7 @@ def untracked_paths(root: Path, kept: Collection[str]) -> Iterator[tuple[str, bo
             with os.scandir(root / prefix) as entries:
                 found = sorted((e.name, e.is_dir(follow_symlinks=False)) for e in entries)
         except OSError:
-            continue  # who needs to know what is in it finds out what is wrong with it
+            continue  # a caller that reads it gets the error
         for name, directory in found:
             path = f"{prefix}{name}"
             if path in kept:
@@ -109,16 +109,30 @@ def untracked_paths(root: Path, kept: Collection[str]) -> Iterator[tuple[str, bo
                 yield path, directory
 
 
-def copy_dependency(dependency: Dependency, target: Path) -> bool:
-    """Copy a directory for one worktree; ``False`` where it is too large to be copied."""
-    if not is_small(dependency.source):
+def copy_dependency(source: Path, place: Path) -> bool:
+    """Copy a file or directory to a place, beside what exists there.
+
+    Return ``False`` if it is too large to be copied for each worktree.
+    """
+    if not _is_small(source):
         return False
-    shutil.copytree(dependency.source, target, symlinks=True)
+
+    def skip(folder: str, names: list[str]) -> list[str]:
+        """Return the names that exist already: they belong to the commit."""
+        at = place / os.path.relpath(folder, source)
+        both = [name for name in names if os.path.lexists(at / name)]
+        sides = {name: (at / name, Path(folder, name)) for name in both}
+        return [name for name in both if not all(map(_is_directory, sides[name]))]
+
+    with explain_os_errors(f"copy {source}", rule="worktree.mount"):
+        if source.is_dir():
+            shutil.copytree(source, place, symlinks=True, ignore=skip, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, place, follow_symlinks=False)
     return True
 
 
-def is_small(directory: Path) -> bool:
-    """Whether a directory, or a file, is small enough to be copied for each worktree."""
+def _is_small(directory: Path) -> bool:
     files = size = 0
     for parent, _, names in os.walk(directory):
         for name in names:
@@ -168,24 +182,7 @@ def lay_dependency(dependency: Dependency, root: Path) -> bool:
     Return ``False`` where it is too large, or its place is not a directory of the worktree.
     """
     place = root / dependency.path
-    if not is_beside(dependency.path, root) or not is_small(dependency.source):
-        return False
-
-    def skip(folder: str, names: list[str]) -> list[str]:
-        """What stands there already belongs to the commit."""
-        at = place / os.path.relpath(folder, dependency.source)
-        both = [name for name in names if os.path.lexists(at / name)]
-        sides = {name: (at / name, Path(folder, name)) for name in both}
-        return [name for name in both if not all(map(_is_directory, sides[name]))]
-
-    with explain_os_errors(f"copy {dependency.source}", rule="worktree.mount"):
-        if dependency.source.is_dir():
-            shutil.copytree(
-                dependency.source, place, symlinks=True, ignore=skip, dirs_exist_ok=True
-            )
-        else:
-            shutil.copy2(dependency.source, place, follow_symlinks=False)
-    return True
+    return is_beside(dependency.path, root) and copy_dependency(dependency.source, place)
 
 
 def is_beside(path: str, root: Path) -> bool:

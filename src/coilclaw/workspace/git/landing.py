@@ -1,4 +1,4 @@
-"""``land``: move a branch to a commit, wherever it is checked out, and never over local changes."""
+"""Move a branch to a commit, wherever it is checked out, and never over local changes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from coilclaw.workspace.git.repository import (
     check_commit_id,
     find_worktree,
     list_entries,
+    list_paths,
     read_pointer,
     silence_config,
 )
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
 
 LAND_TIMEOUT_S: Final = 3600.0
 INDEX_WAIT_S: Final = 10.0
-"""How long another git may work in the worktree before it is in the way."""
+"""How long to wait for another git that works in the worktree."""
 PAUSE_S: Final = 0.05
 GUARD: Final = "landing"
 MOVED: Final = "merge.moved"
 """The rule of a refusal after which the same can be tried with what the branch is now."""
-MAX_SHOWN: Final = 20
-"""How many paths a sentence names."""
 
 _OPERATIONS: Final = {
     "MERGE_HEAD": "a merge",
@@ -64,7 +63,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class LandingRefused:
-    """Nothing was changed."""
+    """The branch was not moved, and nothing was changed."""
 
     rule: str
     reason: str
@@ -89,7 +88,7 @@ def land_branch(
 ) -> Landed | LandingRefused:
     """Move a branch forward from one commit to another, if it stands there.
 
-    ``ours`` are the git directories of agents' worktrees, whose word about branches counts nothing.
+    ``ours`` are the git directories of agents' worktrees, which are not asked about branches.
     No hook or filter runs. One caller at a time: two that bring the same files up to date would
     leave the work of one of them there without its commit.
     """
@@ -97,26 +96,30 @@ def land_branch(
     borrowing.prepare()
     with hold_guard(borrowing.own / GUARD, timeout_s=LAND_TIMEOUT_S) as guard:
         if repository.branch(branch) != check_commit_id(expected_old):
-            return _moved(branch, expected_old)
+            return _refuse_moved(branch, expected_old)
         if not repository.is_ancestor(expected_old, check_commit_id(commit)):
             return LandingRefused(
                 "merge.rewind",
                 f"commit {commit} does not have {expected_old} in its history, "
                 f"so branch {quote_text(branch)} would lose something",
             )
-        places = [place for place in _places(repository, ours) if ref in _branches(place.git_dir)]
+        places = [
+            place
+            for place in _list_places(repository, ours)
+            if ref in _list_branches(place.git_dir)
+        ]
         if commit == expected_old:
             return Landed(branch, expected_old, commit, places[0].path if places else None)
         if not places:
             return _move(repository, branch, expected_old, commit)
-        refused = _obstacle(borrowing, branch, places, expected_old, commit)
+        refused = _find_obstacle(borrowing, branch, places, expected_old, commit)
         return refused or _check_out(repository, branch, places[0], expected_old, commit, guard)
 
 
-def _moved(branch: str, old: str) -> LandingRefused:
+def _refuse_moved(branch: str, old: str) -> LandingRefused:
     return LandingRefused(
         MOVED,
-        f"branch {quote_text(branch)} does not stand at {old} any more",
+        f"branch {quote_text(branch)} no longer points to {old}",
         hint="merge again with what it is now",
     )
 
@@ -133,10 +136,10 @@ def _move(repository: Repository, branch: str, old: str, new: str) -> Landed | L
     return Landed(branch, old, new, None)
 
 
-def _obstacle(
+def _find_obstacle(
     borrowing: BorrowingGit, branch: str, places: list[_Place], old: str, new: str
 ) -> LandingRefused | None:
-    """Why a branch that is checked out cannot be moved; ``None``: git may try."""
+    """Return why a branch that is checked out cannot be moved; ``None`` if git may try."""
     place = places[0]
     where = place.path or place.git_dir
     if len(places) > 1:
@@ -149,14 +152,14 @@ def _obstacle(
     if place.path is None or not place.path.is_dir():
         return LandingRefused(
             "merge.worktree",
-            f"branch {quote_text(branch)} is checked out in a worktree that is not there: {where}",
+            f"branch {quote_text(branch)} is checked out in a worktree that is missing: {where}",
             hint="bring it back, or run git worktree prune",
         )
-    filtered = _filtered(borrowing, place, old, new)
+    filtered = _find_filtered(borrowing, place, old, new)
     if filtered:
         return LandingRefused(
             "merge.filtered",
-            f"a filter belongs to {_listed(filtered)}, and none is run here",
+            f"a filter belongs to {list_paths(filtered)}, and none is run here",
             filtered,
             hint=f"run git merge --ff-only {new} in {where} yourself",
         )
@@ -178,7 +181,7 @@ def _check_out(
     if now == new:
         return Landed(branch, old, new, place.path)
     if now != old:
-        return _moved(branch, old)
+        return _refuse_moved(branch, old)
     if said.exit_code == 0:
         raise GitFailed(
             f"git merge in {place.path} said nothing, but branch {quote_text(branch)} did not move"
@@ -187,7 +190,7 @@ def _check_out(
     if paths:
         return LandingRefused(
             "merge.local_changes",
-            f"local changes in {place.path} are in the way: {_listed(paths)}",
+            f"local changes in {place.path} are in the way: {list_paths(paths)}",
             paths,
             hint="commit or stash them, or move the files away",
         )
@@ -208,7 +211,7 @@ def _fast_forward(place: _Place, new: str, guard: BinaryIO) -> GitAnswer:
     )
 
 
-def _filtered(borrowing: BorrowingGit, place: _Place, old: str, new: str) -> tuple[str, ...]:
+def _find_filtered(borrowing: BorrowingGit, place: _Place, old: str, new: str) -> tuple[str, ...]:
     """Return the changed files that a filter of the new tree's attributes belongs to."""
     command = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=d")
     changed = borrowing.git.run(*command, old, new, limit_bytes=MAX_LISTING_BYTES)
@@ -229,8 +232,8 @@ def _filtered(borrowing: BorrowingGit, place: _Place, old: str, new: str) -> tup
     return tuple(os.fsdecode(path) for path, value in rows if value not in _NO_FILTER)
 
 
-def _places(repository: Repository, ours: Collection[Path]) -> Iterator[_Place]:
-    """The worktrees of the repository, but for those of agents."""
+def _list_places(repository: Repository, ours: Collection[Path]) -> Iterator[_Place]:
+    """Yield the worktrees of the repository, except those of agents."""
     common = repository.common_dir
     if repository.git_dir == common:
         yield _Place(common, repository.top)
@@ -246,14 +249,8 @@ def _places(repository: Repository, ours: Collection[Path]) -> Iterator[_Place]:
             yield _Place(entry, find_worktree(entry))
 
 
-def _branches(git_dir: Path) -> set[str]:
-    """The branches that a worktree stands on, or will come back to."""
+def _list_branches(git_dir: Path) -> set[str]:
+    """Return the branches that a worktree has checked out, or returns to after an operation."""
     head = (read_pointer(git_dir / "HEAD") or "").removeprefix("ref: ")
     named = [line for name in _NAMING if (line := read_pointer(git_dir / name)) is not None]
     return {head, *named, *(f"refs/heads/{line}" for line in named)}
-
-
-def _listed(paths: tuple[str, ...]) -> str:
-    named = ", ".join(quote_text(path) for path in paths[:MAX_SHOWN])
-    rest = len(paths) - MAX_SHOWN
-    return named if rest <= 0 else f"{named} and {rest} more"

@@ -1,7 +1,7 @@
-"""Put accepted patches together, and join them with what happened on a branch meanwhile.
+"""Apply accepted patches in order, and merge the result with a branch.
 
-All of it happens in memory and in the repository's objects: no worktree, index or branch of the
-user's changes. What comes out is kept under ``refs/coilclaw/runs/<run_id>/`` until it is deleted.
+This works in memory and in the repository's objects: no worktree, index or branch of the user
+changes. The result is kept under ``refs/coilclaw/runs/<run_id>/`` until it is deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from coilclaw.kernel import PlanRefused, UsageError, quote_text
 from coilclaw.workspace.git.borrowed_git import BorrowingGit
 from coilclaw.workspace.git.client import MAX_LISTING_BYTES
-from coilclaw.workspace.git.repository import check_commit_id
+from coilclaw.workspace.git.repository import check_commit_id, list_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,8 +26,6 @@ REFS: Final = "refs/coilclaw/runs"
 MAX_PATCH_BYTES: Final = 2**30
 MAX_PATHSPEC_BYTES: Final = 2**16
 """Beyond it the whole index is listed rather than the paths of a patch."""
-MAX_SHOWN: Final = 20
-"""How many paths a sentence names."""
 MERGE_TIMEOUT_S: Final = 1800.0
 MAX_CONFLICT_BYTES: Final = 64 * 2**20
 
@@ -91,7 +89,7 @@ def build_candidate(
     The commits are made at ``time`` (ISO 8601): the same patches give the same ids. A patch that
     does not apply raises ``PlanRefused``.
     """
-    ref, seconds = _ref(run_id, name), _seconds(time)
+    ref, seconds = _make_ref(run_id, name), _parse_seconds(time)
     borrowing = BorrowingGit(own_git, repository)
     commits, tree = [check_commit_id(baseline)], repository.tree(baseline)
     with borrowing.index() as index:
@@ -117,16 +115,16 @@ def merge_candidate(
     message: str,
     time: str,
 ) -> Merged | Conflicted:
-    """Join a candidate with what a branch is now, and keep the result as ``merged``."""
-    ref, seconds = _ref(run_id, "merged"), _seconds(time)
+    """Merge a candidate with the tip of a branch, and keep the result as ``merged``."""
+    ref, seconds = _make_ref(run_id, "merged"), _parse_seconds(time)
     tip = repository.branch(branch)
     if tip is None:
         raise UsageError(f"the branch {quote_text(branch)} does not exist", rule="merge.branch")
     if repository.is_ancestor(candidate, tip):
-        return _merged(repository, tip, tip)
+        return _make_merged(repository, tip, tip)
     if repository.is_ancestor(tip, candidate):
         _keep(repository, ref, candidate)
-        return _merged(repository, candidate, tip)
+        return _make_merged(repository, candidate, tip)
     borrowing = BorrowingGit(own_git, repository)
     base = borrowing.git.answer("merge-base", tip, candidate, accept=(0, 1))
     if base.exit_code != 0:
@@ -148,16 +146,16 @@ def merge_candidate(
 
 def list_kept(repository: Repository, run_id: str) -> dict[str, str]:
     """Return the commits that are kept for a run, by name."""
-    below = _ref(run_id, "")
+    below = _make_ref(run_id, "")
     listing = repository.git.run("for-each-ref", "--format=%(objectname) %(refname)", below)
     rows = [row.split(" ", 1) for row in listing.decode("ascii").splitlines()]
     return {ref.removeprefix(below): commit for commit, ref in rows}
 
 
 def delete_refs(repository: Repository, run_id: str) -> tuple[str, ...]:
-    """Let go of everything that is kept for a run; return the names."""
+    """Delete everything that is kept for a run; return the names."""
     names = tuple(list_kept(repository, run_id))
-    orders = "".join(f"delete {_ref(run_id, name)}\0\0" for name in names).encode("ascii")
+    orders = "".join(f"delete {_make_ref(run_id, name)}\0\0" for name in names).encode("ascii")
     repository.git.run("update-ref", "--stdin", "-z", "--no-deref", stdin=orders)
     return names
 
@@ -174,9 +172,9 @@ class _Application:
         if len(self._patch.data) > MAX_PATCH_BYTES:
             raise self._refused(f"it is larger than {MAX_PATCH_BYTES} bytes")
         # git itself would move a hunk to where its context happens to stand.
-        self._compare("it was made from other contents than there are")
+        self._compare("it was made from other contents")
         self._apply("--cached", "--binary", "--whitespace=nowarn")
-        self._compare("it does not make what it says", "--reverse")
+        self._compare("its result is not what it names", "--reverse")
 
     def _compare(self, reason: str, *direction: str) -> None:
         """Refuse a patch that names other contents, on one side of it, than the index holds."""
@@ -190,8 +188,7 @@ class _Application:
             path for path, entry in named.items() if there.get(path, b"")[start:] != entry[start:]
         ]
         if wrong:
-            names = ", ".join(quote_text(path) for path in wrong[:MAX_SHOWN])
-            raise self._refused(f"{reason}: {names}", wrong[0])
+            raise self._refused(f"{reason}: {list_paths(wrong)}", wrong[0])
 
     def _apply(self, *options: str) -> None:
         command = ("apply", *options, "-")
@@ -222,24 +219,24 @@ class _Application:
         return {os.fsdecode(path): entry for entry, _, path in rows}
 
 
-def _merged(repository: Repository, commit: str, tip: str) -> Merged:
+def _make_merged(repository: Repository, commit: str, tip: str) -> Merged:
     parents = tuple(repository.git.read_line("rev-parse", f"{check_commit_id(commit)}^@").split())
     return Merged(commit, repository.tree(commit), parents, tip, fast_forward=True)
 
 
 def _keep(repository: Repository, ref: str, commit: str) -> None:
-    """Hold on to a commit, so that git does not drop it."""
+    """Keep a commit under a ref, so that git does not prune it."""
     repository.git.run("update-ref", "--no-deref", ref, check_commit_id(commit))
 
 
-def _ref(run_id: str, name: str) -> str:
+def _make_ref(run_id: str, name: str) -> str:
     for part in (run_id, name or "all"):
         if not _NAME.fullmatch(part) or part.endswith(".lock"):
             raise UsageError(f"{quote_text(part)} cannot be part of a ref", rule="merge.ref")
     return f"{REFS}/{run_id}/{name}"
 
 
-def _seconds(time: str) -> int:
+def _parse_seconds(time: str) -> int:
     from datetime import datetime
 
     try:

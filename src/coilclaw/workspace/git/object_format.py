@@ -68,7 +68,7 @@ class SnapshotManifest:
     modes: Mapping[str, int] = field(default_factory=dict)
     """Permission bits of the files whose bits git's two modes do not say."""
     excluded: tuple[str, ...] = ()
-    """What the one who took it left out."""
+    """Paths that the caller left out."""
 
 
 USUAL_MODES: Final = frozenset({0o644, 0o664, 0o755, 0o775})
@@ -138,16 +138,17 @@ def put_object(git_dir: Path, kind: bytes, data: bytes) -> str:
 def encode_commit(tree: bytes, manifest: SnapshotManifest) -> bytes:
     """Return the bytes of a commit that depends on nothing but what it stands for."""
     document: dict[str, object] = {
-        "empty": [_portable(path) for path in manifest.empty],
+        "empty": [_to_portable(path) for path in manifest.empty],
         "git": dict(manifest.git),
         "opaque": {
-            _portable(path): [entry.kind, entry.digest] for path, entry in manifest.opaque.items()
+            _to_portable(path): [entry.kind, entry.digest]
+            for path, entry in manifest.opaque.items()
         },
     }
     if manifest.modes:
-        document["modes"] = {_portable(path): mode for path, mode in manifest.modes.items()}
+        document["modes"] = {_to_portable(path): mode for path, mode in manifest.modes.items()}
     if manifest.excluded:
-        document["excluded"] = [_portable(path) for path in manifest.excluded]
+        document["excluded"] = [_to_portable(path) for path in manifest.excluded]
     message = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
     return make_commit(tree.hex(), (), b"%s\n\n%s" % (_TITLE, message), _IDENTITY, 0)
 
@@ -162,20 +163,20 @@ def decode_commit(data: bytes, name: str) -> tuple[str, SnapshotManifest]:
             f"object {name} is not a snapshot of this format", rule="snapshot.format"
         )
     document = json.loads(message)
-    opaque = {_native(path): Opaque(*entry) for path, entry in document["opaque"].items()}
-    empty = tuple(_native(path) for path in document["empty"])
-    modes = {_native(path): mode for path, mode in document.get("modes", {}).items()}
-    excluded = tuple(_native(path) for path in document.get("excluded", ()))
+    opaque = {_to_native(path): Opaque(*entry) for path, entry in document["opaque"].items()}
+    empty = tuple(_to_native(path) for path in document["empty"])
+    modes = {_to_native(path): mode for path, mode in document.get("modes", {}).items()}
+    excluded = tuple(_to_native(path) for path in document.get("excluded", ()))
     manifest = SnapshotManifest(empty, opaque, document["git"], modes, excluded)
     return first[5:].decode("ascii"), manifest
 
 
-def _portable(path: str) -> str:
-    """The same text for the same bytes, whatever this machine's file names are encoded in."""
+def _to_portable(path: str) -> str:
+    """Return the same text for the same bytes on every machine."""
     return os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
-def _native(path: str) -> str:
+def _to_native(path: str) -> str:
     return os.fsdecode(path.encode("utf-8", "surrogateescape"))
 
 
@@ -189,7 +190,7 @@ _TYPES: Final = {b"commit": 1, b"tree": 2, b"blob": 3}
 
 
 class Spool:
-    """Takes contents in, gives a pack out. Use it as a context manager."""
+    """Collects objects and returns them as a pack; a context manager."""
 
     def __init__(self, directory: Path) -> None:
         self._file = SpooledTemporaryFile(max_size=MAX_IN_MEMORY, dir=str(directory))  # noqa: SIM115 - closed in __exit__
@@ -213,7 +214,7 @@ class Spool:
         name = object_id(kind, data)
         if name != known and name not in self._places:
             start = self._end
-            self._append(_entry_header(kind, len(data)) + zlib.compress(data, _LEVEL))
+            self._append(_encode_header(kind, len(data)) + zlib.compress(data, _LEVEL))
             self._places[name] = (start, self._end - start)
         return name
 
@@ -239,7 +240,7 @@ class Spool:
         start = self._end
         digest = sha1(b"blob %d\0" % size, usedforsecurity=False)
         deflate = zlib.compressobj(_LEVEL)
-        self._append(_entry_header(b"blob", size))
+        self._append(_encode_header(b"blob", size))
         left = size
         while data := os.read(descriptor, min(CHUNK_BYTES, left + 1)):
             left -= len(data)
@@ -258,7 +259,7 @@ class Spool:
         return name
 
     def _append(self, data: bytes) -> None:
-        # Said here, lest it be taken for a fault of the file that is being read.
+        # Explained here, so that it does not look like a fault of the file being read.
         with explain_os_errors(f"keep what is new in {self._directory}", rule="snapshot.spool"):
             self._file.write(data)
         self._end += len(data)
@@ -279,8 +280,8 @@ class Spool:
         self._file.seek(self._end)
 
 
-def _entry_header(kind: bytes, size: int) -> bytes:
-    """A pack entry's type and size: 4 bits of size with the type, then 7 at a time."""
+def _encode_header(kind: bytes, size: int) -> bytes:
+    """Return a pack entry's type and size: 4 bits of size with the type, then 7 at a time."""
     byte = _TYPES[kind] << 4 | size & 0x0F
     size >>= 4
     out = bytearray()

@@ -21,6 +21,8 @@ MAX_REF_CHARS: Final = 500
 MAX_POINTER_BYTES: Final = 2**14
 """Longest ``.git`` file or ``HEAD`` that is read."""
 MAX_CONFIG_BYTES: Final = 2**22
+MAX_SHOWN: Final = 20
+"""How many paths a sentence names."""
 
 COMMIT_ID: Final = own_git.COMMIT_ID
 _LITERAL: Final = {"GIT_LITERAL_PATHSPECS": "1"}
@@ -54,8 +56,8 @@ class Repository:
 
         ``unborn`` takes one whose branch has no commit yet as well.
         """
-        top, git_dir = _found(Path(os.path.realpath(path)))
-        common = _common(git_dir)
+        top, git_dir = _find_top(Path(os.path.realpath(path)))
+        common = _find_common(git_dir)
         plain = Git(git_dir, foreign=True)
         form = plain.run("rev-parse", "--show-object-format", work_tree=top).strip()
         if form != b"sha1":
@@ -96,7 +98,7 @@ class Repository:
         return branch, self.resolve("HEAD")
 
     def branch(self, name: str) -> str | None:
-        """Return the commit that a branch stands at; ``None`` if there is none."""
+        """Return the commit of a branch; ``None`` if the branch does not exist."""
         return self.git.find_commit(branch_ref(name))
 
     def tree(self, commit: str) -> str:
@@ -145,16 +147,6 @@ class Repository:
         said = self.git.answer("merge-base", "--is-ancestor", *commits, accept=(0, 1))
         return said.exit_code == 0
 
-    def modified(self, paths: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the tracked files that differ from the commit that is checked out, sorted.
-
-        Untracked files and what is inside submodules does not count.
-        """
-        options = ("--no-renames", "--untracked-files=no", "--ignore-submodules=all")
-        command = ("status", "--porcelain=v1", "-z", *options, "--", *paths)
-        found = self.git.list_names(*command, work_tree=self.top, variables=_LITERAL)
-        return tuple(sorted(row[3:] for row in found))
-
     def _rows(self, *arguments: str) -> list[tuple[str, str]]:
         command = ("ls-tree", "-z", "--full-tree", *arguments)
         rows = [row.partition("\t") for row in self.git.list_names(*command, variables=_LITERAL)]
@@ -180,7 +172,7 @@ def branch_ref(name: str) -> str:
 def read_pointer(path: Path) -> str | None:
     """Return the one line of a small file that an agent may have replaced by something else.
 
-    ``None`` is: nothing there, or no plain file, or too long for what it should be.
+    Return ``None`` if the file is missing, not regular, or too long.
     """
     try:
         with open(path, "rb", opener=lambda name, _: os.open(name, FILE)) as file:
@@ -199,6 +191,13 @@ def find_worktree(git_dir: Path) -> Path | None:
     if line is None or not line.endswith("/.git"):
         return None
     return Path(os.path.realpath(git_dir / line.removesuffix("/.git")))
+
+
+def list_paths(paths: Sequence[str]) -> str:
+    """Return paths for a sentence: the first ones, quoted, and how many more there are."""
+    named = ", ".join(quote_text(path) for path in paths[:MAX_SHOWN])
+    rest = len(paths) - MAX_SHOWN
+    return named if rest <= 0 else f"{named} and {rest} more"
 
 
 def list_entries(directory: Path) -> list[Path]:
@@ -227,8 +226,8 @@ def make_config_variables(settings: Sequence[tuple[str, str]]) -> dict[str, str]
     return variables
 
 
-def _found(start: Path) -> tuple[Path, Path]:
-    """The top of the worktree around a path, and its git directory."""
+def _find_top(start: Path) -> tuple[Path, Path]:
+    """Return the top of the worktree around a path, and its git directory."""
     for place in (start, *start.parents):
         entry = place / ".git"
         if entry.is_dir():
@@ -253,12 +252,12 @@ def follow_pointer(entry: Path) -> Path:
     line = read_pointer(entry)
     if line is not None and line.startswith("gitdir: "):
         target = Path(os.path.realpath(entry.parent / line.removeprefix("gitdir: ")))
-        if (target / "HEAD").exists():
+        if os.path.exists(target / "HEAD"):
             return target
-    raise UsageError(f"{entry} leads to no git directory", rule="repository.pointer")
+    raise UsageError(f"{entry} does not lead to a git directory", rule="repository.pointer")
 
 
-def _common(git_dir: Path) -> Path:
+def _find_common(git_dir: Path) -> Path:
     line = read_pointer(git_dir / "commondir")
     common = Path(os.path.realpath(git_dir if line is None else git_dir / line))
     if not (common / "objects").is_dir():
@@ -272,12 +271,7 @@ def _common(git_dir: Path) -> Path:
 
 
 TIMEOUT_S: Final = 30.0
-_NOBODY: Final = "0" * 40
-_DURABLE: Final = {
-    "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": "core.fsync",
-    "GIT_CONFIG_VALUE_0": "committed,reference",
-}
+_NO_COMMIT: Final = "0" * 40
 
 
 def open_foreign(directory: Path) -> Git:
@@ -294,7 +288,8 @@ def append_file(git: Git, ref: str, name: str, data: bytes, message: str) -> str
     """
     if "/" in name or not name.isprintable():
         raise UsageError(f"{name!r} is not the name of a file", rule="git.name")
-    variables = {**_DURABLE, **name_author("coilclaw", "coilclaw@localhost")}
+    durable = make_config_variables([("core.fsync", "committed,reference")])
+    variables = {**durable, **name_author("coilclaw", "coilclaw@localhost")}
 
     def run(*words: str, stdin: bytes | None = None) -> str:
         return git.read_line(*words, stdin=stdin, timeout_s=TIMEOUT_S, variables=variables)
@@ -304,5 +299,5 @@ def append_file(git: Git, ref: str, name: str, data: bytes, message: str) -> str
     tree = run("mktree", stdin=f"100644 blob {blob}\t{name}\n".encode())
     after = ("-p", parent) if parent else ()
     commit = run("commit-tree", tree, *after, stdin=message.encode("utf-8"))
-    run("update-ref", "--no-deref", ref, commit, parent or _NOBODY)
+    run("update-ref", "--no-deref", ref, commit, parent or _NO_COMMIT)
     return commit

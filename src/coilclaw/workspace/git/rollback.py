@@ -1,4 +1,4 @@
-"""Take back everything that was done in a worktree, and prove that it was taken back."""
+"""Undo every change in a worktree, and verify that it is undone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _revert(worktrees: Worktrees, worktree: Worktree, target: str, seconds: int)
                 f"{quote_text(name)} is neither HEAD nor the id of a commit to revert",
                 rule="rollback.target",
             )
-        commit = _later(worktrees, worktree, name, store)
+        commit = _find_later(worktrees, worktree, name, store)
         message = f"Revert everything from {worktree.commit} to {commit}"
         tree = worktrees.repository.tree(worktree.commit)
         return worktrees.borrowing.commit(
@@ -104,13 +104,16 @@ def _revert(worktrees: Worktrees, worktree: Worktree, target: str, seconds: int)
         raise
 
 
-def _later(worktrees: Worktrees, worktree: Worktree, commit: str, store: Mapping[str, str]) -> str:
+def _find_later(
+    worktrees: Worktrees, worktree: Worktree, commit: str, store: Mapping[str, str]
+) -> str:
     """Return the full id of a commit that was made after the baseline, or raise."""
     git = worktrees.borrowing.git
     found = git.find_commit(commit, timeout_s=READ_TIMEOUT_S, variables=store)
     if found is None:
         raise UsageError(
-            f"{quote_text(commit)} names no commit in {worktree.path}", rule="rollback.target"
+            f"{quote_text(commit)} does not name a commit in {worktree.path}",
+            rule="rollback.target",
         )
     after = git.answer(
         *("merge-base", "--is-ancestor", worktree.commit, found),

@@ -45,7 +45,7 @@ class MountPoints:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have them there; the last user removes them."""
+        """Create the paths for as long as the block lasts; the last user removes them."""
         with self._lock:
             if self._users == 0:
                 self._make()
@@ -71,7 +71,7 @@ class MountPoints:
             raise
 
     def _make_one(self, path: str, directory: bool) -> None:
-        with _parent(self._root, path) as (folder, name), suppress(FileExistsError):
+        with _open_parent(self._root, path) as (folder, name), suppress(FileExistsError):
             if directory:
                 os.mkdir(name, dir_fd=folder)
             else:
@@ -82,7 +82,7 @@ class MountPoints:
     def _remove(self) -> None:
         """Remove what was made; what is not empty is an agent's work, and judged like it."""
         for path, directory in reversed(self._made):
-            with suppress(OSError), _parent(self._root, path) as (folder, name):
+            with suppress(OSError), _open_parent(self._root, path) as (folder, name):
                 if directory:
                     os.rmdir(name, dir_fd=folder)
                 elif os.stat(name, dir_fd=folder, follow_symlinks=False).st_size == 0:
@@ -114,8 +114,7 @@ class WorktreeMount:
         """Copy the dependencies again, as nothing that ran here has seen them."""
         for dependency, copy in self.copies:
             remove_tree(copy)
-            with explain_os_errors(f"copy {dependency.source}", rule="worktree.mount"):
-                copy_dependency(dependency, copy)
+            copy_dependency(dependency.source, copy)
 
     @property
     def seen_at(self) -> Path:
@@ -161,12 +160,12 @@ def mount_worktree(
         remove_tree(scratch)
     with explain_os_errors(f"prepare {worktree.path} to be mounted", rule="worktree.mount"):
         scratch.mkdir(mode=0o700, parents=True)
-        mounts, targets = _mounts(worktree, repository, runtime, scratch)
+        mounts, targets = _make_mounts(worktree, repository, runtime, scratch)
         installed: list[Path] = []
         copies: list[tuple[Dependency, Path]] = []
         for number, dependency in enumerate(dependencies if mounting else ()):
             copy = scratch / _COPIES / str(number)
-            private = dependency.copied and copy_dependency(dependency, copy)
+            private = dependency.copied and copy_dependency(dependency.source, copy)
             source = copy if private else dependency.source
             mounts.append(Mount(source, checkout / dependency.path, private=private))
             targets[dependency.path] = source.is_dir()
@@ -186,10 +185,10 @@ def mount_worktree(
         remove_tree(scratch)
 
 
-def _mounts(
+def _make_mounts(
     worktree: Worktree, repository: Repository, runtime: Path, scratch: Path
 ) -> tuple[list[Mount], dict[str, bool]]:
-    """The mounts of the worktree itself, and the paths in it that they need."""
+    """Return the mounts of the worktree itself, and the paths in it that they need."""
     checkout, common = repository.top, repository.common_dir
     alias = scratch / _REPOSITORY
     inside = alias / worktree.git_dir.relative_to(common)
@@ -216,7 +215,7 @@ def _mounts(
 
 
 @contextmanager
-def _parent(root: Path, path: str) -> Iterator[tuple[int, str]]:
+def _open_parent(root: Path, path: str) -> Iterator[tuple[int, str]]:
     """Open the directory that a path stands in; a link on the way is an error."""
     *folders, name = path.split("/")
     at: int | None = None

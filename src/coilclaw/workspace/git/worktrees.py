@@ -1,7 +1,7 @@
 """``Worktrees``: isolated worktrees of the user's repository, with the exact bytes of a commit.
 
-An agent owns its worktree's git directory, so nothing in there is believed: no git of ours runs on
-it, and what is to be removed is known from records of our own.
+An agent owns its worktree's git directory, so nothing in it is trusted: our git never runs on it,
+and what to remove comes from our own records.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Worktree:
         shared = self.shared if repository is None else repository / self.shared.name
         return {
             "GIT_OBJECT_DIRECTORY": str(self.objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(str(shared)),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quote_path(str(shared)),
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_ATTR_NOSYSTEM": "1",
@@ -199,8 +199,8 @@ class Records:
             raise EnvironmentFault(what, rule="worktree.record") from problem
 
 
-def _quoted(path: str) -> str:
-    """A path in a list that colons separate, in which git also knows comments and C strings."""
+def _quote_path(path: str) -> str:
+    """Quote a path for a list that colons separate and that may hold comments and C strings."""
     if ":" not in path and not path.startswith(('"', "#")):
         return path
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -247,24 +247,11 @@ class Worktrees:
 
     def find(self, path: Path) -> Worktree | None:
         """Return a worktree that was made earlier, if it is still there."""
-        record = self._find(path)
-        return None if record is None else self._worktree(record)
-
-    def adopt(self, path: Path) -> Worktree | None:
-        """Like ``find``, for a process that resumes what another one left."""
-        record = self._find(path)
-        if record is None:
-            return None
-        mine = replace(record, owner=Owner.here())
-        with self._locked():
-            self._records.write(mine)
-        return self._worktree(mine)
-
-    def _find(self, path: Path) -> WorktreeRecord | None:
         record = self._records.find(self._inside(path))
         if record is None or record.git_dir is None:
             return None
-        return record if record.path.is_dir() and record.git_dir.is_dir() else None
+        there = record.path.is_dir() and record.git_dir.is_dir()
+        return self._worktree(record) if there else None
 
     def git_dirs(self) -> frozenset[Path]:
         """Return the git directories in which agents may have written."""
@@ -280,7 +267,7 @@ class Worktrees:
                 with explain_os_errors(f"make {worktree.path} again", rule="worktree.reset"):
                     worktree.path.mkdir(parents=True)
                     worktree.git_dir.mkdir(parents=True)
-                for name, text in _pointers(worktree.path, worktree.commit).items():
+                for name, text in _make_pointers(worktree.path, worktree.commit).items():
                     write_atomic(worktree.git_dir / name, os.fsencode(text), sync=False)
             pointer = os.fsencode(f"gitdir: {worktree.git_dir}\n")
             write_atomic(worktree.path / ".git", pointer, sync=False)
@@ -365,7 +352,7 @@ class Worktrees:
         for record in {record.git_dir: record for record in records}.values():
             if record.git_dir is None or not record.git_dir.is_dir():
                 continue
-            for name, text in _pointers(record.path, record.commit).items():
+            for name, text in _make_pointers(record.path, record.commit).items():
                 line = read_pointer(record.git_dir / name) or ""
                 # Any other HEAD would be looked up in what the agent can write.
                 plain = bool(COMMIT_ID.fullmatch(line)) or line.startswith(_BRANCH)
@@ -389,7 +376,7 @@ class Worktrees:
                         place.rmdir()
         remove_tree(record.objects)
         if os.path.lexists(record.path):
-            raise _left(record.path)
+            raise _explain_left(record.path)
         self._records.drop(record.path)
 
     def _unlist(self, record: WorktreeRecord) -> None:
@@ -411,7 +398,7 @@ class Worktrees:
                 return
             # No agent can put anything back, but a ``git gc`` of the user's locks every reflog.
             time.sleep(PAUSE_S)
-        raise _left(path)
+        raise _explain_left(path)
 
     def _worktree(self, record: WorktreeRecord) -> Worktree:
         assert record.git_dir is not None
@@ -419,7 +406,7 @@ class Worktrees:
         return Worktree(record.path, record.commit, record.git_dir, record.objects, shared)
 
     def _inside(self, path: Path) -> Path:
-        """The same path as it is spelled everywhere else."""
+        """Return the path in its canonical form; raise if it is not below our directory."""
         real = Path(os.path.realpath(path.parent)) / path.name
         if path.name == ".." or self.directory not in real.parents:
             raise UsageError(
@@ -429,7 +416,7 @@ class Worktrees:
         return real
 
 
-def _left(path: Path) -> EnvironmentFault:
+def _explain_left(path: Path) -> EnvironmentFault:
     return EnvironmentFault(
         f"something writes in the worktree {path} while it is removed",
         rule="worktree.left",
@@ -439,11 +426,11 @@ def _left(path: Path) -> EnvironmentFault:
 
 def _refuse_taken(path: Path) -> None:
     if os.path.lexists(path):
-        raise UsageError(f"there is something at {path} already", rule="worktree.exists")
+        raise UsageError(f"{path} exists already", rule="worktree.exists")
 
 
-def _pointers(path: Path, commit: str) -> dict[str, str]:
-    """The files that make a directory the git directory of a worktree."""
+def _make_pointers(path: Path, commit: str) -> dict[str, str]:
+    """Return the files that make a directory the git directory of a worktree."""
     return {"gitdir": f"{path}/.git\n", "commondir": "../..\n", "HEAD": f"{commit}\n"}
 
 

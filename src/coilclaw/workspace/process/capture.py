@@ -36,7 +36,7 @@ class Captured:
         return len(self.head) + self.dropped + len(self.tail)
 
     def text(self) -> str:
-        """The kept bytes as text, with a marker where bytes were dropped."""
+        """Return the kept bytes as text, with a marker where bytes were dropped."""
         if not self.dropped:
             return self.data.decode("utf-8", errors="replace")
         head = self.head.decode("utf-8", errors="replace")
@@ -59,7 +59,7 @@ class Capture:
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
-        """How many bytes have come."""
+        """How many bytes were fed."""
         self._observe = observe
 
     def feed(self, data: bytes) -> None:
@@ -79,7 +79,7 @@ class Capture:
             del self._tail[: -self._tail_limit]
 
     def captured(self) -> Captured:
-        """What has been kept so far."""
+        """Return what has been kept so far."""
         head = bytes(self._head)
         tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
         dropped = self.total - len(head) - len(tail)

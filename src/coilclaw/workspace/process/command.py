@@ -1,40 +1,232 @@
 """The only way to start a process: ``run`` collects its output, ``open`` hands out live pipes.
 
 argv only, a time limit always, a minimal environment, no input unless given, no file descriptor but
-0, 1 and 2. Nothing of it outlives the call: the process group and everything that carries its tag
-is ended on time-out, on cancellation, on an exception, and after the leader ended by itself.
+0, 1 and 2. Nothing outlives the call: a time-out, a cancellation, an exception and the end of the
+leader all end the process group and everything that carries its tag.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import select
+import threading
+import weakref
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from coilclaw.kernel import Stopped, UsageError
-from coilclaw.workspace.process.cancellation import Cancellation
-from coilclaw.workspace.process.capture import DEFAULT_LIMIT, Capture, Captured
+from coilclaw.kernel import CoilClawError, Stopped, UsageError
+from coilclaw.workspace.process.cancellation import Cancellation, Waker
+from coilclaw.workspace.process.capture import DEFAULT_LIMIT, Capture
 from coilclaw.workspace.process.confinement import NO_SANDBOX, Sandbox, SandboxSupport
-from coilclaw.workspace.process.launch import ProcessResult, attend, prepare, start
-from coilclaw.workspace.process.live_process import LiveProcess
-from coilclaw.workspace.process.supervision import ProcessBounds, ProcessEnding
+from coilclaw.workspace.process.launch import Command, ProcessResult, attend, prepare, start
+from coilclaw.workspace.process.supervision import (
+    DRAIN_S,
+    KILL_BOUND_S,
+    LINGER_S,
+    TERMINATE_GRACE_S,
+    ProcessBounds,
+    ProcessEnding,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+    from typing import Self
 
-    from _typeshed import SupportsRead
+    from _typeshed import ReadableBuffer, SupportsRead, WriteableBuffer
+
+__all__ = ["NO_SANDBOX", "Cancellation", "LiveProcess", "open", "run"]
+
+CLOSE_GRACE_S: Final = 0.5
+"""How long a child may take to end by itself once its input is closed."""
+
+_ABANDON_BOUND_S: Final = LINGER_S + TERMINATE_GRACE_S + KILL_BOUND_S + DRAIN_S + 1.0
 
 
-__all__ = [
-    "DEFAULT_LIMIT",
-    "NO_SANDBOX",
-    "Cancellation",
-    "Captured",
-    "LiveProcess",
-    "ProcessResult",
-]
+class _Pipe(io.RawIOBase):
+    """Our end of a pipe to a child, which ends when the child has, whatever else holds it."""
+
+    def __init__(self, fd: int, ended: Waker, event: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self._ended = ended.fd
+        self._poll = select.poll()
+        self._poll.register(fd, event)
+        self._poll.register(ended.fd, select.POLLIN)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self._fd)
+
+
+class PipeReader(_Pipe):
+    """What a child writes."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        ready = dict(self._poll.poll())
+        return os.readv(self._fd, [buffer]) if self._fd in ready else 0
+
+
+class PipeWriter(_Pipe):
+    """What a child reads: unbuffered, and each write is whole or raises ``BrokenPipeError``."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer) -> int:
+        if self.closed:
+            raise ValueError("write to a closed pipe")
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        while rest:
+            if self._ended in dict(self._poll.poll()):
+                raise BrokenPipeError("the process has ended")
+            with suppress(BlockingIOError):
+                rest = rest[os.write(self._fd, rest) :]
+        return size
+
+
+@dataclass(slots=True)
+class _LiveState:
+    """What the watching thread and the caller share."""
+
+    command: Command
+    child_ends: tuple[int, int, int]
+    stderr_fd: int
+    errors: Capture
+    cancel: Cancellation | None
+    closing: Waker = field(default_factory=Waker)
+    ended: Waker = field(default_factory=Waker)
+    started: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    pid: int | None = None
+    failure: BaseException | None = None
+    result: ProcessResult | None = None
+
+    def watch(self) -> None:
+        """Start the child and attend it to its end.
+
+        In one thread, because a child that dies with its parent dies with the thread that started
+        it.
+        """
+        try:
+            try:
+                child = start(self.command, *self.child_ends)
+                self.pid = child.popen.pid
+            finally:
+                for fd in self.child_ends:
+                    os.close(fd)
+                if self.pid is None:
+                    os.close(self.stderr_fd)
+            self.started.set()
+            self.result = attend(
+                child,
+                {self.stderr_fd: self.errors},
+                Capture(0),
+                self.errors,
+                cancel=self.cancel,
+                closing=self.closing,
+            )
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the caller
+            self.failure = error
+        finally:
+            self.over.set()
+            self.started.set()
+            self.ended.wake()
+
+
+class LiveProcess:
+    """A running child with live input and output; leaving the ``with`` block ends it.
+
+    ``stderr`` is collected in the background with a bound; ``result.stdout`` is empty, since the
+    caller read it. When time runs out, on cancellation, and when the child ends, a read returns
+    what is left and then end of file.
+    """
+
+    def __init__(self, command: Command, *, limit_bytes: int, cancel: Cancellation | None) -> None:
+        errors = Capture(limit_bytes)
+        with command.starting(), ExitStack() as on_failure:
+            stdin_child, stdin = _pipe(on_failure, on_failure)
+            stdout, stdout_child = _pipe(on_failure, on_failure)
+            stderr, stderr_child = _pipe(on_failure, on_failure)
+            on_failure.pop_all()
+        os.set_blocking(stdin, False)
+        child_ends = (stdin_child, stdout_child, stderr_child)
+        self._session = _LiveState(command, child_ends, stderr, errors, cancel)
+        session = self._session
+        self.stdin = PipeWriter(stdin, session.ended, select.POLLOUT)
+        self.stdout = io.BufferedReader(PipeReader(stdout, session.ended, select.POLLIN))
+        # A daemon, so that a program which forgot to close this can still exit; see the finalizer.
+        self._thread = threading.Thread(target=session.watch, name="coilclaw-process", daemon=True)
+        self._thread.start()
+        self._abandoned = weakref.finalize(self, _abandon, session, self._thread)
+        session.started.wait()
+        if session.pid is None:
+            self._release()
+            assert session.failure is not None
+            raise session.failure
+        self.pid = session.pid
+
+    @property
+    def result(self) -> ProcessResult | None:
+        """The result of the child; ``None`` while it runs."""
+        session = self._session
+        if session.over.is_set() and session.failure is not None:
+            raise session.failure
+        return session.result
+
+    def wait(self, timeout_s: float) -> ProcessResult | None:
+        """Wait for the child to end by itself; ``None`` if it did not in time."""
+        self._session.over.wait(timeout_s)
+        return self.result
+
+    def close(self, grace_s: float = CLOSE_GRACE_S) -> ProcessResult:
+        """Close its input, give it ``grace_s`` to end, and then end it with all that it started."""
+        if grace_s < 0:
+            raise UsageError(f"The grace of {grace_s} seconds is negative.", rule="process.grace")
+        session = self._session
+        self.stdin.close()
+        if not session.over.wait(grace_s):
+            session.closing.wake()
+        session.over.wait()
+        self._release()
+        result = self.result
+        assert result is not None
+        return result
+
+    def _release(self) -> None:
+        self._abandoned.detach()
+        self._thread.join()
+        self.stdin.close()
+        self.stdout.close()
+        self._session.closing.close()
+        self._session.ended.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            self.close(CLOSE_GRACE_S if error is None else 0.0)
+        except CoilClawError:
+            # That the child never ran explains an error of the protocol, but not an interrupt.
+            if error is None or isinstance(error, Exception):
+                raise
+
+
+def _abandon(session: _LiveState, thread: threading.Thread) -> None:
+    """End a child whose owner is gone."""
+    session.closing.wake()
+    thread.join(_ABANDON_BOUND_S)
 
 
 def run(
@@ -72,7 +264,7 @@ def run(
             out, out_child = _pipe(ours, childs)
             err, err_child = _pipe(ours, childs)
         started = start(command, given, out_child, err_child)
-        # From here on they belong to the one who attends.
+        # ``attend`` closes them from here on.
         ours.pop_all()
         childs.close()
         return attend(
@@ -97,7 +289,7 @@ def open(  # noqa: A001 - always called as process.open, beside process.run
     support: SandboxSupport | None = None,
     cancel: Cancellation | None = None,
 ) -> LiveProcess:
-    """Start a program to speak with over its input and output; a context manager."""
+    """Start a program with live pipes and return it; a context manager."""
     command = prepare(argv, cwd, timeout_s, env, sandbox, support)
     if cancel is not None and cancel.cancelled:
         raise Stopped(
@@ -122,7 +314,7 @@ def _open_input(
         childs.callback(os.close, null)
         return null, None
     if isinstance(stdin, io.IOBase):
-        with suppress(OSError):  # nothing of the kernel's: it is read here and fed
+        with suppress(OSError):  # not a file of the kernel: it is read here and fed
             fd = stdin.fileno()
             if stdin.seekable():
                 # What was read ahead into a buffer is the child's to read.

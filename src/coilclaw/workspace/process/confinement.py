@@ -61,8 +61,8 @@ class Sandbox:
     """What a child may touch. Of two places that overlap, the deeper one decides.
 
     What no field names is not there: neither files nor the sockets among them. A ``kind`` that is
-    named is used or the child is not started; ``auto`` takes the best one there is, and starts the
-    child unconfined, loudly, where there is none, unless ``required``.
+    named is used or the child is not started; ``auto`` takes the best one available and, unless
+    ``required``, starts the child unconfined, with a warning, where none is available.
     """
 
     kind: Kind
@@ -183,15 +183,15 @@ class Confinement:
 
     def inside(self, path: str) -> str:
         """Return where the child finds a path of this machine."""
-        return _moved(path, ((source, target) for source, target, _ in self.mounted))
+        return _translate(path, ((source, target) for source, target, _ in self.mounted))
 
     def outside(self, path: str) -> str:
         """Return where a path of the child lies on this machine."""
-        return _moved(path, ((target, source) for source, target, _ in self.mounted))
+        return _translate(path, ((target, source) for source, target, _ in self.mounted))
 
 
-def _moved(path: str, ways: Iterable[tuple[str, str]]) -> str:
-    """Replace the deepest beginning of a path that one of the ways leads from."""
+def _translate(path: str, ways: Iterable[tuple[str, str]]) -> str:
+    """Return a path with its deepest mounted prefix replaced."""
     found = max(
         ((start, end) for start, end in ways if is_below(path, start)),
         key=lambda way: len(way[0]),
@@ -203,14 +203,14 @@ def _moved(path: str, ways: Iterable[tuple[str, str]]) -> str:
 def resolve(
     sandbox: Sandbox, path: str = "", cwd: str = "", *, mounting: bool = True
 ) -> Confinement:
-    """Look the paths of ``sandbox`` up on this machine.
+    """Resolve the paths of ``sandbox`` on this machine.
 
     Unless it is narrow, the programs on ``path``, the PATH of what runs in it, and the interpreter
     of a virtual environment in ``cwd`` are shown, wherever they lie. ``mounting`` is whether mounts
     can be made.
     """
     if sandbox.mounts:
-        sandbox = _mounting(sandbox) if mounting else _hiding(sandbox)
+        sandbox = _cover_targets(sandbox) if mounting else _hide_targets(sandbox)
     # A system path that this distribution does not have is nothing to read.
     readable = [path for path in sandbox.readable if path not in SYSTEM_PATHS or path.exists()]
     resolver = os.path.realpath(_RESOLVER)
@@ -218,27 +218,27 @@ def resolve(
         # What says which servers know names lies among what is not shown.
         readable.append(Path(resolver))
     confinement = _look_up(sandbox, readable, mounting=mounting)
-    given = tuple(map(_existing, sandbox.shown))
-    shown = {place for place in given if _view(place, confinement) == "covered"}
+    given = tuple(map(_require_path, sandbox.shown))
+    shown = {place for place in given if _find_view(place, confinement) == "covered"}
     if not mounting:
         # Of a place that is withheld for want of a mount, what was named is shown.
-        shown |= {place for place in given if is_below_any(place, _targets(sandbox))}
+        shown |= {place for place in given if is_below_any(place, _list_targets(sandbox))}
     ways = [toolchain.follow(str(path)) for path in (*readable, *sandbox.writable, *sandbox.shown)]
     # What can only be read now may have been written by an earlier command.
     around = toolchain.follow(cwd) if cwd else None
     inside = [around.real] if around and around.real != "/" else []
     # It is run in, so that it is there.
     here = (confinement.inside(path) for path in inside)
-    shown |= {path for path in here if _view(path, confinement) == "covered"}
+    shown |= {path for path in here if _find_view(path, confinement) == "covered"}
     moved = [path for way in confinement.mounted if way[0] != way[1] for path in way[:2]]
     untrusted = (*confinement.writable, *given, *inside, *moved)
     apart = (*confinement.covered, *confinement.hidden, *untrusted)
-    for found, named in _programs(sandbox, path, confinement.inside(cwd), untrusted):
+    for found, named in _find_programs(sandbox, path, confinement.inside(cwd), untrusted):
         place = toolchain.find_installation(found, apart, named=named)
         ways.append(found)
         if place is None or len(shown) >= MAX_SHOWN:
             continue
-        view = _view(place, confinement)
+        view = _find_view(place, confinement)
         # What is hidden, or among sockets, is shown only if it was named.
         apart_from_all = view == "hidden" or is_below(place, _SOCKETS)
         missing = named and view != "visible" if apart_from_all else view == "covered"
@@ -246,13 +246,13 @@ def resolve(
             shown.add(place)
             for path in toolchain.credentials_in(place):
                 confinement = _hide(path, confinement)
-    confinement = _without_idle(replace(confinement, shown=tuple(sorted(shown))))
+    confinement = _drop_idle(replace(confinement, shown=tuple(sorted(shown))))
     # The links on these ways that nothing else shows.
     found_links = dict(link for way in ways if way for link in way.links)
     wanted = (
         (link, target)
         for link, target in sorted(found_links.items())
-        if not link.startswith(("/proc/", "/dev/")) and _view(link, confinement) != "visible"
+        if not link.startswith(("/proc/", "/dev/")) and _find_view(link, confinement) != "visible"
     )
     return replace(confinement, links=tuple(islice(wanted, MAX_SHOWN)))
 
@@ -262,17 +262,19 @@ def _look_up(sandbox: Sandbox, readable: list[Path], *, mounting: bool) -> Confi
     private = _PRIVATE if sandbox.private_tmp else ()
     covered = [os.path.realpath(path) for path in private if os.path.isdir(path)]
     confinement = Confinement(
-        writable=tuple(map(_existing, sandbox.writable)),
-        readable=_outermost(map(_existing, readable), sandbox),
+        writable=tuple(map(_require_path, sandbox.writable)),
+        readable=_keep_outermost(map(_require_path, readable), sandbox),
         network=sandbox.network,
         private_tmp=sandbox.private_tmp,
         processes=not sandbox.narrow,
         nested=sandbox.nested,
         covered=tuple(dict.fromkeys(covered)),
-        replaced=tuple((_existing(path), _existing(other)) for path, other in sandbox.replaced),
-        mounted=_mounted(sandbox) if mounting else (),
+        replaced=tuple(
+            (_require_path(path), _require_path(other)) for path, other in sandbox.replaced
+        ),
+        mounted=_find_mounts(sandbox) if mounting else (),
         layers=tuple(
-            (tuple(map(_existing, layer.sources)), _existing(layer.target))
+            (tuple(map(_require_path, layer.sources)), _require_path(layer.target))
             for layer in sandbox.layers
         ),
     )
@@ -281,24 +283,24 @@ def _look_up(sandbox: Sandbox, readable: list[Path], *, mounting: bool) -> Confi
     return confinement
 
 
-def _without_idle(confinement: Confinement) -> Confinement:
-    """Leave out what is hidden where nothing shows: not even its name is to be seen."""
+def _drop_idle(confinement: Confinement) -> Confinement:
+    """Leave out hidden paths where nothing is shown, so that not even their names are visible."""
     visible = (
         *(*confinement.readable, *confinement.shown, *confinement.writable),
         *(target for _, target, _ in confinement.mounted),
     )
 
-    def kept(paths: tuple[str, ...]) -> tuple[str, ...]:
+    def keep(paths: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(path for path in paths if is_below_any(path, visible))
 
-    directories, files = kept(confinement.hidden_directories), kept(confinement.hidden_files)
+    directories, files = keep(confinement.hidden_directories), keep(confinement.hidden_files)
     return replace(confinement, hidden_directories=directories, hidden_files=files)
 
 
-def _outermost(paths: Iterable[str], sandbox: Sandbox) -> tuple[str, ...]:
+def _keep_outermost(paths: Iterable[str], sandbox: Sandbox) -> tuple[str, ...]:
     """Leave out what another path shows already, where nothing is hidden between the two."""
     found = tuple(dict.fromkeys(paths))
-    apart = [*map(os.path.realpath, sandbox.hidden), *_targets(sandbox)]
+    apart = [*map(os.path.realpath, sandbox.hidden), *_list_targets(sandbox)]
 
     def shows(one: str, other: str) -> bool:
         between = (path for path in apart if is_below(one, path) and is_below(path, other))
@@ -307,43 +309,43 @@ def _outermost(paths: Iterable[str], sandbox: Sandbox) -> tuple[str, ...]:
     return tuple(one for one in found if not any(shows(one, other) for other in found))
 
 
-def _mounting(sandbox: Sandbox) -> Sandbox:
+def _cover_targets(sandbox: Sandbox) -> Sandbox:
     """Leave out what the mounts cover."""
-    targets = _targets(sandbox)
+    targets = _list_targets(sandbox)
     places = [os.path.realpath(path) for path in sandbox.writable]
 
-    def kept(paths: Iterable[Path]) -> tuple[Path, ...]:
+    def keep(paths: Iterable[Path]) -> tuple[Path, ...]:
         return tuple(p for p in paths if not is_below_any(os.path.realpath(p), targets))
 
     def writable(mount: Mount) -> bool:
-        """What the sandbox as it was asked for lets the child write decides."""
+        """Whether the child may write the source, by the sandbox as requested."""
         below = mount.private or is_below_any(os.path.realpath(mount.source), places)
         return bool(places) and below
 
     return replace(
         sandbox,
-        writable=kept(sandbox.writable),
-        readable=kept(sandbox.readable),
-        hidden=kept(sandbox.hidden),
-        shown=kept(sandbox.shown),
+        writable=keep(sandbox.writable),
+        readable=keep(sandbox.readable),
+        hidden=keep(sandbox.hidden),
+        shown=keep(sandbox.shown),
         mounts=tuple(replace(mount, private=writable(mount)) for mount in sandbox.mounts),
     )
 
 
-def _targets(sandbox: Sandbox) -> list[str]:
+def _list_targets(sandbox: Sandbox) -> list[str]:
     return [os.path.realpath(mount.target) for mount in sandbox.mounts]
 
 
-def _hiding(sandbox: Sandbox) -> Sandbox:
-    """Withhold what should have been covered; what a mount leaves where it is stays readable."""
+def _hide_targets(sandbox: Sandbox) -> Sandbox:
+    """Hide the targets of mounts that cannot be made; a mount onto itself stays readable."""
     moved = [mount.target for mount in sandbox.mounts if mount.target != mount.source]
     left = [mount.source for mount in sandbox.mounts if mount.target == mount.source]
     return replace(sandbox, hidden=(*moved, *sandbox.hidden), shown=(*sandbox.shown, *left))
 
 
-def _mounted(sandbox: Sandbox) -> tuple[tuple[str, str, bool], ...]:
+def _find_mounts(sandbox: Sandbox) -> tuple[tuple[str, str, bool], ...]:
     ways = tuple(
-        (_existing(mount.source), os.path.realpath(mount.target), mount.private)
+        (_require_path(mount.source), os.path.realpath(mount.target), mount.private)
         for mount in sandbox.mounts
     )
     for _, target, _ in ways:
@@ -359,10 +361,10 @@ def _mounted(sandbox: Sandbox) -> tuple[tuple[str, str, bool], ...]:
     return ways
 
 
-def _programs(
+def _find_programs(
     sandbox: Sandbox, path: str, cwd: str, untrusted: tuple[str, ...]
 ) -> Iterator[tuple[toolchain.FollowedPath, bool]]:
-    """What programs there are to show, and whether the caller named the very place."""
+    """Yield the programs to show, and whether the caller named that place."""
     for program in sandbox.programs:
         for number, found in enumerate(toolchain.of_program(str(program), untrusted)):
             yield found, number == 0
@@ -388,8 +390,8 @@ def _is_reachable(place: str) -> bool:
     return True
 
 
-def _view(path: str, confinement: Confinement) -> _View:
-    """What becomes of a path: the deepest place that it lies in decides."""
+def _find_view(path: str, confinement: Confinement) -> _View:
+    """Return how a path is shown: the deepest place that holds it decides."""
     kinds: tuple[tuple[_View, tuple[str, ...]], ...] = (
         # Of two at the same place the later one decides, as with mounts.
         ("covered", ("/", *confinement.covered)),
@@ -415,11 +417,11 @@ def _hide(path: str, confinement: Confinement) -> Confinement:
         return replace(confinement, hidden_directories=(*confinement.hidden_directories, path))
     if os.path.lexists(path):
         return replace(confinement, hidden_files=(*confinement.hidden_files, path))
-    note = f"There was nothing to hide at {path!r}."
+    note = f"Nothing was hidden at {path!r}: it does not exist."
     return replace(confinement, notes=(*confinement.notes, note))
 
 
-def _existing(path: Path) -> str:
+def _require_path(path: Path) -> str:
     real = os.path.realpath(path)
     if not os.path.exists(real):
         what = f"The sandbox path {str(path)!r} does not exist."

@@ -22,7 +22,7 @@ _KEPT: Final = ("HOME", "TZ", "TMPDIR")
 
 
 def search_path() -> str:
-    """Our own PATH if every entry of it is absolute, else a fixed one."""
+    """Return our own PATH if every entry is absolute, else a fixed one."""
     path = os.environ.get("PATH", "")
     if path and all(entry.startswith("/") for entry in path.split(":")):
         return path
@@ -30,7 +30,7 @@ def search_path() -> str:
 
 
 def minimal(*, private_tmp: bool = False) -> dict[str, str]:
-    """The environment of a child whose caller names none."""
+    """Return the environment of a child whose caller names none."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     if private_tmp:
         # It names a directory that is not writable in there; /tmp is.
@@ -39,7 +39,7 @@ def minimal(*, private_tmp: bool = False) -> dict[str, str]:
 
 
 def new_tag() -> str:
-    """An id that no other process on this machine carries, and that says who gave it."""
+    """Return an id that no other process on this machine carries, with the process that made it."""
     try:
         own = process_table.member(os.getpid())
     except OSError:
@@ -80,7 +80,7 @@ def can_be_passed(text: str | bytes) -> bool:
 
 
 def tagged(env: Mapping[str, str], tag: str) -> dict[str, str]:
-    """``env`` with the tag of this run, after those of the runs that we are part of."""
+    """Return ``env`` with the tag of this run, after those of the enclosing runs."""
     for name, value in env.items():
         if not name or "=" in name or not can_be_passed(name) or not can_be_passed(value):
             raise UsageError(
@@ -97,7 +97,7 @@ def find_program(
     cwd: str,
     outside: Callable[[str], str] = lambda path: path,
 ) -> str:
-    """The absolute path of the program that ``name`` means in ``env``.
+    """Return the absolute path of the program that ``name`` means in ``env``; raise if missing.
 
     Without a slash it is looked up in the absolute entries of PATH only, never in ``cwd``.
     ``outside`` says where a path lies on this machine, for a child that sees it elsewhere.

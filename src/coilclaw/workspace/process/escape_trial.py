@@ -1,4 +1,4 @@
-"""A trial of the sandbox: a confined child tries to get out, and tells what it could do."""
+"""A trial of the sandbox: a confined child tries to escape, and reports what succeeded."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ print(json.dumps(got))
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """How often the child tried, and what of it succeeded, in words."""
+    """How often the child tried, and descriptions of what succeeded."""
 
     kind: Kind
     attempts: int
@@ -97,7 +97,7 @@ class TrialReport:
 
 
 def try_to_escape(kind: Kind, support: SandboxSupport) -> TrialReport:
-    """Let a child try to leave its sandbox; a ``ProcessFault`` says that it could not even run."""
+    """Let a child try to escape; raise ``ProcessFault`` if it could not run."""
     with ExitStack() as stack:
         # Short, so that a socket's name fits, and no sandbox shows it.
         place = Path(tempfile.mkdtemp(prefix="coilclaw-trial-", dir="/var/tmp"))

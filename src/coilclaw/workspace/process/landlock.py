@@ -1,7 +1,7 @@
 """Landlock: the kernel's own sandbox, which needs no program and no privilege.
 
-It holds for a thread and what that thread starts, for good. So a child is started from a thread
-that restricts itself and then ends; the rest of our process stays as it was.
+It restricts a thread and its children permanently. So a child is started from a thread that
+restricts itself and then ends; the rest of our process stays unrestricted.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ def available() -> bool:
 
 
 def refuse_calls(*, sockets: bool) -> None:
-    """Hold this thread, and whatever it starts, to the filter.
+    """Apply the filter to this thread and its children.
 
     It cannot look into other processes, nor change owners or extended attributes. With ``sockets``
     it cannot open any socket either; a pair of its own, by socketpair(2), it still gets.
     """
     machine = _MACHINES[os.uname().machine]
     denied = dict.fromkeys(machine.refused, errno.EPERM)
-    # A ring could do all of it behind the filter's back.
+    # A ring could do all of it without the filter seeing it.
     denied[_RING] = errno.ENOSYS
     if sockets:
         denied[machine.socket] = errno.EACCES
@@ -165,7 +165,7 @@ class Grant:
 
 
 def abi() -> int:
-    """The version of Landlock in this kernel; 0 where there is none."""
+    """Return the version of Landlock in this kernel; 0 if it has none."""
     # These two number their system calls differently from all others.
     if os.uname().machine.startswith(("mips", "alpha")):
         return 0
@@ -176,7 +176,7 @@ def abi() -> int:
 
 
 def rights_of(abi_version: int) -> int:
-    """Every right on files that a kernel with this version can withhold."""
+    """Return every right on files that this version can withhold."""
     rights = _FIRST_RIGHTS
     for since, right in ((2, REFER), (ABI_TRUNCATE, TRUNCATE), (5, IOCTL_DEV)):
         if abi_version >= since:
@@ -185,7 +185,7 @@ def rights_of(abi_version: int) -> int:
 
 
 def grants(confinement: Confinement) -> list[Grant]:
-    """What is allowed; all else is not. A hidden place is one that nothing grants."""
+    """Return what is allowed; all else is denied. Nothing grants a hidden place."""
     everything = rights_of(5)
     # It cannot be a private one here; what is another's in there, Landlock withholds.
     processes = ("/proc",) if confinement.processes else ()
@@ -214,7 +214,7 @@ def grants(confinement: Confinement) -> list[Grant]:
 
 
 def _spread(path: str, hidden: Sequence[str]) -> Iterator[str]:
-    """``path``, or if something is hidden in it, everything in it around what is hidden."""
+    """Yield ``path``, or if something in it is hidden, everything around that."""
     inside = [place for place in hidden if is_below(place, path)]
     if not inside:
         yield path
@@ -230,7 +230,7 @@ def _spread(path: str, hidden: Sequence[str]) -> Iterator[str]:
 
 
 def enforced(confinement: Confinement, abi_version: int, *, seccomp: bool = False) -> Enforced:
-    """What a child under this version of Landlock is held to, and what not."""
+    """Return the restrictions of a child under this version of Landlock, and their gaps."""
     notes = list(confinement.notes)
     truncation = abi_version >= ABI_TRUNCATE
     if not truncation:
@@ -254,7 +254,7 @@ def enforced(confinement: Confinement, abi_version: int, *, seccomp: bool = Fals
 
 
 def ruleset(confinement: Confinement, abi_version: int) -> int:
-    """A file descriptor of the rules for ``restricted``."""
+    """Return a file descriptor of the rules for ``start_restricted``."""
     handled = rights_of(abi_version)
     attributes = [handled]
     if abi_version >= ABI_TCP:
@@ -272,7 +272,7 @@ def ruleset(confinement: Confinement, abi_version: int) -> int:
 
 
 def socket_ruleset() -> int:
-    """A file descriptor of rules that keep abstract sockets away, and nothing else."""
+    """Return a file descriptor of rules that deny abstract sockets, and nothing else."""
     return _create_ruleset(0, 0, _SCOPE_ABSTRACT_SOCKETS)
 
 
@@ -296,7 +296,7 @@ def _add(ruleset_fd: int, grant: Grant, handled: int) -> None:
             os.close(fd)
 
 
-def restricted(
+def start_restricted(
     ruleset_fd: int,
     start: Callable[[], _T],
     *,
@@ -305,7 +305,7 @@ def restricted(
     capable: bool = False,
     outlive: Callable[[_T], None] | None = None,
 ) -> _T:
-    """Call ``start`` in a thread of its own that is held to the rules, as its children will be.
+    """Call ``start`` in a thread of its own that is restricted, as its children will be.
 
     It has no capabilities, unless ``capable`` leaves them to another sandbox to take. ``filtered``
     adds the filter of system calls, and without ``sockets`` that refuses every socket. The thread

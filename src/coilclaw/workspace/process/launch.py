@@ -1,4 +1,4 @@
-"""Start a child, confined as chosen, and see it through to its end."""
+"""Start a child, confined as chosen, and attend it to its end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Command:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Name the program in whatever the operating system has against starting it."""
+        """Raise ``ProcessFault`` with the name of the program if it cannot be started."""
         try:
             yield
         except OSError as error:
@@ -156,7 +156,7 @@ def start(command: Command, stdin: int, stdout: int, stderr: int) -> Started:
             popen, status_fd = _start_wrapped(command, stdio)
         elif choice.enforced.kind == "landlock":
             rules = landlock.ruleset(choice.confinement, choice.support.landlock_abi)
-            popen = landlock.restricted(
+            popen = landlock.start_restricted(
                 rules,
                 start_free,
                 filtered=choice.support.seccomp,
@@ -197,7 +197,7 @@ def _start_wrapped(
         if choice.confinement.network and choice.scoped:
             # It shares our network, but not the abstract sockets, which lie in no file.
             rules = landlock.socket_ruleset()
-            popen = landlock.restricted(rules, begin, capable=True, outlive=_wait_for)
+            popen = landlock.start_restricted(rules, begin, capable=True, outlive=_wait_for)
         else:
             popen = begin()
         on_failure.pop_all()
@@ -205,7 +205,7 @@ def _start_wrapped(
 
 
 def _wait_for(popen: subprocess.Popen[bytes]) -> None:
-    """Wait until a child has ended, and leave it to others to learn how."""
+    """Wait until a child has ended without reaping it."""
     with suppress(ChildProcessError):  # it has been waited for already
         os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT)
 
@@ -243,7 +243,7 @@ def attend(
     closing: Waker | None = None,
     bounds: ProcessBounds | None = None,
 ) -> ProcessResult:
-    """See the child through to its end. The file descriptors given are closed with it."""
+    """Attend the child to its end and return the result; close the given file descriptors."""
     command, status = started.command, Capture(bubblewrap.STATUS_LIMIT)
 
     def wardens() -> frozenset[int]:
@@ -282,9 +282,9 @@ def attend(
                 supervision.abort()
             except OSError as second:
                 raise ProcessFault(
-                    f"What {command.program!r} left behind could not be looked for: {second}.",
+                    f"The processes that {command.program!r} left could not be listed: {second}.",
                     rule="process.sweep",
-                    hint="Something of it may still be running.",
+                    hint="Some of them may still be running.",
                 ) from error
             raise
     if started.status_fd is not None and ending.outcome == "exited":
@@ -293,7 +293,7 @@ def attend(
 
 
 def _refuse_unstarted(command: Command, status: Capture, stderr: Capture) -> None:
-    """Tell a sandbox that failed from a command that did."""
+    """Raise ``ProcessFault`` if the sandbox failed, and not the command."""
     _, exit_code = bubblewrap.read_status(status.captured().data)
     if exit_code is None:
         said = stderr.captured().text().strip() or "it gave no reason"

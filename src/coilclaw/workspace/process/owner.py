@@ -29,7 +29,7 @@ _PAUSE_S: Final = 0.005
 
 
 def sweep_orphans() -> tuple[int, ...]:
-    """End every process whose owner is gone, and return their ids once they are gone too."""
+    """Kill every process whose owner has ended; return their ids."""
     ended: set[int] = set()
     until = time.monotonic() + MAX_WAIT_S
     # Until nothing shows: what is being ended may just have started something.
@@ -69,13 +69,13 @@ class Owner:
 
     @classmethod
     def here(cls) -> Self:
-        """This very process."""
+        """Return the owner that stands for this process."""
         pid = os.getpid()
         return cls(pid, _started(pid) or 0, _boot())
 
     @classmethod
     def of(cls, value: Json) -> Self | None:
-        """Read back what ``json`` gave, perhaps among other things; ``None`` if it is none."""
+        """Read an owner from JSON that may hold more; ``None`` if it is not valid."""
         if not isinstance(value, dict):
             return None
         pid, started, boot = value.get("pid"), value.get("started"), value.get("boot")
@@ -87,7 +87,7 @@ class Owner:
         return {"pid": self.pid, "started": self.started, "boot": self.boot}
 
     def runs(self) -> bool:
-        """Whether it has not ended; in doubt it has not."""
+        """Whether it still runs; in doubt it does."""
         if self.boot != _boot():
             return False
         if self.started == 0 or not process_table.is_ours():
@@ -143,7 +143,7 @@ def new_id(kind: str) -> str:
 
 
 def check_conversation_id(text: str) -> str:
-    """Return the id of a conversation that a person gave, if it can be one."""
+    """Return a conversation id of the user; raise ``UsageError`` if it is not valid."""
     if not _CONVERSATION.fullmatch(text):
         raise UsageError(
             f"{text!r} cannot be the id of a conversation",

@@ -132,7 +132,7 @@ def open_home(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def fill_home(home: Path, environ: Mapping[str, str]) -> None:
-    """Put into a home what it takes of the user's; what is there already stays as it is."""
+    """Copy the safe settings of the user into a home; existing files stay."""
     with explain_os_errors(f"prepare the private home {home}", rule="sandbox.home"):
         (home / SCRATCH).mkdir(exist_ok=True, mode=0o700)
         user = Path(environ.get("HOME") or "/")
@@ -169,7 +169,7 @@ def find_tool_variables(environ: Mapping[str, str], path: str) -> dict[str, str]
 
 
 def _put(home: Path, name: str, text: str) -> None:
-    """Write a file of a home, unless there is something: it may be a link that an agent made."""
+    """Write a file of a home unless one exists, which may be a link that an agent made."""
     if not text:
         return
     folder = home
@@ -187,7 +187,7 @@ def _put(home: Path, name: str, text: str) -> None:
 
 
 def _read_settings(path: Path) -> str:
-    """Return the text of a file of settings; nothing if there is none, or it is of another kind."""
+    """Return the text of a settings file; nothing if it is missing or not readable."""
     try:
         if not path.is_file() or path.stat().st_size > MAX_SETTINGS_BYTES:
             return ""

@@ -1,6 +1,6 @@
-"""What /proc tells about processes; ``None`` for one that ended while it was looked at.
+"""Processes as /proc shows them; ``None`` for one that ended meanwhile.
 
-Where we could not look at all, for want of file descriptors or memory, an ``OSError`` is raised.
+Functions raise ``OSError`` if file descriptors or memory ran out.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def is_ours() -> bool:
 
 
 def pids() -> set[int]:
-    """Every process that there is, our own too."""
+    """Return the id of every process, our own included."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
 def member(pid: int) -> ProcessEntry | None:
-    """One process."""
+    """Return one process."""
     # The name of the program stands in brackets and may itself hold brackets and blanks.
     fields = (read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
     if len(fields) <= _ENV_END:
@@ -84,7 +84,7 @@ def member(pid: int) -> ProcessEntry | None:
 
 
 def environ(pid: int | str) -> bytes | None:
-    """The environment that a process was started with; ``None`` also if it is not ours to see."""
+    """Return the environment that a process started with; ``None`` also without permission."""
     return read(f"/proc/{pid}/environ")
 
 
@@ -104,7 +104,7 @@ def holds(pid: int, names: frozenset[str]) -> bool:
 
 
 def last_pid() -> int | None:
-    """The process id that the kernel gave out last, if the kernel itself says so."""
+    """Return the process id that the kernel gave out last; ``None`` if it is unknown."""
     try:
         with open("/proc/loadavg", "rb") as file:
             # A container runtime may lay its own, late, version over the kernel's file.
@@ -116,7 +116,7 @@ def last_pid() -> int | None:
 
 
 def pidfd_open(pid: int) -> int | None:
-    """A file descriptor that stands for the process, where the kernel has them."""
+    """Return a pidfd of the process; ``None`` if the kernel has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -142,7 +142,7 @@ def send(target: ProcessEntry, number: int) -> None:
 
 
 def read(path: str) -> bytes | None:
-    """The content of a file in /proc."""
+    """Return the content of a file in /proc."""
     data = bytearray()
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -189,7 +189,7 @@ class Family:
         return last_pid() == self.leader and is_ours()
 
     def members(self) -> list[ProcessEntry]:
-        """Everything of the family that has not ended, the leader first."""
+        """Return the members that have not ended, the leader first."""
         return self._search(strike=False)
 
     def signal(self, number: int, *, spare: frozenset[int] = frozenset()) -> list[ProcessEntry]:

@@ -1,4 +1,4 @@
-"""Choose the OS sandbox of a child: bubblewrap, Landlock, or none at all, loudly."""
+"""Choose the OS sandbox of a child: bubblewrap, Landlock, or none, with a warning."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from dataclasses import dataclass, replace
 from coilclaw.kernel import EnvironmentFault, is_below_any
 from coilclaw.workspace.process import bubblewrap, landlock
 from coilclaw.workspace.process.confinement import (
-    NO_SANDBOX,
-    SYSTEM_PATHS,
     Confinement,
     Enforced,
-    Kind,
-    Mount,
     Sandbox,
     SandboxSupport,
     resolve,
 )
-
-__all__ = ["NO_SANDBOX", "SYSTEM_PATHS", "Choice", "Enforced", "Kind", "Mount", "Sandbox"]
-__all__ += ["SandboxSupport", "choose_sandbox", "landlock_can_hide", "probe_sandboxes"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +31,7 @@ class Choice:
 
 
 def probe_sandboxes() -> SandboxSupport:
-    """See what works on this machine; it starts a process, so the caller may keep the answer."""
+    """Return what works on this machine; the caller may cache it, as it starts processes."""
     program, proc, reason = bubblewrap.probe()
     abi = landlock.abi()
     notes = [reason] if reason else []
@@ -51,7 +44,7 @@ def probe_sandboxes() -> SandboxSupport:
 def choose_sandbox(
     sandbox: Sandbox, support: SandboxSupport, *, path: str = "", cwd: str = ""
 ) -> Choice:
-    """Pick what ``sandbox`` asks for, and refuse what ``support`` cannot give.
+    """Choose what ``sandbox`` asks for; raise if ``support`` cannot provide it.
 
     ``path`` and ``cwd`` are the PATH and the directory of what shall run, as for ``resolve``.
     """
@@ -73,7 +66,7 @@ def choose_sandbox(
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
         if sandbox.nested:
             raise EnvironmentFault(
-                "Under Landlock no other sandbox can be put up, and what shall run needs one.",
+                "The program needs a sandbox of its own, which Landlock does not allow.",
                 rule="sandbox.nested",
                 hint="Install bubblewrap.",
             )

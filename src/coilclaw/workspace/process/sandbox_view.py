@@ -1,7 +1,7 @@
-"""``View``: what every child sees, whatever it is: commands, agents, plugins, tests and servers.
+"""``SandboxView``: what every child sees: commands, agents, plugins, tests and servers.
 
-The system's folders, the programs on PATH and what belongs to the child itself are there for all of
-them; what more there is, the user's configuration names. All else of the machine is not there.
+All of them see the system's folders, the programs on PATH and their own work. The user's
+configuration names what more they see; the rest of the machine is hidden.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
     from coilclaw.workspace.process.confinement import Sandbox
@@ -78,12 +80,11 @@ def find_git_places(workspace: Path) -> tuple[Path, ...]:
 
 def _find_common(pointer: Path) -> tuple[Path, ...]:
     """Follow the ``.git`` file of a worktree to its repository, if that one leads back."""
-    from coilclaw.workspace.git.repository import read_pointer
+    from coilclaw.workspace.git.repository import find_worktree, follow_pointer
 
-    found = (read_pointer(pointer) or "").strip().removeprefix("gitdir: ")
-    git_dir = Path(os.path.realpath(pointer.parent / found))
-    back = (read_pointer(git_dir / "gitdir") or "").strip()
-    if git_dir.parent.name != "worktrees" or not found or not back:
+    try:
+        git_dir = follow_pointer(pointer)
+    except UsageError:
         return ()
-    leads_back = os.path.realpath(git_dir / back) == os.path.realpath(pointer)
-    return (git_dir.parent.parent,) if leads_back else ()
+    leads_back = find_worktree(git_dir) == Path(os.path.realpath(pointer.parent))
+    return (git_dir.parent.parent,) if leads_back and git_dir.parent.name == "worktrees" else ()

@@ -1,4 +1,4 @@
-"""See a started child through to its end: wait, stop it, and sweep up what it left."""
+"""Supervise a started child: wait for it, stop it, and end what it left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KILL_BOUND_S: Final = 5.0
 """How long we keep sending SIGKILL to what does not end."""
 
 DRAIN_S: Final = 0.5
-"""How long we read on where a process that we cannot find holds a pipe open."""
+"""How long to keep reading if an unknown process holds a pipe open."""
 
 _COUNT_EVERY_S: Final = 0.05
 """How often the processes of a child with bounds are counted."""
@@ -68,7 +68,7 @@ class ProcessBounds:
     processes: int
 
     def exceeded_by(self, members: Iterable[ProcessEntry]) -> Exceeded | None:
-        """Say which bound a family of processes is beyond."""
+        """Return the bound that a family of processes exceeds, if any."""
         found = list(members)
         if len(found) > self.processes:
             return "too_many_processes"
@@ -122,7 +122,7 @@ def _resident_bytes(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnding:
-    """How a child and its family came to an end.
+    """How a child and its family ended.
 
     ``leftovers`` are processes that had to be killed after the leader ended by itself,
     ``unkillable`` ones that outlived SIGKILL, and ``held_open`` says that a process which we could
@@ -203,7 +203,7 @@ class Watch:
             self._stdin = None
 
     def close(self) -> None:
-        """Give back every file descriptor."""
+        """Close every file descriptor."""
         for fd in (*self._open, self._stdin, self._pidfd):
             if fd is not None:
                 os.close(fd)

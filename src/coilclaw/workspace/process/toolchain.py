@@ -202,7 +202,7 @@ def credentials_in(place: str) -> list[str]:
 
 
 def _candidates(real: str) -> Iterator[str]:
-    """The places that could be shown, the widest first."""
+    """Yield the places that could be shown, the widest first."""
     whole = os.path.isdir(real)
     directory = real if whole else os.path.dirname(real)
     parts = directory.split("/")
@@ -266,7 +266,7 @@ def _has_library(prefix: str) -> bool:
 
 
 def _head(path: str) -> str:
-    """The beginning of a regular file; nothing if there is none to be read."""
+    """Return the beginning of a regular file; nothing if it cannot be read."""
     if not os.path.isfile(path):
         return ""
     try:

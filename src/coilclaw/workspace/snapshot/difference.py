@@ -40,7 +40,7 @@ def parse_raw(raw: bytes) -> Iterator[TreeChange]:
         if state[:1] == b"M" and old_id == new_id:
             kind = ChangeKind.MODE
         old, new = _parse_side(old_mode, old_id), _parse_side(new_mode, new_id)
-        yield _change(kind, path, old, new, source)
+        yield _make_change(kind, path, old, new, source)
 
 
 def difference(raw: bytes, old: SnapshotManifest, new: SnapshotManifest) -> TreeDiff:
@@ -57,20 +57,20 @@ def difference(raw: bytes, old: SnapshotManifest, new: SnapshotManifest) -> Tree
         if change.old_path is not None:
             pairs.append(change)
         if change.old_type and change.kind is not ChangeKind.COPIED:
-            was[change.old_path or change.path] = _side(change.old_type, change.old_id)
+            was[change.old_path or change.path] = _make_side(change.old_type, change.old_id)
         if change.new_type:
-            now[change.path] = _side(change.new_type, change.new_id)
+            now[change.path] = _make_side(change.new_type, change.new_id)
     for manifest, other, found in ((old, new, was), (new, old, now)):
         for path, entry in manifest.opaque.items():
             if other.opaque.get(path) != entry:
                 found[path] = (EntryType.OPAQUE, entry.digest, entry.kind)
         found |= dict.fromkeys(set(manifest.empty).difference(other.empty), _DIRECTORY)
-    above_was, above_now = _ancestors(was), _ancestors(now)
+    above_was, above_now = _find_ancestors(was), _find_ancestors(now)
     for path in above_was & now.keys():
         was.setdefault(path, _DIRECTORY)
     for path in above_now & was.keys():
         now.setdefault(path, _DIRECTORY)
-    changes = [*_changes(was, now, pairs)]
+    changes = [*_list_changes(was, now, pairs)]
     named = {path for change in changes for path in change.paths}
     # Files whose content is the same and whose permission bits are not.
     for path in {*old.modes, *new.modes} - named:
@@ -83,7 +83,7 @@ def difference(raw: bytes, old: SnapshotManifest, new: SnapshotManifest) -> Tree
     return TreeDiff(tuple(changes), git_changes)
 
 
-def quoted_headers(patch: bytes) -> bytes:
+def quote_headers(patch: bytes) -> bytes:
     """Quote names in the headers of a patch that git writes bare and then cannot read.
 
     They are those with a directory that ends in a blank. A line of content never looks like a
@@ -96,14 +96,14 @@ def _parse_side(mode: bytes, name: bytes) -> _Side | None:
     if mode == b"000000":
         return None
     # Any other mode, such as that of a submodule, is something of which only an id is known.
-    return _side(TYPES.get(mode, EntryType.OPAQUE), name.decode("ascii"))
+    return _make_side(TYPES.get(mode, EntryType.OPAQUE), name.decode("ascii"))
 
 
-def _side(kind: EntryType, name: str | None) -> _Side:
+def _make_side(kind: EntryType, name: str | None) -> _Side:
     return kind, name, "link" if kind is EntryType.SYMLINK else "file"
 
 
-def _changes(
+def _list_changes(
     was: dict[str, _Side], now: dict[str, _Side], pairs: list[TreeChange]
 ) -> Iterator[TreeChange]:
     paired: set[str] = set()
@@ -124,18 +124,18 @@ def _changes(
             kind = ChangeKind.MODE
         else:
             continue
-        yield _change(kind, path, old, new)
+        yield _make_change(kind, path, old, new)
 
 
-def _change(
+def _make_change(
     kind: ChangeKind, path: str, old: _Side | None, new: _Side | None, source: str | None = None
 ) -> TreeChange:
     (old_type, old_id, _), (new_type, new_id, _) = old or (None, None, ""), new or (None, None, "")
     return TreeChange(kind, path, source, old_type, new_type, old_id, new_id)
 
 
-def _ancestors(paths: Iterable[str]) -> set[str]:
-    """All directories above the paths."""
+def _find_ancestors(paths: Iterable[str]) -> set[str]:
+    """Return all directories above the paths."""
     found: set[str] = set()
     for path in paths:
         above = path.rpartition("/")[0]

@@ -22,7 +22,7 @@ _EXCLUDE: Final = "exclude directories that need not be kept"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Beyond any of these a scan gives up, loudly."""
+    """The bounds of a scan; it raises beyond any of them."""
 
     entries: int = 2_000_000
     special: int = 200_000
@@ -59,7 +59,7 @@ class ScanTally:
             raise EnvironmentFault(what, rule="snapshot.depth")
 
     def expect(self, path: str, more: int) -> None:
-        """Say how many entries are about to be counted, before they take up room."""
+        """Raise if that many more entries exceed the bound, before they take memory."""
         if more > self.room:
             most = self._bounds.entries
             what = f"the tree has more than {most} entries, up to {quote_text(path)}"

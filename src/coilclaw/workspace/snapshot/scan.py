@@ -45,7 +45,7 @@ class Exclusion:
     def __init__(self, rule: tuple[str, ...] | Callable[[str], bool]) -> None:
         self.named: tuple[str, ...] = ()
         if not callable(rule):
-            self.named = tuple(sorted({_checked(path) for path in rule}))
+            self.named = tuple(sorted({_check_path(path) for path in rule}))
         self._paths = frozenset((*LEFT_OUT, *self.named))
         self._parents = frozenset("".join(path.rpartition("/")[:2]) for path in self._paths)
         self._says = rule if callable(rule) else None
@@ -59,7 +59,7 @@ class Exclusion:
         return self._says is not None or prefix in self._parents
 
 
-def _checked(path: str) -> str:
+def _check_path(path: str) -> str:
     """Return a path of the tree as a scan spells it."""
     trimmed = path.removeprefix("./").rstrip("/")
     if path.startswith("/") or not trimmed or {"", ".", ".."} & set(trimmed.split("/")):
@@ -73,7 +73,7 @@ def _checked(path: str) -> str:
 _USUAL: Final = frozenset(stat.S_IFREG | mode for mode in USUAL_MODES)
 
 MAX_LOOKS: Final = 5
-"""How often a name that changes under our eyes is looked at again."""
+"""How often a name that keeps changing is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Scan:
         return found
 
     def _entry(self, parent: int, name: str, key: Key, listing: _Listing) -> None:
-        """Take one entry in, whatever it has become by the time we get to it."""
+        """Record one entry, whatever its type is by now."""
         path = listing.prefix + name
         if path != ".git" and self._exclusion.covers(path):
             listing.empty = False
@@ -229,7 +229,7 @@ class Scan:
                 key = key_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
             except FileNotFoundError:
                 return
-        raise _restless(path)
+        raise _explain_changing(path)
 
     def _take(self, parent: int, name: str, key: Key, listing: _Listing) -> None:
         path = listing.prefix + name
@@ -269,7 +269,7 @@ class Scan:
                 if blob is not None:
                     self._tally.read_files += 1
                     return lasting(key_of(status), self._settled_ns), blob
-        raise _restless(path)
+        raise _explain_changing(path)
 
     def _opaque_entry(self, parent: int, name: str, mode: int, listing: _Listing) -> Opaque:
         path = listing.prefix + name
@@ -317,9 +317,9 @@ def _list_directory(descriptor: int, limit: int) -> dict[str, Key]:
         }
 
 
-def _restless(path: str) -> EnvironmentFault:
+def _explain_changing(path: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{quote_text(path)} kept changing while it was looked at",
+        f"{quote_text(path)} kept changing while it was read",
         rule="snapshot.changing",
         hint="take the snapshot when nothing writes to the tree",
     )

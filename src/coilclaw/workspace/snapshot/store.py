@@ -33,7 +33,7 @@ from coilclaw.workspace.git.object_format import (
 )
 from coilclaw.workspace.git.object_store import ObjectStore
 from coilclaw.workspace.snapshot import stat_cache
-from coilclaw.workspace.snapshot.difference import difference, quoted_headers
+from coilclaw.workspace.snapshot.difference import difference, quote_headers
 from coilclaw.workspace.snapshot.fingerprint import Bounds
 from coilclaw.workspace.snapshot.scan import Scan
 from coilclaw.workspace.snapshot.stat_cache import StatCache
@@ -68,7 +68,7 @@ DIFF_TIMEOUT_S: Final = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A picture that is kept."""
+    """A snapshot in the store."""
 
     id: str
     tree: str
@@ -110,7 +110,7 @@ class SnapshotStore:
         exclude: tuple[str, ...] | Callable[[str], bool] = (),
         reread: bool = False,
     ) -> Snapshot:
-        """Keep a picture of the tree as it is.
+        """Store a snapshot of the tree and return it.
 
         ``exclude`` names paths to leave out with everything below them, or says so of a path.
         ``reread`` reads every file whatever its times say: a process that runs meanwhile can change
@@ -173,7 +173,7 @@ class SnapshotStore:
             *("--", ":(top,glob,exclude)**/.git"),
             detection=("--no-renames",) if swapped else _RENAMES,
         )
-        return quoted_headers(patch)
+        return quote_headers(patch)
 
     def files(self, snapshot_id: str) -> Iterator[tuple[str, EntryType, str]]:
         """List all that a snapshot holds, sorted by path; empty directories and opaque entries too.
