@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from coilclaw.kernel import Journal, UsageError
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.evidence import bundle, layout
-from coilclaw.runs.evidence.audits import list_applications, list_audits
+from coilclaw.runs.evidence.audits import Application, list_applications, list_audits
 from coilclaw.runs.evidence.bundle import MAX_PATCH_BYTES, sealed_manifest
 from coilclaw.runs.evidence.event_index import get_part, parse_json
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.audits import Application
     from coilclaw.runs.evidence.layout import RunPlaces
     from coilclaw.runs.evidence.rehydration import Rehydrated
     from coilclaw.runs.run_failures import Failures

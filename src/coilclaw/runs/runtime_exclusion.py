@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, UsageError, explain_os_errors, write_atomic
-from coilclaw.runs.evidence.layout import RUNTIME_ROOT
+from coilclaw.runs.evidence.layout import RUNTIME_ROOT, RunPlaces
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coilclaw.runs.evidence.layout import RunPlaces
     from coilclaw.workspace import Repository
 
 IGNORED: Final = f"/{RUNTIME_ROOT.partition('/')[0]}/"

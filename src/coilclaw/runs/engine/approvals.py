@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from coilclaw.agent import LOOK_EVERY_S, ApprovalQuestion
 from coilclaw.kernel import canonical_json, valid_text
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.records import ApprovalRecord
+from coilclaw.runs.contracts.records import ApprovalKind, ApprovalRecord, ApprovalState
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import decision_gates
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from coilclaw.agent import Approval
     from coilclaw.kernel import messages
     from coilclaw.runners import AgentRequest
-    from coilclaw.runs.contracts.records import ApprovalKind, ApprovalState
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.runs.gates.result import GateResult
 

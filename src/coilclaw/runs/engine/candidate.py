@@ -14,18 +14,19 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import Failure
 from coilclaw.runs.engine.commands import (
     Commands,
+    FinishedCommand,
     announce,
     describe_fault,
     run_in_order,
     unused_folder,
     write_report,
 )
-from coilclaw.runs.engine.inspection import RunStage
+from coilclaw.runs.engine.inspection import Inspection, RunStage
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import patch_names
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import tests as tests_gate
-from coilclaw.runs.gates.result import Violation
+from coilclaw.runs.gates.result import GateResult, Violation
 from coilclaw.runs.gates.test_files import is_read_unasked, is_test, is_test_configuration
 from coilclaw.runs.gates.tests import find_whether_tests_ran
 from coilclaw.workspace import merge
@@ -34,11 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coilclaw.runs.contracts.task_contract import AcceptanceTest
-    from coilclaw.runs.engine.commands import FinishedCommand
-    from coilclaw.runs.engine.inspection import Inspection
     from coilclaw.runs.engine.ready_worktree import ReadyWorktree
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.gates.result import GateResult
     from coilclaw.workspace import Snapshot
 
 

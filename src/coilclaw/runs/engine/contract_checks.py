@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.kernel import SchemaProblem, UsageError, valid_text
 from coilclaw.runners import parse as parse_runner
 from coilclaw.runs.contracts import paths, permissions, rules
-from coilclaw.runs.contracts.project_profile import recognise_project
+from coilclaw.runs.contracts.project_profile import ProjectProfile, recognise_project
 from coilclaw.runs.engine.approvals import RunApprovalRequest
 from coilclaw.runs.gates import contract_gates
 from coilclaw.runs.gates.command import CommandTerms, judge_text
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json
     from coilclaw.runs.contracts.policy_set import PolicySet
-    from coilclaw.runs.contracts.project_profile import ProjectProfile
     from coilclaw.runs.contracts.records import ApprovalKind
     from coilclaw.runs.contracts.task_contract import AcceptanceTest, SetupCommand, TaskContract
     from coilclaw.workspace import Repository

@@ -14,7 +14,7 @@ from coilclaw.runs.gates import scope as leavings
 from coilclaw.runs.gates import weakened_tests
 from coilclaw.runs.gates.command_line import forbidden_paths
 from coilclaw.runs.gates.diff import binary_among
-from coilclaw.runs.gates.result import Violation
+from coilclaw.runs.gates.result import GateResult, Violation
 from coilclaw.runs.gates.scope import RUNTIME_ROOT, Scope
 from coilclaw.workspace import list_ignored, untracked_paths
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from coilclaw.runs.contracts.task_contract import TaskContract
     from coilclaw.runs.engine.ready_worktree import DependencyChanges
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.gates.result import GateResult
     from coilclaw.workspace import Snapshot
 
 MAX_RULES: Final = 2000

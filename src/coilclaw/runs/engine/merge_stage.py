@@ -15,7 +15,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.engine import candidate as candidates
 from coilclaw.runs.engine.candidate import TestStage
 from coilclaw.runs.engine.inspection import Inspection, RunStage
-from coilclaw.runs.engine.run import Run
+from coilclaw.runs.engine.run import Run, RunDependencies
 from coilclaw.runs.engine.run_start import open_sealed
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import layout
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json
     from coilclaw.runs.contracts.task_contract import TaskContract
-    from coilclaw.runs.engine.run import RunDependencies
     from coilclaw.workspace import Merged, Repository
 
 NAME: Final = "merged"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.runners import environ_of, make_home, sandbox_of
-from coilclaw.runs.engine.inspection import with_parents
+from coilclaw.runs.engine.inspection import Inspection, with_parents
 from coilclaw.runs.evidence.layout import make_segment
-from coilclaw.runs.gates.scope import cache_above, is_named, named_places
+from coilclaw.runs.gates.scope import Scope, cache_above, is_named, named_places
 from coilclaw.workspace import (
     Dependency,
     can_mount,
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from coilclaw.runners import Filesystem, Network
-    from coilclaw.runs.engine.inspection import Inspection
     from coilclaw.runs.engine.run import RunDependencies
     from coilclaw.runs.engine.worktree_setup import WorktreeSetup
-    from coilclaw.runs.gates.scope import Scope
     from coilclaw.workspace import Sandbox, Worktree, WorktreeMount
 
 

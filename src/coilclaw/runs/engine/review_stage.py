@@ -11,7 +11,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import ReviewReport
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.engine.agent_record import follow_performance
-from coilclaw.runs.engine.candidate import MAX_PATCH_BYTES, patch_path
+from coilclaw.runs.engine.candidate import MAX_PATCH_BYTES, Candidate, patch_path
 from coilclaw.runs.engine.inspection import RunStage
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import contract_gates, decision_gates
@@ -21,7 +21,6 @@ from coilclaw.runs.roles.model_questions import plane_of
 if TYPE_CHECKING:
     from coilclaw.kernel import Json, SchemaProblem
     from coilclaw.runners import Ending
-    from coilclaw.runs.engine.candidate import Candidate
     from coilclaw.runs.evidence.progress import TaskProgress
     from coilclaw.workspace import Snapshot
 

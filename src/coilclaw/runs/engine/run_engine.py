@@ -29,7 +29,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import Failure, GitState, NextActions, ProducedBy, TaskResult
 from coilclaw.runs.engine import candidate as candidates
 from coilclaw.runs.engine.candidate import TestStage, try_baseline
-from coilclaw.runs.engine.contract_stage import ContractStage, RunWaiting
+from coilclaw.runs.engine.contract_stage import ContractStage, RunRequest, RunWaiting
 from coilclaw.runs.engine.inspection import Inspection
 from coilclaw.runs.engine.merge_stage import MergeStage
 from coilclaw.runs.engine.review_stage import ReviewStage
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json
     from coilclaw.runs.contracts.manifest import RunManifest
-    from coilclaw.runs.engine.contract_stage import RunRequest
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.workspace import Snapshot
 

@@ -25,7 +25,7 @@ from coilclaw.kernel import (
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.engine.contract_stage import RunRequest
-from coilclaw.runs.engine.run import Run
+from coilclaw.runs.engine.run import Run, RunDependencies
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.evidence.bundle import Bundle, sealed_manifest
 from coilclaw.runs.evidence.event_index import get_part
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.engine.run import RunDependencies
 
 
 MAX_CONTRACT_BYTES: Final = 2**20

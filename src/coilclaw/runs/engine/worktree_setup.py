@@ -30,9 +30,10 @@ from coilclaw.kernel import (
 from coilclaw.policy import read_placed
 from coilclaw.runners import ProcessRunner
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.task_contract import AcceptanceTest
+from coilclaw.runs.contracts.task_contract import AcceptanceTest, SetupCommand, TaskContract
 from coilclaw.runs.engine.commands import (
     Commands,
+    FinishedCommand,
     announce,
     describe_failure,
     describe_fault,
@@ -40,13 +41,14 @@ from coilclaw.runs.engine.commands import (
     write_report,
 )
 from coilclaw.runs.engine.ready_worktree import (
+    ReadyWorktree,
     environments_on_path,
     lay_named,
     prepare_bare_worktree,
 )
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.gates.command_line import parse_command
-from coilclaw.runs.gates.scope import cache_above
+from coilclaw.runs.gates.scope import Scope, cache_above
 from coilclaw.workspace import (
     Dependency,
     can_mount,
@@ -64,12 +66,8 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json
     from coilclaw.runners import Network, Runner
     from coilclaw.runs.contracts.policy_set import PolicySet
-    from coilclaw.runs.contracts.task_contract import SetupCommand, TaskContract
-    from coilclaw.runs.engine.commands import FinishedCommand
     from coilclaw.runs.engine.inspection import Inspection
-    from coilclaw.runs.engine.ready_worktree import ReadyWorktree
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.gates.scope import Scope
     from coilclaw.workspace import Worktree
 
 

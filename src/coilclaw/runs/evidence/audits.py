@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import Checkpoint, EnvironmentFault, UsageError
 from coilclaw.runs.evidence import bundle, layout
-from coilclaw.runs.evidence.event_index import get_part
+from coilclaw.runs.evidence.event_index import Examination, get_part
 from coilclaw.runs.evidence.layout import list_names
 from coilclaw.runs.evidence.verification_codes import Code
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json, PublicKey, SignedCheckpoint
     from coilclaw.runs.contracts.manifest import RunManifest
-    from coilclaw.runs.evidence.event_index import Examination
 
 
 APPLICATION: Final = "apply.json"

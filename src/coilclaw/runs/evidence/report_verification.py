@@ -10,7 +10,7 @@ from coilclaw.kernel import CoilClawError, UsageError, digest_bytes
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.paths import within
 from coilclaw.runs.evidence import audits, bundle, layout
-from coilclaw.runs.evidence.event_index import get_part, parse_json
+from coilclaw.runs.evidence.event_index import Examination, get_part, parse_json
 from coilclaw.runs.evidence.patch_names import name_only, read_patch_names
 from coilclaw.runs.evidence.seal import UNKNOWN_REF
 from coilclaw.runs.evidence.verification_codes import Code
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.event_index import Examination
 
 _REPORTS: Final[Mapping[str, tuple[str, Code | None, Code]]] = {
     layout.TASK_RESULT: ("task_result.v1", Code.TASK_RESULT_MISSING, Code.TASK_RESULT_INVALID),

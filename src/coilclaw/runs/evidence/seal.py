@@ -34,7 +34,7 @@ from coilclaw.runs.contracts.manifest import RunManifest
 from coilclaw.runs.contracts.records import NEXT
 from coilclaw.runs.evidence import bundle as bundletree
 from coilclaw.runs.evidence import layout
-from coilclaw.runs.evidence.bundle import json_bytes, sealed_manifest
+from coilclaw.runs.evidence.bundle import Bundle, json_bytes, sealed_manifest
 from coilclaw.runs.evidence.event_index import get_part, parse_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json, SigningKey
-    from coilclaw.runs.evidence.bundle import Bundle
     from coilclaw.runs.evidence.event_log import EventLog
 
 

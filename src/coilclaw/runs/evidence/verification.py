@@ -34,7 +34,7 @@ from coilclaw.runs.evidence.report_verification import (
     check_root_diff,
 )
 from coilclaw.runs.evidence.seal import key_id, keyed_seal, root_hash, signed_text
-from coilclaw.runs.evidence.verification_codes import MEANINGS, UNCHECKED, Check, Code
+from coilclaw.runs.evidence.verification_codes import UNCHECKED, Check, Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -114,7 +114,7 @@ def verify_run(
     if examination.succeeded and state != progress.RunState.DONE:
         examination.say(Code.STATUS_MISMATCH, f"the run succeeded, and its last state is {state}")
     unchecked = [finding for finding in examination.warnings if finding.code in UNCHECKED]
-    failed = {MEANINGS[finding.code][0] for finding in (*examination.errors, *unchecked)}
+    failed = {finding.code.check for finding in (*examination.errors, *unchecked)}
     return VerifyReport(
         run_id=wanted,
         strict=strict,

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.kernel import UsageError
 from coilclaw.runs.evidence import patch_names
-from coilclaw.runs.report.page_elements import make_code, make_note, make_optional, tag
+from coilclaw.runs.report.page_elements import Node, make_code, make_note, make_optional, tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from coilclaw.runs.report.page_elements import Node
 
 
 MAX_FILES: Final = 300

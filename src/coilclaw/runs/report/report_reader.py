@@ -9,7 +9,7 @@ from coilclaw.kernel import CoilClawError
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.engine.run_start import is_worked_on
 from coilclaw.runs.evidence import layout
-from coilclaw.runs.evidence.event_index import EventIndex, get_part
+from coilclaw.runs.evidence.event_index import EventIndex, EvidenceFinding, RecordedEvent, get_part
 from coilclaw.runs.evidence.progress import START
 from coilclaw.runs.evidence.rehydration import read_events
 from coilclaw.runs.evidence.verification_codes import Code
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.event_index import EvidenceFinding, RecordedEvent
     from coilclaw.runs.evidence.verification import VerifyReport
     from coilclaw.runs.report.page_elements import Node, ReportTone
 

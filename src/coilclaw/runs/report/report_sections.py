@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.engine.approvals import FOLDER as APPROVALS
 from coilclaw.runs.evidence import layout
-from coilclaw.runs.evidence.event_index import get_part, parse_json
+from coilclaw.runs.evidence.event_index import EventIndex, RecordedEvent, get_part, parse_json
 from coilclaw.runs.report import page_elements as page
 from coilclaw.runs.report.patch_view import MAX_CHARS, MAX_ROWS, show_file, view_patch
 from coilclaw.runs.report.report_source import MAX_ITEMS, Excerpt, ReportSource
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.event_index import EventIndex, RecordedEvent
     from coilclaw.runs.report.page_elements import Node, ReportTone
 
 MAX_ACTIVITY_BYTES: Final = 8 * 2**20

@@ -51,7 +51,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.task_contract import AcceptanceTest
 from coilclaw.runs.engine.agent_record import AgentRecorder, follow_performance, keep_receipts
 from coilclaw.runs.engine.commands import Commands
-from coilclaw.runs.engine.contract_checks import setup_without_contract
+from coilclaw.runs.engine.contract_checks import Baseline, setup_without_contract
 from coilclaw.runs.engine.inspection import Inspection
 from coilclaw.runs.engine.ready_worktree import hidden_places
 from coilclaw.runs.engine.worktree_setup import SetupTerms, prepare_worktree, provide_setup
@@ -60,10 +60,11 @@ from coilclaw.runs.roles import prompts
 from coilclaw.runs.roles.model_questions import (
     BoundSchema,
     ModelAnswer,
+    ModelPlane,
     ModelQuestion,
     parse_answer,
 )
-from coilclaw.runs.roles.planner import SCHEMA, SeenPaths
+from coilclaw.runs.roles.planner import SCHEMA, PlanTerms, SeenPaths
 from coilclaw.workspace import new_id
 
 if TYPE_CHECKING:
@@ -71,11 +72,8 @@ if TYPE_CHECKING:
 
     from coilclaw.agent import Arguments, ToolContext
     from coilclaw.kernel import Effect, Json, Part, ToolResult
-    from coilclaw.runs.engine.contract_checks import Baseline
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.runs.evidence.event_log import Level
-    from coilclaw.runs.roles.model_questions import ModelPlane
-    from coilclaw.runs.roles.planner import PlanTerms
     from coilclaw.workspace import Cancellation, Worktree
 
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.kernel import SchemaProblem, UsageError, schemas, valid_text
 from coilclaw.runs.contracts.records import Finding, Reviewer, ReviewReport, ScopeCheck
 from coilclaw.runs.roles import prompts, rule_review
-from coilclaw.runs.roles.model_questions import BoundSchema, ModelQuestion, fits
+from coilclaw.runs.roles.model_questions import BoundSchema, ModelPlane, ModelQuestion, fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeAlias
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.roles.model_questions import ModelPlane
     from coilclaw.runs.roles.rule_review import ReviewEvidence
 
     Outcome: TypeAlias = "ReviewReport | tuple[SchemaProblem, ...]"

@@ -28,7 +28,7 @@ from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import decision_gates
 from coilclaw.runs.gates.decision_gates import LockClaim
 from coilclaw.runs.roles import prompts
-from coilclaw.runs.roles.model_questions import BoundSchema, ModelQuestion
+from coilclaw.runs.roles.model_questions import BoundSchema, ModelPlane, ModelQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from coilclaw.runs.engine.contract_checks import Baseline
     from coilclaw.runs.engine.run import Run
     from coilclaw.runs.evidence.progress import TaskProgress
-    from coilclaw.runs.roles.model_questions import ModelPlane
 
 
 SCHEMA: Final = "split.v1"
