@@ -174,11 +174,11 @@ def _read_agent(directory: Path, task_id: str, reason: str) -> list[FailedComman
     return [FailedCommand(task_id, "agent", (), None, reason, (log,))] if lines else []
 
 
-def tail_lines(data: bytes, count: int = TAIL_LINES) -> tuple[str, ...]:
+def tail_lines(data: bytes) -> tuple[str, ...]:
     """Return the last lines of an output, each bounded and without escape sequences."""
     # What a line of a progress display was overwritten with is what a person saw.
-    text = data[-4 * count * 2**10 :].decode("utf-8", "replace").rstrip()
-    lines = [clean_line(line) for line in text.split("\n")[-count:]]
+    text = data[-4 * TAIL_LINES * 2**10 :].decode("utf-8", "replace").rstrip()
+    lines = [clean_line(line) for line in text.split("\n")[-TAIL_LINES:]]
     return tuple(lines) if any(lines) else ()
 
 

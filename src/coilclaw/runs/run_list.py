@@ -71,11 +71,9 @@ class RunStore:
 
     def ids(self) -> tuple[str, ...]:
         """All runs, oldest first."""
-        try:
-            names = os.listdir(self.places.runs)
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        return tuple(sorted(name for name in names if self._is_run(name)))
+        runs = self.places.runs
+        names = filter(layout.is_run_id, layout.list_names(runs))
+        return tuple(name for name in names if bundle.bundle_exists(runs / name))
 
     def find(self, text: str) -> Path:
         """The bundle of a run, named by its id, the beginning of it, or ``last``."""
@@ -104,12 +102,6 @@ class RunStore:
         """Every run, oldest first."""
         for run_id in self.ids():
             yield read_run(self.places.runs / run_id)
-
-    def _is_run(self, name: str) -> bool:
-        try:
-            return bundle.bundle_exists(self.places.runs / layout.check_run_id(name))
-        except UsageError:
-            return False
 
 
 def read_run(directory: Path) -> ListedRun:

@@ -234,9 +234,8 @@ class TestStage(RunStage):
         folder = f"ci/{where}-{run.progress.attempt}"
         folder = unused_folder(run, folder if where == CANDIDATE else f"{folder}-{commit[:16]}")
         self._write_logs(done)
-        skipped = len(todo) - len(done)
         report = write_report(
-            run, self.equipment, done, started=started, folder=folder, skipped=skipped
+            run, self.equipment, done, started=started, folder=folder, planned=len(todo)
         )
         trees = (before.tree, candidate.snapshot.tree)
         gate = judge_tests(todo, done, trees, [*self._find_weakened(), *disturbed])
@@ -324,8 +323,7 @@ def try_baseline(run: Run, inspection: Inspection) -> None:
             done.append(announce(run, commands, test, test.timeout_sec or 0))
             fault = describe_fault(done[-1])
     folder = unused_folder(run, f"ci/{BASELINE}")
-    skipped = len(todo) - len(done)
-    report = write_report(run, equipment, done, started=started, folder=folder, skipped=skipped)
+    report = write_report(run, equipment, done, started=started, folder=folder, planned=len(todo))
     reference = run.bundle.write_json(f"{folder}/report.json", report.json())
     facts = {"status": report.status, "commit": commit, "where": BASELINE, "fault": fault}
     run.record_report(EventType.BASELINE_RESULT, reference, facts, good=not fault)

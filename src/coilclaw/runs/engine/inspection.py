@@ -101,7 +101,6 @@ class Inspection:
         start: str,
         scope: Scope,
         *,
-        reread: bool = True,
         changes: DependencyChanges | None = None,
     ) -> Inspected:
         """Judge what stands in a directory now.
@@ -112,7 +111,7 @@ class Inspection:
         store = self.equipment.snapshots
         left_out = () if changes is None else changes.left_out
         dropped = self._dropped_directories(directory, scope)
-        after = store.take(directory, exclude=(*left_out, *dropped), reread=reread)
+        after = store.take(directory, exclude=(*left_out, *dropped), reread=True)
         diff = self._diff(origin, start, after.id)
         left = diff_gate.find_leavings(diff, scope, self._dropped_paths(diff, scope))
         if left:

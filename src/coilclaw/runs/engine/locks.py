@@ -31,7 +31,6 @@ from coilclaw.kernel import (
     create_private,
     explain_os_errors,
     fold_name,
-    quote_text,
     read_private,
     write_atomic,
 )
@@ -53,11 +52,6 @@ _TICKET: Final = re.compile(r"[0-9a-f]{64}\.wait")
 def fold_path(path: str) -> tuple[str, ...]:
     """Return the segments of a path, folded; those of the whole tree are none."""
     return tuple(fold_name(part) for part in TreePath.parse_directory(path))
-
-
-def overlap(first: str, second: str) -> bool:
-    """Whether two paths of the tree cannot be changed independently."""
-    return PathIndex((first,)).find(second) is not None
 
 
 class PathIndex:
@@ -135,8 +129,6 @@ class Conflict:
 
     path: str
     lock: Lock
-    running: bool
-    """Whether the process that holds it runs; otherwise its run waits to be resumed."""
     queued: bool = False
     """Whether it is not held yet: its run waits for it too, and came first."""
 
@@ -150,17 +142,6 @@ class Taken:
     """The place in the queue of the run that asked, if it has one."""
     reclaimed: tuple[Lock, ...] = ()
     """What the run itself had left, and no longer holds: no run waits while holding a path."""
-
-    @property
-    def reason(self) -> str:
-        first, others = self.conflicts[0], len(self.conflicts) - 1
-        state = "" if first.running else ", which waits to be resumed"
-        more = f", and {others} more" if others else ""
-        how = "waited for" if first.queued else "locked"
-        return (
-            f"{quote_text(first.path)} is {how} as {quote_text(first.lock.path)} by task "
-            f"{quote_text(first.lock.task_id)} of run {first.lock.run_id}{state}{more}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +254,12 @@ class Locks:
             path = asked.find(lock.path)
             if path is None or lock.token in mine:
                 continue
-            running = lock.owner.runs()
             if queue and lock.run_id != run_id:
                 kept = self.works(lock.run_id, lock.owner)
             else:
-                kept = running or (lock.run_id != run_id and self.alive(lock.run_id))
+                kept = lock.owner.runs() or (lock.run_id != run_id and self.alive(lock.run_id))
             if kept:
-                conflicts.append(Conflict(path, lock, running or queue))
+                conflicts.append(Conflict(path, lock))
             else:
                 stale.append(lock)
         return conflicts, stale
@@ -297,7 +277,7 @@ class Locks:
                 path = asked.find(theirs)
                 if path is not None:
                     about = (ticket.run_id, ticket.task_id, ticket.owner, ticket.ts)
-                    yield Conflict(path, Lock(theirs, *about, token=""), running=True, queued=True)
+                    yield Conflict(path, Lock(theirs, *about, token=""), queued=True)
                     break
 
     def _join(self, run_id: str, task_id: str, paths: tuple[str, ...]) -> Ticket:

@@ -115,9 +115,7 @@ def _write_result(run: Run, reason: str, *, passed: bool) -> None:
         head = str(progress.merging.get("commit") or head)
         if progress.merge == "pending":
             action = f"merge it: coilclaw runs apply {run.id}"
-    events = EventIndex()
-    for number, event in enumerate(run.log.read(), 1):
-        events.add(number, event)
+    events = EventIndex(run.log.read())
     times = [event.ts for event in events]
     result = TaskResult(
         run_id=run.id,

@@ -212,7 +212,7 @@ def make_unknown_run(run_id: str) -> UsageError:
 @contextmanager
 def own_run(equipment: RunDependencies, run_id: str) -> Iterator[None]:
     """One process works on a run at a time; the lock goes with the process."""
-    place = _owner(equipment.places.runtime, run_id)
+    place = locate_owner(equipment.places.runtime, run_id)
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place, timeout_s=0.2)
     try:
@@ -238,12 +238,12 @@ def own_run(equipment: RunDependencies, run_id: str) -> Iterator[None]:
 def is_worked_on(runtime: Path, run_id: str) -> bool:
     """Return whether a process works on a run now, also in another thread of this process."""
     # Shared, so that two who look do not see each other.
-    return not FileLock(_owner(runtime, run_id), shared=True, timeout_s=0).is_free()
+    return not FileLock(locate_owner(runtime, run_id), shared=True, timeout_s=0).is_free()
 
 
 def stop_switch(runtime: Path, run_id: str) -> Estop:
     """The file that asks the process that works on a run to stop it."""
-    place = _owner(runtime, run_id).with_suffix(".stop")
+    place = locate_owner(runtime, run_id).with_suffix(".stop")
     return Estop(place, "'coilclaw runs stop' asked for it", STOP_LOOK_S)
 
 
@@ -269,7 +269,8 @@ def request_stop(runtime: Path, run_id: str, timeout_s: float = STOP_TIMEOUT_S) 
     stop_switch(runtime, run_id).clear()
 
 
-def _owner(runtime: Path, run_id: str) -> Path:
+def locate_owner(runtime: Path, run_id: str) -> Path:
+    """Return the file that the process which works on a run holds locked."""
     return runtime / "owners" / f"{layout.check_run_id(run_id)}.lock"
 
 

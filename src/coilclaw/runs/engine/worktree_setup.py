@@ -347,8 +347,8 @@ class _Maker:
         run, equipment = self.run, self.inspection.equipment
         prefix = layout.PLAN_SETUPS if run.progress.root is None else layout.SETUPS
         folder = unused_folder(run, f"{prefix}{self.key[:16]}")
-        skipped = len(self.terms.commands) - len(done)
-        report = write_report(run, equipment, done, started=started, folder=folder, skipped=skipped)
+        planned = len(self.terms.commands)
+        report = write_report(run, equipment, done, started=started, folder=folder, planned=planned)
         reference = run.bundle.write_json(f"{folder}/report.json", report.json())
         facts = {"status": report.status, "commit": self.commit, "key": self.key, "where": NAME}
         good = report.status == "PASS"

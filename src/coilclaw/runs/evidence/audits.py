@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import Checkpoint, EnvironmentFault, UsageError
@@ -61,7 +61,7 @@ class Application:
     commit: str
 
     def json(self) -> dict[str, Json]:
-        return {"audit": self.audit, "at": self.at, "branch": self.branch, "commit": self.commit}
+        return asdict(self)
 
 
 def list_audits(directory: Path, suffix: str = "") -> tuple[AuditRecord, ...]:

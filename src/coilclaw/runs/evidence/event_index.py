@@ -96,11 +96,13 @@ class RecordedEvent:
 
 
 class EventIndex:
-    """Events in order. Whatever has not the form of an event counts as one that says nothing."""
+    """Events in order. A value that does not have the form of an event counts as an empty one."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Iterable[Mapping[str, object]] = ()) -> None:
         self._events: list[RecordedEvent] = []
         self._paths: dict[str, list[RecordedEvent]] = {}
+        for number, event in enumerate(events, 1):
+            self.add(number, event)
 
     def add(self, number: int, event: Mapping[str, object]) -> None:
         """Take the next event; the first may come again, when reading starts over."""

@@ -88,9 +88,7 @@ class TestedCommand:
             for label, text in streams
             if text.text
         ]
-        shown: Node = (
-            page.join_nodes(*printed) if printed else page.say_nothing("It printed nothing.")
-        )
+        shown = page.join_or_say(printed, "It printed nothing.")
         if passed and printed:
             shown = page.make_details("Output", shown)
         return page.join_nodes(page.tag("p", said, kind="meta"), shown)
@@ -155,7 +153,7 @@ class EvidenceSections:
     def show_tasks(self) -> Node:
         """Show every task with a contract, in the order of the contracts."""
         tasks = [self._show_task(event) for event in self._contracts() if event.task_id]
-        return page.join_nodes(*tasks) if tasks else page.say_nothing("No task exists yet.")
+        return page.join_or_say(tasks, "No task exists yet.")
 
     def _show_task(self, written: RecordedEvent) -> Node:
         source, clean, task_id = self.source, self.source.sentence, written.task_id or ""
@@ -236,13 +234,10 @@ class EvidenceSections:
         wanted: list[tuple[str, ReportTone, str]]
         wanted = [("The change of the run", "good", layout.PATCH)]
         for event in self._contracts():
-            name, shown = (
-                layout.make_segment(event.task_id or ""),
-                self.source.sentence(event.task_id, 200),
-            )
+            name = layout.make_segment(event.task_id or "")
+            shown = self.source.sentence(event.task_id, 200)
             wanted.append((f"Work of {shown}", "plain", f"patches/{name}.diff"))
-            refused = f"artifacts/rejected/{name}.diff"
-            wanted.append((f"Refused work of {shown}", "bad", refused))
+            wanted.append((f"Refused work of {shown}", "bad", f"artifacts/rejected/{name}.diff"))
         rows, chars = MAX_ROWS, MAX_CHARS
         seen: set[str] = set()
         found: list[Node] = []
@@ -264,14 +259,12 @@ class EvidenceSections:
                     kind=f"change {tone}",
                 )
             )
-        return page.join_nodes(*found) if found else page.say_nothing("Nothing was changed.")
+        return page.join_or_say(found, "Nothing was changed.")
 
     def show_tests(self) -> Node:
         """Show every round of tests, the latest first; of very many, the last."""
         rounds = [*map(self._show_round, self.events.of(EventType.TEST_RESULT)[-MAX_ITEMS:])]
-        return (
-            page.join_nodes(*rounds[::-1]) if rounds else page.say_nothing("No test has run yet.")
-        )
+        return page.join_or_say(rounds[::-1], "No test has run yet.")
 
     def _show_round(self, event: RecordedEvent) -> Node:
         where, status, reason = (
@@ -309,11 +302,7 @@ class EvidenceSections:
     def show_reviews(self) -> Node:
         """Show every review, the latest first."""
         found = [*map(self._show_review, self.events.of(EventType.REVIEW_RESULT)[:MAX_ITEMS])]
-        return (
-            page.join_nodes(*found[::-1])
-            if found
-            else page.say_nothing("Nothing was reviewed yet.")
-        )
+        return page.join_or_say(found[::-1], "Nothing was reviewed yet.")
 
     def _show_review(self, event: RecordedEvent) -> Node:
         clean, verdict = self.source.sentence, event.text("verdict")
@@ -322,22 +311,16 @@ class EvidenceSections:
         findings: list[Sequence[Node]] = []
         for row in _rows(get_part(report, "findings"))[:MAX_ITEMS]:
             blocks = row.get("severity") == "blocking"
+            kind = (
+                page.make_pill("blocking", "bad") if blocks else page.make_pill("remark", "plain")
+            )
             place, line = clean(row.get("path")), _read_int(row.get("line"))
             if place and line is not None:
                 place = f"{place}:{line}"
-            findings.append(
-                (
-                    page.make_pill("blocking", "bad")
-                    if blocks
-                    else page.make_pill("remark", "plain"),
-                    clean(row.get("message")),
-                    page.make_code(place) if place else "",
-                )
-            )
-        pill, number = (
-            page.make_pill(clean(verdict), choose_tone(verdict)),
-            page.name_attempt(event.attempt),
-        )
+            shown = page.make_code(place) if place else ""
+            findings.append((kind, clean(row.get("message")), shown))
+        pill = page.make_pill(clean(verdict), choose_tone(verdict))
+        number = page.name_attempt(event.attempt)
         return page.tag(
             "article",
             page.tag("h3", clean(event.task_id) or "The run"),

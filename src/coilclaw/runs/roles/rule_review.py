@@ -18,7 +18,7 @@ from coilclaw.kernel import valid_text
 from coilclaw.runs.contracts.records import Finding, Reviewer, ReviewReport, ScopeCheck
 from coilclaw.runs.gates.scope import ScopePlaces
 from coilclaw.runs.gates.test_files import is_test, is_test_configuration
-from coilclaw.runs.roles.test_evasion import evasions
+from coilclaw.runs.roles.test_evasion import evasions, parse_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +156,7 @@ def _debugging(change: ChangedFile, added: list[tuple[int, str]]) -> Iterator[Fi
         yield from _lines(change, added, _PRINTED, "non_blocking", "output for debugging")
         return
     new = {number for number, _ in added}
-    before, after = _parse_python(change.before), _parse_python(change.after)
+    before, after = parse_python(change.before), parse_python(change.after)
     calls = [call for call in _find_calls(after) if call[0] in new]
     for number, name in calls:
         if name in _DEBUG_CALLS:
@@ -183,16 +183,6 @@ def _find_calls(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Call):
             held = node.func.value if isinstance(node.func, ast.Attribute) else node.func
             yield node.lineno, ast.unparse(node.func) if isinstance(held, ast.Name) else ""
-
-
-def _parse_python(source: bytes | None) -> ast.Module:
-    """Parse Python; what does not parse holds nothing."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source or b"")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
 
 
 def _unparsable(change: ChangedFile) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,16 @@ _PATCHERS: Final = frozenset({"patch", "object", "multiple", "setattr", "delattr
 _CHANGERS: Final = frozenset({"update", "pop", "setdefault", "clear", "__setitem__", "__delitem__"})
 _PLAIN: Final = frozenset({"setattr", "delattr", "vars"})
 _BUILT_IN: Final = frozenset(dir(builtins))
+
+
+def parse_python(source: str | bytes | None) -> ast.Module:
+    """Return the syntax tree of Python code; an empty one if it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source or b"")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def is_tool(name: str) -> bool:
@@ -247,12 +258,8 @@ def _always(node: ast.AST, names: Mapping[str, str]) -> str:
 
 def _of_text(node: ast.Call) -> str:
     """Why the text of a program that code runs is not wanted, as far as it can be read."""
-    text = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-    try:
-        inner = ast.parse(text) if isinstance(text, str) else ast.Module([], [])
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    return next((each.message for each in evasions(inner, is_program=False)), "")
+    text = _read_constant(node.args[0]) if node.args else ""
+    return next((each.message for each in evasions(parse_python(text), is_program=False)), "")
 
 
 def _asks_for_runner(node: ast.AST, names: Mapping[str, str]) -> bool:
