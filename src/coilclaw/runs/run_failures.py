@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 TAIL_LINES: Final = 20
 MAX_LINE_CHARS: Final = 300
 MAX_COMMANDS: Final = 10
-"""Failed commands that are told of one run: the last ones."""
+"""The failed commands of one run that are listed: the last ones."""
 MAX_VIOLATIONS: Final = 200
 MAX_LOG_BYTES: Final = 64 * 2**20
 REPORTS: Final = ("ci/", layout.PLAN_SETUPS)
-"""Where the reports of commands stand in a bundle."""
+"""Where a bundle keeps the reports of commands."""
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]{0,40}[ -/]{0,10}[@-~]"
     r"|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
@@ -93,7 +93,7 @@ class Failures:
 
 
 def read_failures(directory: Path, events: Iterable[Mapping[str, object]]) -> Failures:
-    """Read why a run failed; what cannot be read is left out, and verification's matter."""
+    """Read why a run failed; leave out what cannot be read, which verification reports."""
     refusals: list[RunRefusal] = []
     commands: list[FailedCommand] = []
     for event in events:

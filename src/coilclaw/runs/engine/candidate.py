@@ -146,7 +146,7 @@ class PlannedTest:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What the tests said."""
+    """The result of the tests."""
 
     passed: bool
     blamed: tuple[str, ...]
@@ -265,7 +265,7 @@ class TestStage(RunStage):
     def _find_disturbed(
         self, candidate: Candidate, before: Snapshot, name: str
     ) -> Iterator[Violation]:
-        """What a command did to the tree that is being tested: the next would test another one.
+        """Yield what a command changed in the tested tree: the next would test another tree.
 
         It may leave files of its own, but none that decides what tests are run.
         """
@@ -288,7 +288,7 @@ class TestStage(RunStage):
                 yield from self.inspection.weakened(task.origin, task.snapshot)
 
     def _write_logs(self, done: Sequence[FinishedCommand]) -> None:
-        """The files that the specification names: everything, one command after the other."""
+        """Write the files of ``tests/``: all output, one command after the other."""
         bundle = self.run.bundle
         bundle.write_text("tests/command.txt", "".join(f"{one.test.cmd}\n" for one in done))
         for name in ("stdout", "stderr"):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json
 
 MAX_PATHS: Final = 10_000
-"""Most paths that one task may lock."""
+"""The largest number of paths that one task may lock."""
 _FORM: Final = 1
 _LOCK: Final = re.compile(r"[0-9a-f]{64}\.lock")
 _TICKET: Final = re.compile(r"[0-9a-f]{64}\.wait")
@@ -108,19 +108,19 @@ class Lock:
     owner: Owner
     ts: str
     token: str
-    """Names the acquisition; only who knows it may release it."""
+    """Names the acquisition; releasing it takes this token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Everything that was asked for."""
+    """Locks on everything that was asked for."""
 
     run_id: str
     task_id: str
     paths: tuple[str, ...]
     token: str
     reclaimed: tuple[Lock, ...] = ()
-    """What was in the way, left by a process that is gone, and was taken away."""
+    """Locks of processes that are gone, which were removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Nothing was locked, because of these."""
+    """Nothing was locked, because of these conflicts."""
 
     conflicts: tuple[Conflict, ...]
     ticket: Ticket | None = None
     """The place in the queue of the run that asked, if it has one."""
     reclaimed: tuple[Lock, ...] = ()
-    """What the run itself had left, and no longer holds: no run waits while holding a path."""
+    """Earlier locks of the run itself, which it gave up: no run waits while it holds a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class Locks:
             return tuple(self._read_tickets())
 
     def release(self, held: Held) -> tuple[str, ...]:
-        """Let go of what was acquired; return the paths that were still held by it."""
+        """Release what was acquired; return the paths that were still held."""
         with self._locked():
             mine = [lock for lock in self._read_locks() if lock.token == held.token]
             self._remove(mine)
@@ -232,7 +232,7 @@ class Locks:
             return tuple(lock for lock in self._read_locks() if run_id in {None, lock.run_id})
 
     def reclaim(self, run_id: str, *, owned: bool = False) -> tuple[Lock, ...]:
-        """Take away the locks of a run whose process is gone; return them.
+        """Remove the locks of a run whose process is gone; return them.
 
         For a run that is over, and for one that is being resumed and will lock again. The owner of
         the run takes them also from a process that runs: a gateway outlives the runs it stops.
@@ -246,7 +246,7 @@ class Locks:
     def _compare(
         self, run_id: str, asked: PathIndex, own: Sequence[Lock], *, queue: bool
     ) -> tuple[list[Conflict], list[Lock]]:
-        """Return what stands in the way for good, and what only seems to."""
+        """Return the conflicts, and the locks that are stale."""
         mine = {lock.token for lock in own}
         conflicts: list[Conflict] = []
         stale: list[Lock] = []
@@ -265,7 +265,7 @@ class Locks:
         return conflicts, stale
 
     def _find_ahead(self, run_id: str, asked: PathIndex) -> Iterator[Conflict]:
-        """The runs that came earlier, wait now and want what overlaps."""
+        """Yield the runs that wait since earlier and want overlapping paths."""
         for ticket in self._read_tickets():
             if ticket.run_id == run_id:
                 break
@@ -330,7 +330,7 @@ class Locks:
     def _read(
         self, pattern: re.Pattern[str], *texts: str
     ) -> Iterator[tuple[dict[str, Any], Owner]]:
-        """Yield the records of one kind; one that cannot be read must not be taken for none."""
+        """Yield the records of one kind; raise for one that cannot be read."""
         for name in os.listdir(self.directory):
             if not pattern.fullmatch(name):
                 continue

@@ -35,10 +35,10 @@ class ReviewStage(RunStage):
     """Has each task's work reviewed, once a round."""
 
     seen: Snapshot | None = None
-    """The tree as it was found to be last."""
+    """The tree as it was last seen."""
 
     def review(self, candidate: Candidate) -> bool:
-        """Review what was not reviewed yet; whether nothing blocks the work.
+        """Review what was not reviewed yet; return whether the work passed.
 
         ``DeniedError`` with the rule ``review.produced_diff`` is a fault of the system.
         """
@@ -58,7 +58,7 @@ class ReviewStage(RunStage):
         return all(task.reviewed == "PASS" for task in run.progress.active)
 
     def _review_task(self, task: TaskProgress, candidate: Candidate, before: Snapshot) -> Snapshot:
-        """Have one task reviewed; what the tree is afterwards is what it was, or nothing goes on.
+        """Have one task reviewed; raise if the tree is not the same afterwards.
 
         Every file was read for the snapshot ``before``, and the tree was left alone since.
         """

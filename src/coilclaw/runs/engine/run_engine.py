@@ -55,7 +55,7 @@ ORCHESTRATOR: Final = "orchestrator"
 
 
 def finish(run: Run, equipment: RunDependencies, reason: str) -> RunManifest:
-    """Say how the run ended, let everything go that it held, and seal it. It can be repeated."""
+    """Record how the run ended, release what it held, and seal it. It can be repeated."""
     passed = run.progress.state is RunState.DONE
     if not run.progress.finished:
         # A kill may have come between the event that moved the baseline and the file.
@@ -245,7 +245,7 @@ class RunEngine:
         self._status: FailureStatus = "failed"
 
     def go(self) -> RunOutcome:
-        """Go on until the run ends, waits or is stopped."""
+        """Carry out the run until it ends, waits or is stopped."""
         run = self._run
         self._begin()
         if run.progress.locked and not run.progress.finished:
@@ -272,7 +272,7 @@ class RunEngine:
         return self._end()
 
     def abandon(self) -> RunOutcome:
-        """Give the run up: it ends as it is, with its evidence, and lets go of what it held."""
+        """Abandon the run: seal it as it is, and release what it held."""
         self._begin()
         if not self._run.progress.state.ended:
             self._reason, self._status = "the user gave the run up", "denied"

@@ -1,4 +1,4 @@
-"""Making a run, and opening one again: from then on its bundle is the only memory of it."""
+"""Create a run, or open it again; its bundle is the only memory of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunOptions:
 
 
 WITH_ARGUMENT: Final = ("scripted", "process")
-"""Runners that mean nothing without what stands behind their names."""
+"""Runners that need an argument after their names."""
 
 
 def make_run_options(
@@ -109,7 +109,7 @@ def create_run(
     options: RunOptions,
     watch: Callable[[Mapping[str, object]], None] = WATCH_NOTHING,
 ) -> Iterator[tuple[Run, RunRequest]]:
-    """Make a run; from its first moment on there is a bundle that says what became of it."""
+    """Create a run with its bundle, which records everything from the first moment on."""
     now = equipment.now()
     digits = "".join(char for char in now if char.isdigit())
     # It sorts by time, and no other run has it.
@@ -173,7 +173,7 @@ def reopen_run(
     *,
     resume: bool = True,
 ) -> Iterator[tuple[Run, RunRequest]]:
-    """Open a run that was paused, stopped or killed, to resume it or to give it up."""
+    """Open a run that was paused, stopped or killed, to resume it or to abandon it."""
     directory = equipment.places.bundle(run_id)
     bundle = Bundle(directory, equipment.secrets.redact)
     if not bundle.exists:
@@ -242,7 +242,7 @@ def is_worked_on(runtime: Path, run_id: str) -> bool:
 
 
 def stop_switch(runtime: Path, run_id: str) -> Estop:
-    """The file that asks the process that works on a run to stop it."""
+    """Return the switch that asks the process which works on a run to stop."""
     place = locate_owner(runtime, run_id).with_suffix(".stop")
     return Estop(place, "'coilclaw runs stop' asked for it", STOP_LOOK_S)
 
@@ -287,7 +287,7 @@ def _open_log(equipment: RunDependencies, bundle: Bundle, trace: str = "") -> Ev
 
 
 def _describe_environment(equipment: RunDependencies, options: RunOptions) -> dict[str, Json]:
-    """The environment of a run: enough to tell two of them apart, and nothing of its secrets."""
+    """Describe the environment of a run, without secrets, to tell two of them apart."""
     support = equipment.support
     facts: dict[str, Json] = {
         "coilclaw": __version__,
@@ -310,7 +310,7 @@ def _describe_environment(equipment: RunDependencies, options: RunOptions) -> di
 
 @contextmanager
 def open_sealed(equipment: RunDependencies, run_id: str) -> Iterator[Run]:
-    """Open a run that has ended and whose evidence holds; what it is told to record is refused."""
+    """Open a run that has ended and verifies; nothing can be recorded in it."""
     directory = equipment.places.bundle(run_id)
     if not directory.is_dir():
         raise make_unknown_run(run_id)

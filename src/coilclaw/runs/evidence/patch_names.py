@@ -29,13 +29,13 @@ class PatchNames:
     """Paths as bytes, sorted, each once."""
 
     changed: tuple[bytes, ...]
-    """What is not the same afterwards: both ends of a rename, the new end of a copy."""
+    """Paths that differ afterwards: both ends of a rename, the new end of a copy."""
     touched: tuple[bytes, ...]
-    """All that is named: also where a copy was taken from."""
+    """All paths of the patch, also the source of a copy."""
 
 
 def read_patch_names(patch: bytes) -> PatchNames:
-    """Return the paths of a patch; one whose names cannot be read is a ``UsageError``."""
+    """Return the paths of a patch; raise ``UsageError`` if its names cannot be read."""
     changed: set[bytes] = set()
     touched: set[bytes] = set()
     for header in _headers(patch):
@@ -46,12 +46,12 @@ def read_patch_names(patch: bytes) -> PatchNames:
 
 
 def rendered(paths: Iterable[bytes]) -> bytes:
-    """The text of ``diff_name_only.txt``: one path a line, quoted as git quotes where needed."""
+    """Return the text of ``diff_name_only.txt``: one path a line, quoted as git does."""
     return b"".join(_quote(path) + b"\n" for path in sorted(set(paths)))
 
 
 def name_only(patch: bytes) -> bytes:
-    """``diff_name_only.txt`` of a patch: what changed, and nothing else."""
+    """Return the ``diff_name_only.txt`` of a patch: exactly the paths that changed."""
     return rendered(read_patch_names(patch).changed)
 
 

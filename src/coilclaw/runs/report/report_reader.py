@@ -51,7 +51,7 @@ _UNFINISHED: Final = frozenset(
         Code.TEST_MISSING,
     }
 )
-"""What a run that has not ended lacks of course; anything else is wrong also then."""
+"""What a run that has not ended may lack; any other finding is an error."""
 _HEADLINES: Final[Mapping[str, tuple[str, ReportTone]]] = {
     "passed": ("Passed", "good"),
     "failed": ("Failed", "bad"),
@@ -149,7 +149,7 @@ def read_report(
 
 
 class _OutcomeReader:
-    """Says what came out of a run, by its manifest and its events."""
+    """Reads the outcome of a run from its manifest and its events."""
 
     def __init__(self, evidence: EvidenceSections, audits: Sequence[_Audit]) -> None:
         self._evidence = evidence
@@ -173,7 +173,7 @@ class _OutcomeReader:
         self.next_commands = tuple(self._find_next_commands())
 
     def show(self, headline: str, tone: ReportTone) -> Node:
-        """Show what came out, and why."""
+        """Show the outcome and its reasons."""
         passed = self.standing == "passed"
         reasons = () if passed and self._merge != "pending" else self._find_reasons(passed)
         request = self._manifest.get("user_request") or self._created.get("request")
