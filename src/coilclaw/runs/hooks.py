@@ -70,7 +70,7 @@ class GitHook:
 def status(repository: Repository, environ: Mapping[str, str]) -> tuple[GitHook, ...]:
     """Return the state of the hooks."""
     folder = directory(repository, environ)
-    return tuple(_hook(folder, name) for name in NAMES)
+    return tuple(_read_hook(folder, name) for name in NAMES)
 
 
 def install(
@@ -134,7 +134,7 @@ def text(name: str, *, strict: bool = False) -> str:
     return _TEXT.format(mark=MARK, name=name, suffix=BEFORE, body=body)
 
 
-def _hook(folder: Path, name: str) -> GitHook:
+def _read_hook(folder: Path, name: str) -> GitHook:
     path = folder / name
     chained = os.path.lexists(folder / f"{name}{BEFORE}")
     if not os.path.lexists(path):

@@ -104,7 +104,7 @@ def read_failures(directory: Path, events: Iterable[Mapping[str, object]]) -> Fa
 
 def read_refusals(event: Mapping[str, object]) -> list[RunRefusal]:
     """Return what a gate's event refuses."""
-    payload = _payload(event)
+    payload = _read_payload(event)
     said, paths = payload.get("violations"), payload.get("paths")
     if payload.get("passed") is not False or not isinstance(said, list):
         return []
@@ -124,7 +124,7 @@ def read_refusals(event: Mapping[str, object]) -> list[RunRefusal]:
 def read_dropped(event: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return what was left out of a change although it may be work: each path with the reason."""
     try:
-        rows = json.loads(str(_payload(event).get("facts", "{}"))).get("dropped", [])
+        rows = json.loads(str(_read_payload(event).get("facts", "{}"))).get("dropped", [])
         found = [(str(row["path"]), str(row["reason"])) for row in rows]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []  # an event of another version
@@ -133,7 +133,7 @@ def read_dropped(event: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def read_failed_commands(directory: Path, event: Mapping[str, object]) -> list[FailedCommand]:
     """Return the commands that failed by the report that an event names, or an agent's program."""
-    payload = _payload(event)
+    payload = _read_payload(event)
     path = str(payload.get("path", ""))
     if event["event_type"] == EventType.RUNNER_FAILED:
         return _read_agent(directory, str(event.get("task_id") or ""), str(payload.get("reason")))
@@ -204,7 +204,7 @@ def read_log(directory: Path, log: Log) -> str:
     return _ESCAPES.sub("", _read(directory, log.path).decode("utf-8", "replace"))
 
 
-def _payload(event: Mapping[str, object]) -> Mapping[str, object]:
+def _read_payload(event: Mapping[str, object]) -> Mapping[str, object]:
     payload = event["payload"]
     return payload if isinstance(payload, dict) else {}
 

@@ -188,12 +188,12 @@ def describe_run(directory: Path, one: ListedRun, failures: Failures) -> dict[st
         "events": told.events,
         "sealed": told.sealed,
         "timeline": [moment.json() for moment in told.timeline],
-        "tasks": {task: _task(facts, told, task) for task, facts in told.tasks.items()},
+        "tasks": {task: _describe_task(facts, told, task) for task, facts in told.tasks.items()},
         "gates": [_choose_fields(row, _GATE) for row in told.gates],
         "tests": [
             {
                 **_choose_fields(row, ("event", "status", "where")),
-                "commands": _commands(directory, str(row.get("path"))),
+                "commands": _list_commands(directory, str(row.get("path"))),
             }
             for row in told.tests
         ],
@@ -220,13 +220,13 @@ def _choose_fields(row: Mapping[str, Json], names: tuple[str, ...]) -> dict[str,
     return {name: row.get(name) for name in names}
 
 
-def _task(facts: Mapping[str, Json], told: Rehydrated, task_id: str) -> dict[str, Json]:
+def _describe_task(facts: Mapping[str, Json], told: Rehydrated, task_id: str) -> dict[str, Json]:
     verdicts = [row.get("verdict") for row in told.reviews if row.get("task_id") == task_id]
     shown = _choose_fields(facts, ("parent", "contract", "status"))
     return {**shown, "verdict": verdicts[-1] if verdicts else None}
 
 
-def _commands(directory: Path, path: str) -> list[Json]:
+def _list_commands(directory: Path, path: str) -> list[Json]:
     rows = get_part(parse_json(bundle.find_file(directory, path)), "commands")
     names = ("name", "cmd_argv", "must_pass", "exit_code", "duration_sec")
     found = rows if isinstance(rows, list) else ()

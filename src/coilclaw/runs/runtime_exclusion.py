@@ -63,11 +63,11 @@ def add_ignore_line(
         return None
     file = repository.common_dir / "info" / "exclude" if exclude else top / IGNORE_FILE
     inside = runtime.relative_to(top).as_posix()
-    line = IGNORED if inside == RUNTIME_ROOT else _literal(inside)
+    line = IGNORED if inside == RUNTIME_ROOT else _escape_path(inside)
     if is_ignored(repository, places):
         return IgnoreLine(file, line, added=False)
     with explain_os_errors(f"add {line} to {file}", rule="init.ignore"):
-        return IgnoreLine(file, line, added=_add(file, line))
+        return IgnoreLine(file, line, added=_append_line(file, line))
 
 
 def is_ignored(repository: Repository, places: RunPlaces) -> bool:
@@ -79,14 +79,14 @@ def is_ignored(repository: Repository, places: RunPlaces) -> bool:
     return said.exit_code == 0
 
 
-def _literal(inside: str) -> str:
+def _escape_path(inside: str) -> str:
     """Escape a path so that git reads no pattern in it."""
     if "\n" in inside:
         raise UsageError("no ignore rule can name a path with a line end", rule="init.ignore")
     return "/" + _SPECIAL.sub(r"\\\1", inside) + "/"
 
 
-def _add(file: Path, line: str) -> bool:
+def _append_line(file: Path, line: str) -> bool:
     """Append a line to a file; return whether it was missing."""
     file.parent.mkdir(parents=True, exist_ok=True)
     old, mode = b"", 0o644

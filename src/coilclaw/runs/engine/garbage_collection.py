@@ -94,7 +94,7 @@ class _Collection:
             owner = locate_owner(self.equipment.places.runtime, run_id)
             there = owner.exists()
             with self._claim(run_id) as mine:
-                if mine and self._state(run_id) != "open":
+                if mine and self._judge_state(run_id) != "open":
                     if there:
                         yield Removed("owner", run_id, str(owner))
                     yield from self._remove_run(run_id, chosen)
@@ -103,7 +103,7 @@ class _Collection:
     def _remove_run(self, run_id: str, chosen: dict[str, str]) -> Iterator[Removed]:
         """Remove what is of no use of a run that is not open and not worked on."""
         yield from self._remove_leftovers(run_id)
-        state, dry = self._state(run_id), self.wishes.dry_run
+        state, dry = self._judge_state(run_id), self.wishes.dry_run
         gone = state in {"missing", "empty"}
         if not gone and run_id not in chosen:
             return
@@ -122,7 +122,7 @@ class _Collection:
             if not dry:
                 discard_bundle(bundle)
 
-    def _state(self, run_id: str) -> Literal["missing", "empty", "open", "ended"]:
+    def _judge_state(self, run_id: str) -> Literal["missing", "empty", "open", "ended"]:
         directory = self.equipment.places.bundle(run_id)
         if not directory.is_dir():
             return "missing"
@@ -250,7 +250,7 @@ class _Collection:
         try:
             yield True
         finally:
-            open_run = self._state(run_id) == "open"
+            open_run = self._judge_state(run_id) == "open"
             if not there or not (open_run or self.wishes.dry_run):
                 place.unlink(missing_ok=True)
             lock.release()

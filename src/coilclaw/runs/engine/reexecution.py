@@ -108,7 +108,9 @@ class _Execution:
             inspection = Inspection(equipment, run.baseline)
             seen = inspection.look(path, origin.id, began.id, self._join_scopes(inspection))
             names = run.bundle.read(layout.NAMES, limit=MAX_PATCH_BYTES)
-            self._compare("names", _lines(names), _lines(patch_names.name_only(seen.patch)))
+            self._compare(
+                "names", _split_lines(names), _split_lines(patch_names.name_only(seen.patch))
+            )
             self._compare("gates.diff_gate", [], [str(each) for each in seen.result.violations])
             self._compare("patch.sha256", digest_bytes(patch), digest_bytes(seen.patch), soft=True)
             self._compare_policies()
@@ -235,5 +237,5 @@ class _Execution:
         return Reexecuted(report, audit)
 
 
-def _lines(data: bytes) -> list[Json]:
+def _split_lines(data: bytes) -> list[Json]:
     return [line.decode("utf-8", "backslashreplace") for line in data.splitlines()]

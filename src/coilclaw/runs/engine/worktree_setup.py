@@ -266,10 +266,10 @@ def load_setup(place: Path, key: str) -> WorktreeSetup | None:
     sources = [place / _TREE / str(number) for number in range(len(paths))]
     if not all(is_plain(source) for source in sources):
         return None
-    return WorktreeSetup(place, _dependencies(paths, sources))
+    return WorktreeSetup(place, _make_dependencies(paths, sources))
 
 
-def _dependencies(paths: Sequence[str], sources: Sequence[Path]) -> tuple[Dependency, ...]:
+def _make_dependencies(paths: Sequence[str], sources: Sequence[Path]) -> tuple[Dependency, ...]:
     return tuple(
         Dependency(path, source, copied=source.is_dir() and not is_installation(source, path))
         for path, source in zip(paths, sources, strict=True)
@@ -310,7 +310,7 @@ class _Maker:
         paths: list[Json] = [*found]
         record = {"form": _FORM, "key": self.key, "commit": self.commit, "paths": paths}
         write_atomic(self.place / RECORD, json.dumps(record).encode("ascii"), mode=0o600)
-        return WorktreeSetup(self.place, _dependencies([*found], sources))
+        return WorktreeSetup(self.place, _make_dependencies([*found], sources))
 
     def _run_all(self, ready: ReadyWorktree) -> None:
         run, equipment = self.run, self.inspection.equipment
@@ -392,7 +392,7 @@ def prepare_worktree(
         kept = inspection.kept_of(inspection.baseline)
         found = (
             *find_dependencies(equipment.repository.top, kept),
-            *_programs(runner, equipment.repository.top, kept),
+            *_find_programs(runner, equipment.repository.top, kept),
             *(setup.dependencies if setup else ()),
         )
         every = {one.path: one for one in found}
@@ -413,7 +413,7 @@ def prepare_worktree(
             yield replace(made, laid=laid)
 
 
-def _programs(runner: Runner | None, top: Path, kept: Collection[str]) -> Iterator[Dependency]:
+def _find_programs(runner: Runner | None, top: Path, kept: Collection[str]) -> Iterator[Dependency]:
     """The files of an agent that stand in the checkout and not in the repository."""
     if not isinstance(runner, ProcessRunner):
         return

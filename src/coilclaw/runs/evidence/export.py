@@ -118,7 +118,7 @@ def export_run(
     told = events.last(EventType.MERGE_COMPLETED) or events.last(EventType.CANDIDATE_PREPARED)
     baseline, final = events.baseline, told.text("commit") if told else ""
     made = final not in {"", baseline}
-    with _scratch(out.parent) as scratch:
+    with _open_scratch(out.parent) as scratch:
         sealed = (layout.MANIFEST, *sorted(hashes))
         files = {f"{FOLDER}/{path}": directory / path for path in sealed}
         if made:
@@ -138,7 +138,7 @@ def export_run(
         target = scratch / "export.tar"
         envelope = make_envelope(make_statement(subjects, predicate), signing_key)
         _write_tar(target, envelope, manifest, files, subjects)
-        _put(target, out)
+        _publish(target, out)
     return out
 
 
@@ -184,9 +184,9 @@ def _write_tar(
     folders = sorted([FOLDER, *(f"{FOLDER}/{path}" for path in directories)])
     with explain_os_errors(f"write {target}", rule=_IO), open(target, "xb") as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            archive.addfile(_entry(ATTESTATION, len(envelope)), io.BytesIO(envelope))
+            archive.addfile(_make_entry(ATTESTATION, len(envelope)), io.BytesIO(envelope))
             for name in folders:
-                archive.addfile(_entry(name))
+                archive.addfile(_make_entry(name))
             for name, path in sorted(files.items()):
                 _add(archive, name, path, subjects[name])
         file.flush()
@@ -197,7 +197,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path, expected: str) -> None
     """Put a file in; what goes in is hashed on the way, in case it changed since."""
     with bundle.open_file(path.parent, path.name) as file:
         watched = _Watched(file)
-        archive.addfile(_entry(name, os.fstat(file.fileno()).st_size), watched)
+        archive.addfile(_make_entry(name, os.fstat(file.fileno()).st_size), watched)
     if watched.digest.hexdigest() != expected:
         raise VerificationFailed(f"{path} changed while it was exported", rule="export.changed")
 
@@ -213,7 +213,7 @@ class _Watched:
         return data
 
 
-def _entry(name: str, size: int | None = None) -> tarfile.TarInfo:
+def _make_entry(name: str, size: int | None = None) -> tarfile.TarInfo:
     """A member whose time, owner and mode are always the same; without a size, a directory."""
     import tarfile
 
@@ -226,7 +226,7 @@ def _entry(name: str, size: int | None = None) -> tarfile.TarInfo:
 
 
 @contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
+def _open_scratch(parent: Path) -> Iterator[Path]:
     """A private folder beside the file that will be written, removed in the end."""
     import shutil
     import tempfile
@@ -240,7 +240,7 @@ def _scratch(parent: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _put(target: Path, out: Path) -> None:
+def _publish(target: Path, out: Path) -> None:
     """Give the finished file its name, unless another process took it meanwhile."""
     with explain_os_errors(f"write {out}", rule=_IO):
         target.chmod(0o644)

@@ -187,7 +187,7 @@ def seal_bundle(
     if ending != EventType.RUN_SEALED:
         log.append(EventType.RUN_SEALED, {"status": status})
     log.close()
-    value = _manifest(bundle, log, facts, signing_key)
+    value = _make_manifest(bundle, log, facts, signing_key)
     manifest = RunManifest.of(value)
     write_atomic(bundle.directory / layout.MANIFEST, json_bytes(value))
     protect(bundle.directory)
@@ -238,7 +238,7 @@ def _set_mode(place: Path, mode: int) -> None:
             os.close(descriptor)
 
 
-def _manifest(
+def _make_manifest(
     bundle: Bundle, log: EventLog, facts: Mapping[str, Json], signing_key: SigningKey | None
 ) -> dict[str, Json]:
     key = read_private(log.key_path)

@@ -193,7 +193,9 @@ class _OutcomeReader:
             page.add_heading(
                 "Next", page.make_list("commands", map(page.make_code, self.next_commands))
             ),
-            page.show_facts((label, self._clean(text)) for label, text in self._facts() if text),
+            page.show_facts(
+                (label, self._clean(text)) for label, text in self._list_facts() if text
+            ),
         )
 
     def _judge_standing(self) -> str:
@@ -215,7 +217,7 @@ class _OutcomeReader:
     def _find_reasons(self, ended_well: bool) -> Iterator[str]:
         """Yield why, most telling first; what another sentence holds is not said again."""
         said: list[str] = []
-        for text in self._all_reasons(ended_well):
+        for text in self._list_reasons(ended_well):
             clean = self._clean(text)
             if clean and not any(clean in other or other in clean for other in said):
                 said.append(clean)
@@ -223,7 +225,7 @@ class _OutcomeReader:
             if len(said) >= 20:
                 return
 
-    def _all_reasons(self, ended_well: bool) -> Iterator[str]:
+    def _list_reasons(self, ended_well: bool) -> Iterator[str]:
         yield str(self._manifest.get("failure_reason") or "")
         told = self._events.last(
             EventType.RUN_FINISHED, EventType.RUN_PAUSED, EventType.MERGE_PENDING
@@ -243,7 +245,7 @@ class _OutcomeReader:
             for violation in () if outcome.passed else outcome.violations[:MAX_ITEMS]:
                 yield f"{gate}: {violation.partition(': ')[2] or violation}"
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
+    def _list_facts(self) -> Iterator[tuple[str, str]]:
         events = list(self._events)
         manifest, merge = self._manifest, get_part(self._manifest, "merge")
         moves = self._events.last(EventType.STATE_TRANSITION)

@@ -125,7 +125,7 @@ class EvidenceSections:
                 page.make_code(source.sentence(_read_command(row))),
                 "may fail" if row.get("must_pass") is False else "must pass",
             )
-            for row in _rows(value.get("acceptance_tests"))
+            for row in _list_rows(value.get("acceptance_tests"))
         ]
         try:
             document = json.dumps(value, indent=2, ensure_ascii=False)
@@ -147,12 +147,12 @@ class EvidenceSections:
             page.make_details("The whole contract", page.show_excerpt(source.excerpt(document))),
         )
 
-    def _contracts(self) -> tuple[RecordedEvent, ...]:
+    def _list_contracts(self) -> tuple[RecordedEvent, ...]:
         return self.events.of(EventType.CONTRACT_WRITTEN)[:MAX_ITEMS]
 
     def show_tasks(self) -> Node:
         """Show every task with a contract, in the order of the contracts."""
-        tasks = [self._show_task(event) for event in self._contracts() if event.task_id]
+        tasks = [self._show_task(event) for event in self._list_contracts() if event.task_id]
         return page.join_or_say(tasks, "No task exists yet.")
 
     def _show_task(self, written: RecordedEvent) -> Node:
@@ -210,7 +210,7 @@ class EvidenceSections:
     def _read_parts(self, task_id: str) -> tuple[list[dict[str, Json]], bool]:
         path = f"codex/{layout.make_segment(task_id)}/events.jsonl"
         lines, whole = self.source.head(path, MAX_ACTIVITY_BYTES)
-        return _rows([parse_json(line.encode()) for line in lines if line]), whole
+        return _list_rows([parse_json(line.encode()) for line in lines if line]), whole
 
     def _show_part(self, row: dict[str, Json]) -> Node:
         source, exit_code = self.source, _read_int(row.get("exit_code"))
@@ -233,7 +233,7 @@ class EvidenceSections:
         """Show the change of the run, the work of tasks that differs from it, and refused work."""
         wanted: list[tuple[str, ReportTone, str]]
         wanted = [("The change of the run", "good", layout.PATCH)]
-        for event in self._contracts():
+        for event in self._list_contracts():
             name = layout.make_segment(event.task_id or "")
             shown = self.source.sentence(event.task_id, 200)
             wanted.append((f"Work of {shown}", "plain", f"patches/{name}.diff"))
@@ -281,7 +281,7 @@ class EvidenceSections:
 
     def read_commands(self, event: RecordedEvent) -> list[TestedCommand]:
         """Return the commands of a round of tests."""
-        rows = _rows(get_part(self.source.load(event.text("path")), "commands"))
+        rows = _list_rows(get_part(self.source.load(event.text("path")), "commands"))
         return [self._read_tested(row) for row in rows[:MAX_ITEMS]]
 
     def _read_tested(self, row: dict[str, Json]) -> TestedCommand:
@@ -309,7 +309,7 @@ class EvidenceSections:
         report = self.source.load(event.text("path"))
         reviewer = clean(event.text("reviewer") or get_part(report, "reviewer", "agent_id"))
         findings: list[Sequence[Node]] = []
-        for row in _rows(get_part(report, "findings"))[:MAX_ITEMS]:
+        for row in _list_rows(get_part(report, "findings"))[:MAX_ITEMS]:
             blocks = row.get("severity") == "blocking"
             kind = (
                 page.make_pill("blocking", "bad") if blocks else page.make_pill("remark", "plain")
@@ -373,7 +373,7 @@ class EvidenceSections:
             key = (clean(asked.text("role")), clean(asked.text("model")))
             roles.setdefault(key, []).append(asked.payload.get("usage"))
         uses = [(*key, usages) for key, usages in roles.items()][:MAX_ITEMS]
-        for event in self._contracts():
+        for event in self._list_contracts():
             parts, whole = self._read_parts(event.task_id or "")
             more = "" if whole else " (only the first parts)"
             if usages := [row["usage"] for row in parts if "usage" in row]:
@@ -408,7 +408,7 @@ def _read_int(value: Json) -> int | None:
     return value if type(value) is int else None
 
 
-def _rows(value: Json) -> list[dict[str, Json]]:
+def _list_rows(value: Json) -> list[dict[str, Json]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 

@@ -269,7 +269,7 @@ class ExploringAuthor:
         name = next(one for one in names if not has(f"codex/{one}/events.jsonl"))
         equipment = self._equipment
         recorder = AgentRecorder(self._run, name, "planner", equipment.clock, plans=True)
-        assignment = self._assignment(name, told)
+        assignment = self._make_assignment(name, told)
         started = time.monotonic()
 
         def take(part: Part) -> None:
@@ -325,7 +325,7 @@ class ExploringAuthor:
         )
         self.spent = halted or not (self._left.parts and self._left.wall_s and self._left.tokens)
 
-    def _assignment(self, name: str, told: Mapping[str, Json]) -> Assignment:
+    def _make_assignment(self, name: str, told: Mapping[str, Json]) -> Assignment:
         equipment, worktree = self._equipment, self._worktree
         home = self._run.places.own_home(self._run.id, "plan")
         make_home(home, equipment.environ)
