@@ -1,4 +1,4 @@
-"""The hooks that ask the active contract: installed beside what is there, and taken away again."""
+"""Git hooks that ask the active contract: installed beside existing hooks, and removed again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = ("pre-commit", "pre-push")
 BEFORE: Final = ".coilclaw-before"
-"""What the hook that was there first is called while ours is."""
+"""The suffix of an earlier hook while ours is installed."""
 MARK: Final = "# coilclaw-hook v1"
 MAX_HOOK_BYTES: Final = 2**20
 GIT_TIMEOUT_S: Final = 30.0
@@ -54,7 +54,7 @@ printf '%s\\n' "$refs" | {command} hooks check {flags}{name} "$@"\
 
 @dataclass(frozen=True, slots=True)
 class GitHook:
-    """One hook as it stands."""
+    """The state of one hook."""
 
     name: str
     path: Path
@@ -68,15 +68,15 @@ class GitHook:
 
 
 def status(repository: Repository, environ: Mapping[str, str]) -> tuple[GitHook, ...]:
-    """Look at the hooks."""
+    """Return the state of the hooks."""
     folder = directory(repository, environ)
-    return tuple(_hook(folder, name) for name in NAMES)
+    return tuple(_read_hook(folder, name) for name in NAMES)
 
 
 def install(
     repository: Repository, environ: Mapping[str, str], *, strict: bool = False
 ) -> tuple[GitHook, ...]:
-    """Put our hooks in place; those that are there are kept, and run first.
+    """Install our hooks; existing hooks are kept, and run first.
 
     A strict hook stays strict: only ``uninstall`` loosens it.
     """
@@ -99,12 +99,12 @@ def install(
 
 
 def uninstall(repository: Repository, environ: Mapping[str, str]) -> tuple[GitHook, ...]:
-    """Take our hooks away and put back what was there before them."""
+    """Remove our hooks and restore those that existed before."""
     return tuple(map(_uninstall, status(repository, environ)))
 
 
 def directory(repository: Repository, environ: Mapping[str, str]) -> Path:
-    """Where git looks for the hooks of a repository, by all of the user's configuration."""
+    """Return where git looks for the hooks of a repository, by the user's whole configuration."""
     keep = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
     result = process.run(
         ["git", "rev-parse", "--git-path", "hooks"],
@@ -126,7 +126,7 @@ def directory(repository: Repository, environ: Mapping[str, str]) -> Path:
 
 
 def text(name: str, *, strict: bool = False) -> str:
-    """The hook itself; the directory that git runs it in has no say in what is imported."""
+    """Return the script of a hook; the directory that git runs it in cannot affect imports."""
     command = f"{shlex.quote(sys.executable)} -P -m coilclaw"
     flags = f"{STRICT} " if strict else ""
     pattern = _PUSH if name == "pre-push" else _COMMIT
@@ -134,7 +134,7 @@ def text(name: str, *, strict: bool = False) -> str:
     return _TEXT.format(mark=MARK, name=name, suffix=BEFORE, body=body)
 
 
-def _hook(folder: Path, name: str) -> GitHook:
+def _read_hook(folder: Path, name: str) -> GitHook:
     path = folder / name
     chained = os.path.lexists(folder / f"{name}{BEFORE}")
     if not os.path.lexists(path):

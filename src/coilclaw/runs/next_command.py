@@ -1,4 +1,4 @@
-"""The command to type next, written so that a shell reads it as it is meant."""
+"""The command to type next, quoted for a shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def command(*words: str, repo: str | None = None) -> str:
 
 
 def as_path(path: str | os.PathLike[str]) -> str:
-    """Return a path that no command takes for an option."""
+    """Return a path that no command parses as an option."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text
 
@@ -62,7 +62,7 @@ def after_listing(one: ListedRun, failures: Failures, home: Path, *, repo: str) 
 
 
 def inspect_failure(run_id: str, failures: Failures, *, repo: str) -> str:
-    """Return the command that tells more about a failed run than ``runs show`` does."""
+    """Return the command that shows more about a failed run than ``runs show`` does."""
     if failures.commands:
         return command("runs", "log", run_id, repo=repo)
     if any(each.gate == "diff_gate" for each in failures.refusals):
@@ -71,11 +71,11 @@ def inspect_failure(run_id: str, failures: Failures, *, repo: str) -> str:
 
 
 def answer(run_id: str, *, repo: str | None) -> str:
-    """Return how a run goes on whose planner asked a question."""
+    """Return how to resume a run whose planner asked a question."""
     return command("runs", "resume", run_id, "--answer", "YOUR ANSWER", repo=repo)
 
 
 def resume(run_id: str, waiting: Collection[str], *, repo: str | None) -> str:
-    """Return how a run goes on, once every approval that it waits for is given."""
+    """Return how to give the approvals that a run waits for, and resume it."""
     asked = [command("approve", name) for name in waiting]
     return " && ".join((*asked, command("runs", "resume", run_id, repo=repo)))

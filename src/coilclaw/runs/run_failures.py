@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 TAIL_LINES: Final = 20
 MAX_LINE_CHARS: Final = 300
 MAX_COMMANDS: Final = 10
-"""Failed commands that are told of one run: the last ones."""
+"""The failed commands of one run that are listed: the last ones."""
 MAX_VIOLATIONS: Final = 200
 MAX_LOG_BYTES: Final = 64 * 2**20
 REPORTS: Final = ("ci/", layout.PLAN_SETUPS)
-"""Where the reports of commands stand in a bundle."""
+"""Where a bundle keeps the reports of commands."""
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]{0,40}[ -/]{0,10}[@-~]"
     r"|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
@@ -93,7 +93,7 @@ class Failures:
 
 
 def read_failures(directory: Path, events: Iterable[Mapping[str, object]]) -> Failures:
-    """Read why a run failed; what cannot be read is left out, and verification's matter."""
+    """Read why a run failed; leave out what cannot be read, which verification reports."""
     refusals: list[RunRefusal] = []
     commands: list[FailedCommand] = []
     for event in events:
@@ -104,7 +104,7 @@ def read_failures(directory: Path, events: Iterable[Mapping[str, object]]) -> Fa
 
 def read_refusals(event: Mapping[str, object]) -> list[RunRefusal]:
     """Return what a gate's event refuses."""
-    payload = _payload(event)
+    payload = _read_payload(event)
     said, paths = payload.get("violations"), payload.get("paths")
     if payload.get("passed") is not False or not isinstance(said, list):
         return []
@@ -124,7 +124,7 @@ def read_refusals(event: Mapping[str, object]) -> list[RunRefusal]:
 def read_dropped(event: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return what was left out of a change although it may be work: each path with the reason."""
     try:
-        rows = json.loads(str(_payload(event).get("facts", "{}"))).get("dropped", [])
+        rows = json.loads(str(_read_payload(event).get("facts", "{}"))).get("dropped", [])
         found = [(str(row["path"]), str(row["reason"])) for row in rows]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []  # an event of another version
@@ -133,7 +133,7 @@ def read_dropped(event: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def read_failed_commands(directory: Path, event: Mapping[str, object]) -> list[FailedCommand]:
     """Return the commands that failed by the report that an event names, or an agent's program."""
-    payload = _payload(event)
+    payload = _read_payload(event)
     path = str(payload.get("path", ""))
     if event["event_type"] == EventType.RUNNER_FAILED:
         return _read_agent(directory, str(event.get("task_id") or ""), str(payload.get("reason")))
@@ -174,11 +174,11 @@ def _read_agent(directory: Path, task_id: str, reason: str) -> list[FailedComman
     return [FailedCommand(task_id, "agent", (), None, reason, (log,))] if lines else []
 
 
-def tail_lines(data: bytes, count: int = TAIL_LINES) -> tuple[str, ...]:
+def tail_lines(data: bytes) -> tuple[str, ...]:
     """Return the last lines of an output, each bounded and without escape sequences."""
     # What a line of a progress display was overwritten with is what a person saw.
-    text = data[-4 * count * 2**10 :].decode("utf-8", "replace").rstrip()
-    lines = [clean_line(line) for line in text.split("\n")[-count:]]
+    text = data[-4 * TAIL_LINES * 2**10 :].decode("utf-8", "replace").rstrip()
+    lines = [clean_line(line) for line in text.split("\n")[-TAIL_LINES:]]
     return tuple(lines) if any(lines) else ()
 
 
@@ -204,7 +204,7 @@ def read_log(directory: Path, log: Log) -> str:
     return _ESCAPES.sub("", _read(directory, log.path).decode("utf-8", "replace"))
 
 
-def _payload(event: Mapping[str, object]) -> Mapping[str, object]:
+def _read_payload(event: Mapping[str, object]) -> Mapping[str, object]:
     payload = event["payload"]
     return payload if isinstance(payload, dict) else {}
 

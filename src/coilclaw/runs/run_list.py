@@ -1,4 +1,4 @@
-"""The runs of a repository, to be found, listed and told; nothing is written."""
+"""Find, list and describe the runs of a repository; nothing is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from coilclaw.kernel import Journal, UsageError
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.evidence import bundle, layout
-from coilclaw.runs.evidence.audits import list_applications, list_audits
+from coilclaw.runs.evidence.audits import Application, list_applications, list_audits
 from coilclaw.runs.evidence.bundle import MAX_PATCH_BYTES, sealed_manifest
 from coilclaw.runs.evidence.event_index import get_part, parse_json
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.audits import Application
     from coilclaw.runs.evidence.layout import RunPlaces
     from coilclaw.runs.evidence.rehydration import Rehydrated
     from coilclaw.runs.run_failures import Failures
@@ -28,12 +27,12 @@ Standing: TypeAlias = Literal[
 ]
 LAST: Final = "last"
 LEAST_PREFIX: Final = 4
-"""Characters that name a run: fewer are a slip of the finger."""
+"""The shortest prefix that names a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run in one line."""
+    """A run as a list shows it."""
 
     run_id: str
     directory: Path
@@ -46,7 +45,7 @@ class ListedRun:
     waiting: tuple[str, ...] = ()
     root_hash: str = ""
     applied: Application | None = None
-    """The merge that came after the run had ended."""
+    """The merge that followed after the run had ended."""
 
     def json(self) -> dict[str, Json]:
         return {
@@ -71,15 +70,13 @@ class RunStore:
     places: RunPlaces
 
     def ids(self) -> tuple[str, ...]:
-        """All runs, oldest first."""
-        try:
-            names = os.listdir(self.places.runs)
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        return tuple(sorted(name for name in names if self._is_run(name)))
+        """Return the ids of all runs, oldest first."""
+        runs = self.places.runs
+        names = filter(layout.is_run_id, layout.list_names(runs))
+        return tuple(name for name in names if bundle.bundle_exists(runs / name))
 
     def find(self, text: str) -> Path:
-        """The bundle of a run, named by its id, the beginning of it, or ``last``."""
+        """Return the bundle of a run by its id, a prefix of it, or ``last``; raise without one."""
         known = self.ids()
         if text == LAST and known:
             return self.places.runs / known[-1]
@@ -102,19 +99,13 @@ class RunStore:
         return self.places.runs / found[0]
 
     def all(self) -> Iterator[ListedRun]:
-        """Every run, oldest first."""
+        """Yield every run, oldest first."""
         for run_id in self.ids():
             yield read_run(self.places.runs / run_id)
 
-    def _is_run(self, name: str) -> bool:
-        try:
-            return bundle.bundle_exists(self.places.runs / layout.check_run_id(name))
-        except UsageError:
-            return False
-
 
 def read_run(directory: Path) -> ListedRun:
-    """One run; a sealed one by its manifest alone, which is not verified here."""
+    """Read one run; a sealed one from its manifest alone, which is not verified here."""
     # Asked first: a run that ends in between has written everything by then.
     worked = is_run_worked_on(directory)
     manifest = sealed_manifest(directory)
@@ -137,7 +128,7 @@ def read_run(directory: Path) -> ListedRun:
 
 
 def is_run_worked_on(directory: Path) -> bool:
-    """Whether a process works on the run of a bundle now."""
+    """Return whether a process works on the run of a bundle now."""
     from coilclaw.runs.engine.run_start import is_worked_on as worked_on
 
     return worked_on(directory.parent.parent, directory.name)
@@ -167,7 +158,7 @@ def _read_unsealed(directory: Path, *, worked: bool) -> ListedRun:
 
 
 def judge_standing(found: list[dict[str, object]], *, worked: bool) -> Standing:
-    """How a run that is not sealed stands: by its last event, and by whether one works on it.
+    """Return the standing of a run that is not sealed, by its last event and by ``worked``.
 
     A process that runs is not enough: that of a gateway outlives the runs that it stops.
     """
@@ -180,14 +171,14 @@ def judge_standing(found: list[dict[str, object]], *, worked: bool) -> Standing:
 
 
 def read_events(directory: Path, start: int = 0) -> Iterator[dict[str, object]]:
-    """The events of a run from number ``start`` (from 0), as far as they are whole."""
+    """Yield the complete events of a run from number ``start`` (from 0)."""
     path = directory / layout.EVENTS
     # Nothing is appended, so that no key is needed.
     yield from Journal(path, hash_field="event_hash", key_path=Path(os.devnull)).read(start)
 
 
 def describe_run(directory: Path, one: ListedRun, failures: Failures) -> dict[str, Json]:
-    """Everything that ``runs show`` tells, from the events and the reports that they name."""
+    """Return what ``runs show`` prints, from the events and the reports that they name."""
     from coilclaw.runs.evidence.rehydration import rehydrate_run
 
     told = rehydrate_run(directory)
@@ -197,12 +188,12 @@ def describe_run(directory: Path, one: ListedRun, failures: Failures) -> dict[st
         "events": told.events,
         "sealed": told.sealed,
         "timeline": [moment.json() for moment in told.timeline],
-        "tasks": {task: _task(facts, told, task) for task, facts in told.tasks.items()},
+        "tasks": {task: _describe_task(facts, told, task) for task, facts in told.tasks.items()},
         "gates": [_choose_fields(row, _GATE) for row in told.gates],
         "tests": [
             {
                 **_choose_fields(row, ("event", "status", "where")),
-                "commands": _commands(directory, str(row.get("path"))),
+                "commands": _list_commands(directory, str(row.get("path"))),
             }
             for row in told.tests
         ],
@@ -229,13 +220,13 @@ def _choose_fields(row: Mapping[str, Json], names: tuple[str, ...]) -> dict[str,
     return {name: row.get(name) for name in names}
 
 
-def _task(facts: Mapping[str, Json], told: Rehydrated, task_id: str) -> dict[str, Json]:
+def _describe_task(facts: Mapping[str, Json], told: Rehydrated, task_id: str) -> dict[str, Json]:
     verdicts = [row.get("verdict") for row in told.reviews if row.get("task_id") == task_id]
     shown = _choose_fields(facts, ("parent", "contract", "status"))
     return {**shown, "verdict": verdicts[-1] if verdicts else None}
 
 
-def _commands(directory: Path, path: str) -> list[Json]:
+def _list_commands(directory: Path, path: str) -> list[Json]:
     rows = get_part(parse_json(bundle.find_file(directory, path)), "commands")
     names = ("name", "cmd_argv", "must_pass", "exit_code", "duration_sec")
     found = rows if isinstance(rows, list) else ()
@@ -243,7 +234,7 @@ def _commands(directory: Path, path: str) -> list[Json]:
 
 
 def read_patch(directory: Path, *, task: str | None = None, rejected: bool = False) -> bytes:
-    """What a run or one of its tasks changed, or what was rolled back, as a git patch."""
+    """Return what a run or one of its tasks changed, or what was rolled back, as a git patch."""
     folder = "artifacts/rejected" if rejected else "patches"
     if task is None and not rejected:
         return bundle.find_file(directory, layout.PATCH, limit=MAX_PATCH_BYTES) or b""

@@ -1,4 +1,4 @@
-"""The ignore line of the runtime root: what runs keep in a repository is never untracked work."""
+"""The ignore line of the runtime root, so that git never lists it as untracked."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, UsageError, explain_os_errors, write_atomic
-from coilclaw.runs.evidence.layout import RUNTIME_ROOT
+from coilclaw.runs.evidence.layout import RUNTIME_ROOT, RunPlaces
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coilclaw.runs.evidence.layout import RunPlaces
     from coilclaw.workspace import Repository
 
 IGNORED: Final = f"/{RUNTIME_ROOT.partition('/')[0]}/"
@@ -33,7 +32,7 @@ class IgnoreLine:
 
 
 def exclude_runtime_root(repository: Repository, places: RunPlaces) -> str:
-    """Have only this clone ignore the runtime root; return what stands in the way, or nothing.
+    """Make this clone ignore the runtime root; return why it cannot, or an empty text.
 
     A run does not depend on it, so a file that cannot be written does not refuse one.
     """
@@ -52,7 +51,7 @@ def exclude_runtime_root(repository: Repository, places: RunPlaces) -> str:
 def add_ignore_line(
     repository: Repository, places: RunPlaces, *, exclude: bool
 ) -> IgnoreLine | None:
-    """Add the line unless a rule covers the runtime root; ``None`` where git never looks at it.
+    """Add the line unless a rule covers the runtime root; ``None`` if git never looks at it.
 
     It goes into ``.gitignore``, or with ``exclude`` into the file that all worktrees of this clone
     share. Raise where that file cannot be added to.
@@ -64,15 +63,15 @@ def add_ignore_line(
         return None
     file = repository.common_dir / "info" / "exclude" if exclude else top / IGNORE_FILE
     inside = runtime.relative_to(top).as_posix()
-    line = IGNORED if inside == RUNTIME_ROOT else _literal(inside)
+    line = IGNORED if inside == RUNTIME_ROOT else _escape_path(inside)
     if is_ignored(repository, places):
         return IgnoreLine(file, line, added=False)
     with explain_os_errors(f"add {line} to {file}", rule="init.ignore"):
-        return IgnoreLine(file, line, added=_add(file, line))
+        return IgnoreLine(file, line, added=_append_line(file, line))
 
 
 def is_ignored(repository: Repository, places: RunPlaces) -> bool:
-    """Whether a rule of the repository covers what runs keep in the tree."""
+    """Return whether a rule of the repository covers the runtime root."""
     inside = places.runs.relative_to(repository.top).as_posix()
     said = repository.git.answer(
         *("check-ignore", "--no-index", "-q", "--", inside), work_tree=repository.top, accept=(0, 1)
@@ -80,15 +79,15 @@ def is_ignored(repository: Repository, places: RunPlaces) -> bool:
     return said.exit_code == 0
 
 
-def _literal(inside: str) -> str:
-    """Write a path so that git takes none of it for a pattern."""
+def _escape_path(inside: str) -> str:
+    """Escape a path so that git reads no pattern in it."""
     if "\n" in inside:
         raise UsageError("no ignore rule can name a path with a line end", rule="init.ignore")
     return "/" + _SPECIAL.sub(r"\\\1", inside) + "/"
 
 
-def _add(file: Path, line: str) -> bool:
-    """Add a line behind what stands in a file; return whether it was missing."""
+def _append_line(file: Path, line: str) -> bool:
+    """Append a line to a file; return whether it was missing."""
     file.parent.mkdir(parents=True, exist_ok=True)
     old, mode = b"", 0o644
     if os.path.lexists(file):
@@ -100,7 +99,7 @@ def _add(file: Path, line: str) -> bool:
                 rule="init.ignore",
                 hint="--exclude puts the line where only this clone sees it",
             )
-        # A rename would replace it all the same; whoever made it read-only does not want that.
+        # A rename would replace a read-only file too, which its owner does not want.
         if not mode & stat.S_IWUSR:
             raise UsageError(
                 f"{file} is read-only, so the line {line} was not added",

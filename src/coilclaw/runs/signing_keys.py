@@ -1,4 +1,4 @@
-"""The key that runs are signed with: making it, putting it aside, and its public part."""
+"""The key that signs runs: create it, replace it, and read its public part."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was made, and where the one before it went."""
+    """A new key, and the path of the key that it replaced."""
 
     key_id: str
     aside: Path | None
 
 
 def new_key(path: Path, *, force: bool = False) -> NewKey:
-    """Make a key; with ``force`` one that is there is renamed after its id, and never lost."""
+    """Create a key; with ``force`` an existing key is kept under the name of its id."""
     aside = None
     with explain_os_errors(f"make a key in {path.parent}", rule="key.io"):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -35,5 +35,5 @@ def new_key(path: Path, *, force: bool = False) -> NewKey:
 
 
 def read_public_key(path: Path) -> PublicKey:
-    """The public part of the key; where there is none, how to make one."""
+    """Return the public part of the key; raise with a hint if the key does not exist."""
     return checkpoint.load_key(path).public

@@ -29,7 +29,7 @@ class Recording:
 
 def taken(*run_ids: str, queued: bool = False) -> Taken:
     conflicts = [
-        Conflict("src/a", Lock("src", run_id, "task", OWNER, "then", "token"), True, queued)
+        Conflict("src/a", Lock("src", run_id, "task", OWNER, "then", "token"), queued)
         for run_id in run_ids
     ]
     return Taken(tuple(conflicts), Ticket(1, "own", "task", ("src/a",), OWNER, "now"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from coilclaw.kernel.errors import EnvironmentFault, PathRefused, UsageError
-from coilclaw.runs.engine.locks import Conflict, Held, Lock, Locks, Taken, overlap
+from coilclaw.runs.engine.locks import Conflict, Held, Lock, Locks, PathIndex, Taken
 from coilclaw.workspace.process.owner import Owner
 from tests.support.scale import scaled
 
@@ -62,8 +62,8 @@ def taken(locks: Locks, run_id: str, task_id: str, *paths: str) -> Taken:
 )
 def test_paths_that_overlap_conflict(tmp_path: Path, first: str, second: str) -> None:
     locks = opened(tmp_path)
-    assert overlap(first, second)
-    assert overlap(second, first)
+    assert PathIndex([first]).find(second) == first
+    assert PathIndex([second]).find(first) == second
     held(locks, "run-1", "task-1", first)
     for run_id in ("run-1", "run-2"):
         conflict = taken(locks, run_id, "task-2", "docs", second)
@@ -77,7 +77,7 @@ def test_paths_that_overlap_conflict(tmp_path: Path, first: str, second: str) ->
 )
 def test_neighbours_do_not_conflict(tmp_path: Path, first: str, second: str) -> None:
     locks = opened(tmp_path)
-    assert not overlap(first, second)
+    assert PathIndex([first]).find(second) is None
     held(locks, "run-1", "task-1", first)
     held(locks, "run-1", "task-2", second)
 
@@ -101,8 +101,7 @@ def test_a_conflict_names_the_holder(tmp_path: Path) -> None:
     mine = held(locks, "run-1", "task-1", "src/a", "docs")
     result = taken(locks, "run-2", "task-2", "tests", "src")
     lock = Lock("src/a", "run-1", "task-1", Owner.here(), "1970-01-01T00:00:00Z", mine.token)
-    assert result == Taken((Conflict("src", lock, running=True),))
-    assert result.reason == "'src' is locked as 'src/a' by task 'task-1' of run run-1"
+    assert result == Taken((Conflict("src", lock),))
 
 
 def test_one_file_for_each_path_says_who_holds_it(tmp_path: Path) -> None:
@@ -172,8 +171,7 @@ def test_a_paused_run_keeps_its_locks_and_takes_them_over_when_it_goes_on(tmp_pa
     held(opened(tmp_path, owner=GONE), "paused", "task-1", "src")
     locks = opened(tmp_path, alive=lambda run_id: run_id == "paused")
     result = taken(locks, "run-2", "task-2", "src/a")
-    assert [item.running for item in result.conflicts] == [False]
-    assert result.reason.endswith("of run paused, which waits to be resumed")
+    assert [item.lock.run_id for item in result.conflicts] == ["paused"]
     resumed = held(locks, "paused", "task-1", "src")
     assert [lock.task_id for lock in resumed.reclaimed] == ["task-1"]
     assert [lock.owner for lock in locks.held()] == [Owner.here()]

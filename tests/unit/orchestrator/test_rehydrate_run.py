@@ -118,7 +118,7 @@ DIVERGING: dict[str, tuple[Callable[[World], object], tuple[int, str, str]]] = {
     ),
     "a report that nobody made": (
         lambda world: (world.directory / "reviews" / "other.json").write_text("{}\n"),
-        (0, "no event knows of this report", "reviews/other.json"),
+        (0, "no event names this report", "reviews/other.json"),
     ),
     "an event that was changed": (
         _events(lambda lines: [*lines[:4], lines[4].replace(b"scripted", b"unscript"), *lines[5:]]),
@@ -173,5 +173,5 @@ def test_a_move_that_is_no_move_is_a_divergence(tmp_path: Path) -> None:
 def test_a_bundle_without_events_says_so(tmp_path: Path) -> None:
     (tmp_path / RUN_ID).mkdir()
     told = rehydrate_run(tmp_path / RUN_ID)
-    assert told.divergences == (EvidenceDivergence(0, "there is no event", layout.EVENTS),)
+    assert told.divergences == (EvidenceDivergence(0, "no event exists", layout.EVENTS),)
     assert (told.status, told.state) == ("RUNNING", "S0_PM")

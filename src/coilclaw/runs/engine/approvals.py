@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from coilclaw.agent import LOOK_EVERY_S, ApprovalQuestion
 from coilclaw.kernel import canonical_json, valid_text
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.records import ApprovalRecord
+from coilclaw.runs.contracts.records import ApprovalKind, ApprovalRecord, ApprovalState
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import decision_gates
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from coilclaw.agent import Approval
     from coilclaw.kernel import messages
     from coilclaw.runners import AgentRequest
-    from coilclaw.runs.contracts.records import ApprovalKind, ApprovalState
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.runs.gates.result import GateResult
 
@@ -44,7 +43,7 @@ class RunApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunApprovals:
-    """Puts a run's questions to the user and picks up the answers."""
+    """Asks the user for the approvals of a run and reads the answers."""
 
     run: Run
     equipment: RunDependencies
@@ -64,7 +63,7 @@ class RunApprovals:
         )
 
     def answer(self, ask: RunApprovalRequest) -> ApprovalAnswer:
-        """Ask, or look what became of it; ``waiting`` pauses the run."""
+        """Ask, or return the answer to an earlier question; ``waiting`` pauses the run."""
         digest, progress = self._digest(ask), self.run.progress
         if digest in progress.approvals:
             return "yes" if progress.approvals[digest] else "no"
@@ -85,11 +84,11 @@ class RunApprovals:
         return "yes" if yes else "no"
 
     def granted(self, ask: RunApprovalRequest) -> bool:
-        """Whether the user said yes to this, in this run."""
+        """Return whether the user approved this request in this run."""
         return self.run.progress.approvals.get(self._digest(ask), False)
 
     def judged(self, asks: Sequence[RunApprovalRequest]) -> GateResult:
-        """Let the gate judge the approvals of what was asked, as they were when they were used."""
+        """Let the gate judge the approvals as they were when they were used."""
         needs = [Need(ask.kind, self._digest(ask), ask.reason, ask.task_id or None) for ask in asks]
         # Also those that were settled before a kill.
         bundle = self.run.bundle
@@ -111,7 +110,7 @@ class RunApprovals:
         )
 
     def live(self, request: AgentRequest) -> messages.ApprovalAnswer:
-        """Ask while an agent waits; silence is a no."""
+        """Ask while an agent waits; without an answer the request is denied."""
         about = (request.title, request.reason, "agent.request", request.detail, request.task_id)
         ask = RunApprovalRequest(request.kind, *about)
         digest, cancel = self._digest(ask), self.equipment.cancel

@@ -14,18 +14,19 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import Failure
 from coilclaw.runs.engine.commands import (
     Commands,
+    FinishedCommand,
     announce,
     describe_fault,
     run_in_order,
     unused_folder,
     write_report,
 )
-from coilclaw.runs.engine.inspection import RunStage
+from coilclaw.runs.engine.inspection import Inspection, RunStage
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import patch_names
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import tests as tests_gate
-from coilclaw.runs.gates.result import Violation
+from coilclaw.runs.gates.result import GateResult, Violation
 from coilclaw.runs.gates.test_files import is_read_unasked, is_test, is_test_configuration
 from coilclaw.runs.gates.tests import find_whether_tests_ran
 from coilclaw.workspace import merge
@@ -34,11 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coilclaw.runs.contracts.task_contract import AcceptanceTest
-    from coilclaw.runs.engine.commands import FinishedCommand
-    from coilclaw.runs.engine.inspection import Inspection
     from coilclaw.runs.engine.ready_worktree import ReadyWorktree
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.gates.result import GateResult
     from coilclaw.workspace import Snapshot
 
 
@@ -148,7 +146,7 @@ class PlannedTest:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What the tests said."""
+    """The result of the tests."""
 
     passed: bool
     blamed: tuple[str, ...]
@@ -236,9 +234,8 @@ class TestStage(RunStage):
         folder = f"ci/{where}-{run.progress.attempt}"
         folder = unused_folder(run, folder if where == CANDIDATE else f"{folder}-{commit[:16]}")
         self._write_logs(done)
-        skipped = len(todo) - len(done)
         report = write_report(
-            run, self.equipment, done, started=started, folder=folder, skipped=skipped
+            run, self.equipment, done, started=started, folder=folder, planned=len(todo)
         )
         trees = (before.tree, candidate.snapshot.tree)
         gate = judge_tests(todo, done, trees, [*self._find_weakened(), *disturbed])
@@ -268,7 +265,7 @@ class TestStage(RunStage):
     def _find_disturbed(
         self, candidate: Candidate, before: Snapshot, name: str
     ) -> Iterator[Violation]:
-        """What a command did to the tree that is being tested: the next would test another one.
+        """Yield what a command changed in the tested tree: the next would test another tree.
 
         It may leave files of its own, but none that decides what tests are run.
         """
@@ -291,7 +288,7 @@ class TestStage(RunStage):
                 yield from self.inspection.weakened(task.origin, task.snapshot)
 
     def _write_logs(self, done: Sequence[FinishedCommand]) -> None:
-        """The files that the specification names: everything, one command after the other."""
+        """Write the files of ``tests/``: all output, one command after the other."""
         bundle = self.run.bundle
         bundle.write_text("tests/command.txt", "".join(f"{one.test.cmd}\n" for one in done))
         for name in ("stdout", "stderr"):
@@ -326,8 +323,7 @@ def try_baseline(run: Run, inspection: Inspection) -> None:
             done.append(announce(run, commands, test, test.timeout_sec or 0))
             fault = describe_fault(done[-1])
     folder = unused_folder(run, f"ci/{BASELINE}")
-    skipped = len(todo) - len(done)
-    report = write_report(run, equipment, done, started=started, folder=folder, skipped=skipped)
+    report = write_report(run, equipment, done, started=started, folder=folder, planned=len(todo))
     reference = run.bundle.write_json(f"{folder}/report.json", report.json())
     facts = {"status": report.status, "commit": commit, "where": BASELINE, "fault": fault}
     run.record_report(EventType.BASELINE_RESULT, reference, facts, good=not fault)

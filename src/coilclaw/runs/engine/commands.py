@@ -13,7 +13,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import Failure, TestCommand, TestCounts, TestReport, TestRunner
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates.command_line import parse_command
-from coilclaw.workspace import command, format_time, remove_tree
+from coilclaw.workspace import command, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -199,11 +199,12 @@ def write_report(
     *,
     started: str,
     folder: str,
-    skipped: int = 0,
+    planned: int,
 ) -> TestReport:
     """Keep the output of commands below ``folder`` in the bundle, and return their report.
 
-    Before there is a contract, the report is that of the run.
+    Of ``planned`` commands, those that did not run count as skipped. Before there is a contract,
+    the report is that of the run.
     """
     rows = []
     for number, one in enumerate(done, 1):
@@ -229,7 +230,7 @@ def write_report(
         task_id=run.id if run.progress.root is None else run.root_contract.task_id,
         runner=TestRunner(role="ORCHESTRATOR", agent_id=AGENT),
         started_at=started,
-        finished_at=format_time(equipment.clock()),
+        finished_at=equipment.now(),
         status=status,  # type: ignore[arg-type]  # one of its values
         commands=tuple(rows),
         artifacts=tuple(ref for row in rows for ref in (row.stdout, row.stderr)),
@@ -237,7 +238,7 @@ def write_report(
         summary=TestCounts(
             passed=sum(one.green for one in done),
             failed=sum(not one.green for one in done),
-            skipped=skipped,
+            skipped=planned - len(done),
         ),
         failure=Failure(message=describe_failure(red[0])) if red else None,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.kernel import SchemaProblem, UsageError, valid_text
 from coilclaw.runners import parse as parse_runner
 from coilclaw.runs.contracts import paths, permissions, rules
-from coilclaw.runs.contracts.project_profile import recognise_project
+from coilclaw.runs.contracts.project_profile import ProjectProfile, recognise_project
 from coilclaw.runs.engine.approvals import RunApprovalRequest
 from coilclaw.runs.gates import contract_gates
 from coilclaw.runs.gates.command import CommandTerms, judge_text
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json
     from coilclaw.runs.contracts.policy_set import PolicySet
-    from coilclaw.runs.contracts.project_profile import ProjectProfile
     from coilclaw.runs.contracts.records import ApprovalKind
     from coilclaw.runs.contracts.task_contract import AcceptanceTest, SetupCommand, TaskContract
     from coilclaw.workspace import Repository
@@ -72,7 +71,7 @@ class Baseline:
     ) -> Baseline:
         """Make it from the names of files: directories are what is above them."""
         names = frozenset(files)
-        above = frozenset(above for name in names for above in _above(name))
+        above = frozenset(above for name in names for above in _list_parents(name))
         return cls(commit, names, above, read, frozenset(links))
 
     @classmethod
@@ -103,14 +102,14 @@ class Baseline:
 
         Those are the ones that hold many files, and the ones that hold everything by convention.
         """
-        counts = Counter(above for name in self.files for above in _above(name))
+        counts = Counter(above for name in self.files for above in _list_parents(name))
         many = {name for name, count in counts.items() if count >= BROAD_FILES}
         return frozenset(many | (ROOTS & self.directories))
 
     def told(self, scopes: Collection[str] = (), *, limit: int = MAX_TOLD) -> dict[str, Json]:
         """Return names for a model, those within ``scopes`` first, and how many are left out."""
-        files = _chosen(self.files, scopes, limit)
-        directories = _chosen(self.directories, scopes, limit)
+        files = _choose_names(self.files, scopes, limit)
+        directories = _choose_names(self.directories, scopes, limit)
         return {
             "baseline_commit": self.commit,
             "files": files,
@@ -131,7 +130,7 @@ class Baseline:
         """Ask the command gate about a test of a contract."""
         network = contract.tool_permissions.network == "allow"
         limit = test.timeout_sec or contract.timeout_retry.timeout_sec
-        terms = replace(self._terms_of(contract, policies), network=network)
+        terms = replace(self._make_terms(contract, policies), network=network)
         return judge_text(test.cmd, terms=terms, timeout_sec=limit)
 
     def refusals(
@@ -142,7 +141,7 @@ class Baseline:
 
     def judge_setup(self, contract: TaskContract, policies: PolicySet) -> tuple[GateResult, ...]:
         """Let the command gate judge each command of a set-up, with the network it declares."""
-        terms = replace(self._terms_of(contract, policies), rules=policies.setup_commands)
+        terms = replace(self._make_terms(contract, policies), rules=policies.setup_commands)
         return tuple(
             judge_text(
                 command.cmd,
@@ -152,7 +151,7 @@ class Baseline:
             for command in policies.setup_for(contract)
         )
 
-    def _terms_of(self, contract: TaskContract, policies: PolicySet) -> CommandTerms:
+    def _make_terms(self, contract: TaskContract, policies: PolicySet) -> CommandTerms:
         return self.terms(policies, contract.allowed_paths, contract.forbidden_actions)
 
     def terms(
@@ -173,16 +172,16 @@ class Baseline:
             is_file=lambda name: (
                 name not in self.links and (name in self.files or paths.within(name, allowed_paths))
             ),
-            is_directory=lambda name: self.files.isdisjoint((name, *_above(name))),
+            is_directory=lambda name: self.files.isdisjoint((name, *_list_parents(name))),
         )
 
 
-def _above(name: str) -> Iterator[str]:
+def _list_parents(name: str) -> Iterator[str]:
     while (name := name.rpartition("/")[0]) != "":
         yield name
 
 
-def _chosen(names: Iterable[str], scopes: Collection[str], limit: int) -> list[Json]:
+def _choose_names(names: Iterable[str], scopes: Collection[str], limit: int) -> list[Json]:
     order = sorted(names, key=lambda name: (not paths.within(name, scopes), name.count("/"), name))
     chosen: list[Json] = []
     left = MAX_TOLD_CHARS

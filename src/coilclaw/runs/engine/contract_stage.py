@@ -19,7 +19,7 @@ from coilclaw.runs.engine.contract_checks import (
     ContractGates,
     runner_kinds,
 )
-from coilclaw.runs.engine.locks import Held, Taken
+from coilclaw.runs.engine.locks import Conflict, Held, Taken
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.evidence.progress import Trigger
 from coilclaw.runs.gates import contract_gates, decision_gates
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from coilclaw.kernel import SchemaProblem
     from coilclaw.runs.contracts.policy_set import PolicySet
     from coilclaw.runs.contracts.records import Handoff
-    from coilclaw.runs.engine.locks import Conflict
     from coilclaw.runs.engine.run import Run, RunDependencies
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from coilclaw.kernel import FileLock, LockTimeout, UsageError
+from coilclaw.kernel import FileLock, LockTimeout
 from coilclaw.runs.engine import merge_stage
-from coilclaw.runs.engine.run_start import is_worked_on
+from coilclaw.runs.engine.run_start import is_worked_on, locate_owner
 from coilclaw.runs.engine.worktree_setup import KEY, RECORD, RUNS, lock_setup
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.evidence.bundle import discard_bundle, sealed_manifest
@@ -91,10 +91,10 @@ class _Collection:
         oldest = self.equipment.clock() - timedelta(days=self.wishes.older_than_days)
         chosen = self._choose_ended(oldest)
         for run_id in sorted(self._list_known()):
-            owner = self._owner(run_id)
+            owner = locate_owner(self.equipment.places.runtime, run_id)
             there = owner.exists()
             with self._claim(run_id) as mine:
-                if mine and self._state(run_id) != "open":
+                if mine and self._judge_state(run_id) != "open":
                     if there:
                         yield Removed("owner", run_id, str(owner))
                     yield from self._remove_run(run_id, chosen)
@@ -103,7 +103,7 @@ class _Collection:
     def _remove_run(self, run_id: str, chosen: dict[str, str]) -> Iterator[Removed]:
         """Remove what is of no use of a run that is not open and not worked on."""
         yield from self._remove_leftovers(run_id)
-        state, dry = self._state(run_id), self.wishes.dry_run
+        state, dry = self._judge_state(run_id), self.wishes.dry_run
         gone = state in {"missing", "empty"}
         if not gone and run_id not in chosen:
             return
@@ -122,7 +122,7 @@ class _Collection:
             if not dry:
                 discard_bundle(bundle)
 
-    def _state(self, run_id: str) -> Literal["missing", "empty", "open", "ended"]:
+    def _judge_state(self, run_id: str) -> Literal["missing", "empty", "open", "ended"]:
         directory = self.equipment.places.bundle(run_id)
         if not directory.is_dir():
             return "missing"
@@ -152,12 +152,12 @@ class _Collection:
             *(ticket.run_id for ticket in locks.queued()),
             *(ref.removeprefix(merging.REFS + "/").partition("/")[0] for ref in refs),
         }
-        return {name for name in names if _is_id(name)}
+        return {name for name in names if layout.is_run_id(name)}
 
     def _choose_ended(self, oldest: datetime) -> dict[str, str]:
         """Return the ended runs that are meant, newest first, and what became of their work."""
         found: list[tuple[str, str, str]] = []
-        for name in filter(_is_id, layout.list_names(self.equipment.places.runs)):
+        for name in filter(layout.is_run_id, layout.list_names(self.equipment.places.runs)):
             directory = self.equipment.places.bundle(name)
             manifest = sealed_manifest(directory)
             if manifest is None:
@@ -233,13 +233,10 @@ class _Collection:
             if not dry:
                 locks.leave(run_id)
 
-    def _owner(self, run_id: str) -> Path:
-        return self.equipment.places.runtime / OWNERS / f"{run_id}{_SUFFIX}"
-
     @contextmanager
     def _claim(self, run_id: str) -> Iterator[bool]:
         """Claim a run while it is looked at; yield whether no process works on it now."""
-        place = self._owner(run_id)
+        place = locate_owner(self.equipment.places.runtime, run_id)
         there = place.exists()
         if not place.parent.is_dir():
             yield True
@@ -253,7 +250,7 @@ class _Collection:
         try:
             yield True
         finally:
-            open_run = self._state(run_id) == "open"
+            open_run = self._judge_state(run_id) == "open"
             if not there or not (open_run or self.wishes.dry_run):
                 place.unlink(missing_ok=True)
             lock.release()
@@ -270,12 +267,4 @@ def _is_beginning(directory: Path) -> bool:
             return False
         if any(os.path.islink(os.path.join(place, name)) for name in (*folders, *files)):
             return False
-    return True
-
-
-def _is_id(name: str) -> bool:
-    try:
-        layout.check_run_id(name)
-    except UsageError:
-        return False
     return True

@@ -14,7 +14,7 @@ from coilclaw.runs.gates import scope as leavings
 from coilclaw.runs.gates import weakened_tests
 from coilclaw.runs.gates.command_line import forbidden_paths
 from coilclaw.runs.gates.diff import binary_among
-from coilclaw.runs.gates.result import Violation
+from coilclaw.runs.gates.result import GateResult, Violation
 from coilclaw.runs.gates.scope import RUNTIME_ROOT, Scope
 from coilclaw.workspace import Git, untracked_paths
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from coilclaw.runs.contracts.task_contract import TaskContract
     from coilclaw.runs.engine.ready_worktree import DependencyChanges
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.gates.result import GateResult
     from coilclaw.workspace import Snapshot
 
 MAX_RULES: Final = 2000
@@ -102,7 +101,6 @@ class Inspection:
         start: str,
         scope: Scope,
         *,
-        reread: bool = True,
         changes: DependencyChanges | None = None,
     ) -> Inspected:
         """Judge what stands in a directory now.
@@ -112,10 +110,10 @@ class Inspection:
         """
         store = self.equipment.snapshots
         left_out = () if changes is None else changes.left_out
-        dropped = self._dropped_directories(directory, scope)
-        after = store.take(directory, exclude=(*left_out, *dropped), reread=reread)
+        dropped = self._find_dropped_directories(directory, scope)
+        after = store.take(directory, exclude=(*left_out, *dropped), reread=True)
         diff = self._diff(origin, start, after.id)
-        left = diff_gate.find_leavings(diff, scope, self._dropped_paths(diff, scope))
+        left = diff_gate.find_leavings(diff, scope, self._find_dropped_paths(diff, scope))
         if left:
             dropped = (*dropped, *left)
             after = store.take(directory, exclude=(*left_out, *dropped))
@@ -135,7 +133,7 @@ class Inspection:
             facts["dropped_count"] = len(changes.dropped)
         judged = replace(judged, facts=facts)
         return Inspected(
-            self._with_unseen(judged, directory),
+            self._add_unseen(judged, directory),
             after,
             store.patch(origin, after.id),
             tuple(sorted({path for change in diff for path in change.paths})),
@@ -172,7 +170,7 @@ class Inspection:
         )
         return diff_gate.judge_diff(diff, scope=scope, observed=observed)
 
-    def _with_unseen(self, judged: GateResult, directory: Path) -> GateResult:
+    def _add_unseen(self, judged: GateResult, directory: Path) -> GateResult:
         """No snapshot holds the runtime root, so that something put there would go unnoticed."""
         if not os.path.lexists(directory / RUNTIME_ROOT):
             return judged
@@ -183,12 +181,12 @@ class Inspection:
         unseen = Violation("diff.protected", message, RUNTIME_ROOT)
         return replace(judged, violations=(*judged.violations, unseen))
 
-    def _dropped_directories(self, directory: Path, scope: Scope) -> tuple[str, ...]:
+    def _find_dropped_directories(self, directory: Path, scope: Scope) -> tuple[str, ...]:
         """The directories that are left out whole: they may be large, and none of it counts."""
         new = untracked_paths(directory, self.kept_of(self.baseline))
-        found = [path for path, is_directory in new if is_directory and _askable(path)]
+        found = [path for path, is_directory in new if is_directory and _is_askable(path)]
         asked = [f"{path}/{_ANYTHING}" for path in found][:MAX_READ_PATHS]
-        ignored = self._ignored(asked)
+        ignored = self._apply_ignore_rules(asked)
         return tuple(
             path
             for path in found
@@ -196,16 +194,16 @@ class Inspection:
             and (f"{path}/{_ANYTHING}" in ignored or self._in_cache(path, scope, directory=True))
         )
 
-    def _dropped_paths(self, diff: TreeDiff, scope: Scope) -> frozenset[str]:
+    def _find_dropped_paths(self, diff: TreeDiff, scope: Scope) -> frozenset[str]:
         """The new paths that the baseline ignores, or that are caches."""
         added = {change.path: change for change in diff if change.kind in diff_gate.NEW}
-        asked = [path for path in added if _askable(path)][:MAX_READ_PATHS]
+        asked = [path for path in added if _is_askable(path)][:MAX_READ_PATHS]
         caches = [
             path
             for path, change in added.items()
             if self._in_cache(path, scope, directory=change.new_type is EntryType.DIRECTORY)
         ]
-        return self._ignored(asked) | frozenset(caches)
+        return self._apply_ignore_rules(asked) | frozenset(caches)
 
     def _in_cache(self, path: str, scope: Scope, *, directory: bool) -> bool:
         """Whether a path lies in a well-known cache that neither git nor the contract knows of."""
@@ -219,11 +217,11 @@ class Inspection:
         asked = {
             f"{path}/{_ANYTHING}" if directory else path: path
             for path, directory in paths.items()
-            if _askable(path)
+            if _is_askable(path)
         }
-        return frozenset(asked[path] for path in self._ignored([*asked]))
+        return frozenset(asked[path] for path in self._apply_ignore_rules([*asked]))
 
-    def _ignored(self, paths: Sequence[str]) -> frozenset[str]:
+    def _apply_ignore_rules(self, paths: Sequence[str]) -> frozenset[str]:
         """Which paths the rules of the baseline ignore; the work's own rules do not count."""
         if not paths:
             return frozenset()
@@ -302,7 +300,7 @@ def _holds_secret(redact: Callable[[str], str], data: bytes, before: bytes | Non
     return redact(text) != text and (redact(old) == old or count(text) > count(old))
 
 
-def _askable(path: str) -> bool:
+def _is_askable(path: str) -> bool:
     return {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
 
 

@@ -31,7 +31,6 @@ from coilclaw.kernel import (
     create_private,
     explain_os_errors,
     fold_name,
-    quote_text,
     read_private,
     write_atomic,
 )
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json
 
 MAX_PATHS: Final = 10_000
-"""Most paths that one task may lock."""
+"""The largest number of paths that one task may lock."""
 _FORM: Final = 1
 _LOCK: Final = re.compile(r"[0-9a-f]{64}\.lock")
 _TICKET: Final = re.compile(r"[0-9a-f]{64}\.wait")
@@ -53,11 +52,6 @@ _TICKET: Final = re.compile(r"[0-9a-f]{64}\.wait")
 def fold_path(path: str) -> tuple[str, ...]:
     """Return the segments of a path, folded; those of the whole tree are none."""
     return tuple(fold_name(part) for part in TreePath.parse_directory(path))
-
-
-def overlap(first: str, second: str) -> bool:
-    """Whether two paths of the tree cannot be changed independently."""
-    return PathIndex((first,)).find(second) is not None
 
 
 class PathIndex:
@@ -114,19 +108,19 @@ class Lock:
     owner: Owner
     ts: str
     token: str
-    """Names the acquisition; only who knows it may release it."""
+    """Names the acquisition; releasing it takes this token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Everything that was asked for."""
+    """Locks on everything that was asked for."""
 
     run_id: str
     task_id: str
     paths: tuple[str, ...]
     token: str
     reclaimed: tuple[Lock, ...] = ()
-    """What was in the way, left by a process that is gone, and was taken away."""
+    """Locks of processes that are gone, which were removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +129,19 @@ class Conflict:
 
     path: str
     lock: Lock
-    running: bool
-    """Whether the process that holds it runs; otherwise its run waits to be resumed."""
     queued: bool = False
     """Whether it is not held yet: its run waits for it too, and came first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Nothing was locked, because of these."""
+    """Nothing was locked, because of these conflicts."""
 
     conflicts: tuple[Conflict, ...]
     ticket: Ticket | None = None
     """The place in the queue of the run that asked, if it has one."""
     reclaimed: tuple[Lock, ...] = ()
-    """What the run itself had left, and no longer holds: no run waits while holding a path."""
-
-    @property
-    def reason(self) -> str:
-        first, others = self.conflicts[0], len(self.conflicts) - 1
-        state = "" if first.running else ", which waits to be resumed"
-        more = f", and {others} more" if others else ""
-        how = "waited for" if first.queued else "locked"
-        return (
-            f"{quote_text(first.path)} is {how} as {quote_text(first.lock.path)} by task "
-            f"{quote_text(first.lock.task_id)} of run {first.lock.run_id}{state}{more}"
-        )
+    """Earlier locks of the run itself, which it gave up: no run waits while it holds a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +218,7 @@ class Locks:
             return tuple(self._read_tickets())
 
     def release(self, held: Held) -> tuple[str, ...]:
-        """Let go of what was acquired; return the paths that were still held by it."""
+        """Release what was acquired; return the paths that were still held."""
         with self._locked():
             mine = [lock for lock in self._read_locks() if lock.token == held.token]
             self._remove(mine)
@@ -251,7 +232,7 @@ class Locks:
             return tuple(lock for lock in self._read_locks() if run_id in {None, lock.run_id})
 
     def reclaim(self, run_id: str, *, owned: bool = False) -> tuple[Lock, ...]:
-        """Take away the locks of a run whose process is gone; return them.
+        """Remove the locks of a run whose process is gone; return them.
 
         For a run that is over, and for one that is being resumed and will lock again. The owner of
         the run takes them also from a process that runs: a gateway outlives the runs it stops.
@@ -265,7 +246,7 @@ class Locks:
     def _compare(
         self, run_id: str, asked: PathIndex, own: Sequence[Lock], *, queue: bool
     ) -> tuple[list[Conflict], list[Lock]]:
-        """Return what stands in the way for good, and what only seems to."""
+        """Return the conflicts, and the locks that are stale."""
         mine = {lock.token for lock in own}
         conflicts: list[Conflict] = []
         stale: list[Lock] = []
@@ -273,19 +254,18 @@ class Locks:
             path = asked.find(lock.path)
             if path is None or lock.token in mine:
                 continue
-            running = lock.owner.runs()
             if queue and lock.run_id != run_id:
                 kept = self.works(lock.run_id, lock.owner)
             else:
-                kept = running or (lock.run_id != run_id and self.alive(lock.run_id))
+                kept = lock.owner.runs() or (lock.run_id != run_id and self.alive(lock.run_id))
             if kept:
-                conflicts.append(Conflict(path, lock, running or queue))
+                conflicts.append(Conflict(path, lock))
             else:
                 stale.append(lock)
         return conflicts, stale
 
     def _find_ahead(self, run_id: str, asked: PathIndex) -> Iterator[Conflict]:
-        """The runs that came earlier, wait now and want what overlaps."""
+        """Yield the runs that wait since earlier and want overlapping paths."""
         for ticket in self._read_tickets():
             if ticket.run_id == run_id:
                 break
@@ -297,7 +277,7 @@ class Locks:
                 path = asked.find(theirs)
                 if path is not None:
                     about = (ticket.run_id, ticket.task_id, ticket.owner, ticket.ts)
-                    yield Conflict(path, Lock(theirs, *about, token=""), running=True, queued=True)
+                    yield Conflict(path, Lock(theirs, *about, token=""), queued=True)
                     break
 
     def _join(self, run_id: str, task_id: str, paths: tuple[str, ...]) -> Ticket:
@@ -350,7 +330,7 @@ class Locks:
     def _read(
         self, pattern: re.Pattern[str], *texts: str
     ) -> Iterator[tuple[dict[str, Any], Owner]]:
-        """Yield the records of one kind; one that cannot be read must not be taken for none."""
+        """Yield the records of one kind; raise for one that cannot be read."""
         for name in os.listdir(self.directory):
             if not pattern.fullmatch(name):
                 continue

@@ -15,7 +15,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.engine import candidate as candidates
 from coilclaw.runs.engine.candidate import TestStage
 from coilclaw.runs.engine.inspection import Inspection, RunStage
-from coilclaw.runs.engine.run import Run
+from coilclaw.runs.engine.run import Run, RunDependencies
 from coilclaw.runs.engine.run_start import open_sealed
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import layout
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json
     from coilclaw.runs.contracts.task_contract import TaskContract
-    from coilclaw.runs.engine.run import RunDependencies
     from coilclaw.workspace import Merged, Repository
 
 NAME: Final = "merged"
@@ -49,19 +48,19 @@ MAX_JOINS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class MergeOutcome:
-    """What became of it; ``reason`` says why it was not merged."""
+    """The result of a merge; ``reason`` says why it was not made."""
 
     merged: bool
     reason: str = ""
     pending: bool = False
-    """Whether nothing is wrong with the work: it can be merged once the way is free."""
+    """Whether the work is good, and can be merged once the branch allows it."""
 
 
 class MergeStage(RunStage):
     """Merges the candidate of a run."""
 
     def pending(self, reason: str = "") -> MergeOutcome:
-        """Leave the merging for later; the commit is kept."""
+        """Leave the merge for later; the commit is kept."""
         run = self.run
         if run.progress.merge != "pending":
             commit = str(run.progress.candidate["commit"])
@@ -70,7 +69,7 @@ class MergeStage(RunStage):
         return MergeOutcome(merged=False, reason=reason, pending=True)
 
     def merge(self) -> MergeOutcome:
-        """Merge now. A kill anywhere leads to the same result when it is done again."""
+        """Merge now; after a kill, merging again leads to the same result."""
         run, repository = self.run, self.equipment.repository
         if not run.branch:
             return self.pending("no branch is checked out")
@@ -157,13 +156,13 @@ class MergeStage(RunStage):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of it."""
+    """The result of applying a run."""
 
     run_id: str
     merged: bool
     branch: str
     commit: str = ""
-    """What the branch stands at now; empty where nothing was merged."""
+    """The commit of the branch now; empty if nothing was merged."""
     reason: str = ""
     already: bool = False
     """Whether it was merged before, so that nothing changed now."""

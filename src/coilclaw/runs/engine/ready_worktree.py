@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.runners import environ_of, make_home, sandbox_of
-from coilclaw.runs.engine.inspection import with_parents
+from coilclaw.runs.engine.inspection import Inspection, with_parents
 from coilclaw.runs.evidence.layout import make_segment
-from coilclaw.runs.gates.scope import cache_above, is_named, named_places
+from coilclaw.runs.gates.scope import Scope, cache_above, is_named, named_places
 from coilclaw.workspace import (
     Dependency,
     can_mount,
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from coilclaw.runners import Filesystem, Network
-    from coilclaw.runs.engine.inspection import Inspection
     from coilclaw.runs.engine.run import RunDependencies
     from coilclaw.runs.engine.worktree_setup import WorktreeSetup
-    from coilclaw.runs.gates.scope import Scope
     from coilclaw.workspace import Sandbox, Worktree, WorktreeMount
 
 
@@ -217,7 +215,7 @@ def find_changes(inspection: Inspection, ready: ReadyWorktree, scope: Scope) -> 
     work, places = set[str](), list[str]()
     for one in ready.laid:
         named = named_places(one.path, scope.allowed_paths)
-        changed = _changed(one, root / one.path) if is_beside(one.path, root) else []
+        changed = _list_changed(one, root / one.path) if is_beside(one.path, root) else []
         if len(changed) == MAX_CHANGED:
             continue  # the gate judges, and refuses, all of it
         places.append(one.path)
@@ -228,13 +226,15 @@ def find_changes(inspection: Inspection, ready: ReadyWorktree, scope: Scope) -> 
             if there and (path == one.path or named.cover(path)):
                 work.add(path)
             else:
-                dropped.append(DroppedChange(path, _reason(path, there=there, ignored=False)))
+                dropped.append(
+                    DroppedChange(path, _choose_reason(path, there=there, ignored=False))
+                )
     mounted = [one for one, _ in ready.mount.copies]
     ignored = inspection.find_ignored({one.path: True for one in mounted})
     for one, copy in ready.mount.copies:
         dropped += [
-            DroppedChange(path, _reason(path, there=there, ignored=one.path in ignored))
-            for path, there in _changed(one, copy)
+            DroppedChange(path, _choose_reason(path, there=there, ignored=one.path in ignored))
+            for path, there in _list_changed(one, copy)
         ]
     kept = own | with_parents(work)
     left_out = tuple(
@@ -246,13 +246,13 @@ def find_changes(inspection: Inspection, ready: ReadyWorktree, scope: Scope) -> 
     return DependencyChanges(left_out, tuple(dropped))
 
 
-def _changed(one: Dependency, copy: Path) -> list[tuple[str, bool]]:
+def _list_changed(one: Dependency, copy: Path) -> list[tuple[str, bool]]:
     """The changed files by their paths in the worktree."""
     found = islice(changed_files(one.source, copy), MAX_CHANGED)
     return [(f"{one.path}/{path}" if path else one.path, there) for path, there in found]
 
 
-def _reason(path: str, *, there: bool, ignored: bool) -> str:
+def _choose_reason(path: str, *, there: bool, ignored: bool) -> str:
     if ignored:
         return IGNORED
     if not there:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import GitFailed, PlanRefused, Stopped, UsageError, digest_bytes, write_atomic
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.records import Divergence, ReexecReport, TestReport
+from coilclaw.runs.contracts.records import Divergence, ReexecReport, TestCommand, TestReport
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.engine.candidate import MAX_PATCH_BYTES, judge_tests, list_tests
-from coilclaw.runs.engine.commands import Commands, run_in_order
+from coilclaw.runs.engine.commands import Commands, FinishedCommand, run_in_order
 from coilclaw.runs.engine.contract_checks import Baseline
-from coilclaw.runs.engine.inspection import Inspection
+from coilclaw.runs.engine.inspection import Inspected, Inspection
 from coilclaw.runs.engine.run_start import open_sealed
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import layout, patch_names
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.contracts.records import TestCommand
-    from coilclaw.runs.engine.commands import FinishedCommand
-    from coilclaw.runs.engine.inspection import Inspected
     from coilclaw.runs.engine.ready_worktree import ReadyWorktree
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.runs.gates.scope import Scope
@@ -111,7 +108,9 @@ class _Execution:
             inspection = Inspection(equipment, run.baseline)
             seen = inspection.look(path, origin.id, began.id, self._join_scopes(inspection))
             names = run.bundle.read(layout.NAMES, limit=MAX_PATCH_BYTES)
-            self._compare("names", _lines(names), _lines(patch_names.name_only(seen.patch)))
+            self._compare(
+                "names", _split_lines(names), _split_lines(patch_names.name_only(seen.patch))
+            )
             self._compare("gates.diff_gate", [], [str(each) for each in seen.result.violations])
             self._compare("patch.sha256", digest_bytes(patch), digest_bytes(seen.patch), soft=True)
             self._compare_policies()
@@ -238,5 +237,5 @@ class _Execution:
         return Reexecuted(report, audit)
 
 
-def _lines(data: bytes) -> list[Json]:
+def _split_lines(data: bytes) -> list[Json]:
     return [line.decode("utf-8", "backslashreplace") for line in data.splitlines()]

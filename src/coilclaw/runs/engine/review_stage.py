@@ -11,7 +11,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import ReviewReport
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.engine.agent_record import follow_performance
-from coilclaw.runs.engine.candidate import MAX_PATCH_BYTES, patch_path
+from coilclaw.runs.engine.candidate import MAX_PATCH_BYTES, Candidate, patch_path
 from coilclaw.runs.engine.inspection import RunStage
 from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import contract_gates, decision_gates
@@ -21,7 +21,6 @@ from coilclaw.runs.roles.model_questions import plane_of
 if TYPE_CHECKING:
     from coilclaw.kernel import Json, SchemaProblem
     from coilclaw.runners import Ending
-    from coilclaw.runs.engine.candidate import Candidate
     from coilclaw.runs.evidence.progress import TaskProgress
     from coilclaw.workspace import Snapshot
 
@@ -36,10 +35,10 @@ class ReviewStage(RunStage):
     """Has each task's work reviewed, once a round."""
 
     seen: Snapshot | None = None
-    """The tree as it was found to be last."""
+    """The tree as it was last seen."""
 
     def review(self, candidate: Candidate) -> bool:
-        """Review what was not reviewed yet; whether nothing blocks the work.
+        """Review what was not reviewed yet; return whether the work passed.
 
         ``DeniedError`` with the rule ``review.produced_diff`` is a fault of the system.
         """
@@ -59,7 +58,7 @@ class ReviewStage(RunStage):
         return all(task.reviewed == "PASS" for task in run.progress.active)
 
     def _review_task(self, task: TaskProgress, candidate: Candidate, before: Snapshot) -> Snapshot:
-        """Have one task reviewed; what the tree is afterwards is what it was, or nothing goes on.
+        """Have one task reviewed; raise if the tree is not the same afterwards.
 
         Every file was read for the snapshot ``before``, and the tree was left alone since.
         """

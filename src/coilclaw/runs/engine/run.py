@@ -66,7 +66,7 @@ class RunDependencies:
     control_paths: tuple[str, ...]
     """Where they stand in the repository, if they stand there: no task may change them."""
     runner: Callable[[str, TaskContract], Runner]
-    """Makes who performs a contract, by the name that the run was started with."""
+    """Makes the runner of a contract, by the name that the run was started with."""
     model: Callable[[str], RoleModel | None]
     """The model of a role; ``None`` where none is bound."""
     desk: ApprovalStore
@@ -130,7 +130,7 @@ _GATE_EVENTS: Final[Mapping[str, EventType]] = {
     "mcp_gate": EventType.MCP_TOOL_GATE_RESULT,
     "sampling_gate": EventType.MCP_SAMPLING_GATE_RESULT,
 }
-"""The gates whose events are not called as they are."""
+"""Gates whose events have other names."""
 _VIOLATING: Final[frozenset[GateName]] = frozenset({"diff_gate", "policy_gate", "tool_gate"})
 """Gates whose failure is an agent's doing, not only a result that is not good enough."""
 AGENT_PART: Final = "agent_part"
@@ -140,7 +140,7 @@ MAX_VIOLATIONS: Final = 50
 
 
 class Run:
-    """What everything that works on a run shares. Threads may emit at the same time."""
+    """The shared state of a run. Threads may emit at the same time."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Run:
         task_id: str | None = None,
         level: Level = "INFO",
     ) -> None:
-        """Put an event on the disk; only then has it happened."""
+        """Write an event to the disk; only then it counts."""
         attempt = self._progress.attempt
         with self._guard:
             self.log.append(kind, payload, level=level, task_id=task_id, attempt=attempt)
@@ -232,7 +232,7 @@ class Run:
         self.emit(EventType.STATE_TRANSITION, payload)
 
     def record_gate(self, result: GateResult, *, task_id: str | None = None) -> bool:
-        """Record what a gate said, with an event for the failure and for each violation."""
+        """Record the result of a gate, with an event for the failure and for each violation."""
         violations = result.violations
         kind = _GATE_EVENTS.get(result.gate) or EventType(f"{result.gate.upper()}_RESULT")
         payload = {
@@ -270,7 +270,7 @@ class Run:
     def write_contract(
         self, contract: TaskContract, *, replaces: tuple[str, ...] = (), root: bool = False
     ) -> None:
-        """Keep a contract; from now on it is what its task is about."""
+        """Write the contract of a task into the bundle."""
         if contract.task_id in self._progress.tasks:
             return
         reference = self.bundle.write_json(

@@ -29,7 +29,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.records import Failure, GitState, NextActions, ProducedBy, TaskResult
 from coilclaw.runs.engine import candidate as candidates
 from coilclaw.runs.engine.candidate import TestStage, try_baseline
-from coilclaw.runs.engine.contract_stage import ContractStage, RunWaiting
+from coilclaw.runs.engine.contract_stage import ContractStage, RunRequest, RunWaiting
 from coilclaw.runs.engine.inspection import Inspection
 from coilclaw.runs.engine.merge_stage import MergeStage
 from coilclaw.runs.engine.review_stage import ReviewStage
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json
     from coilclaw.runs.contracts.manifest import RunManifest
-    from coilclaw.runs.engine.contract_stage import RunRequest
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.workspace import Snapshot
 
@@ -56,7 +55,7 @@ ORCHESTRATOR: Final = "orchestrator"
 
 
 def finish(run: Run, equipment: RunDependencies, reason: str) -> RunManifest:
-    """Say how the run ended, let everything go that it held, and seal it. It can be repeated."""
+    """Record how the run ended, release what it held, and seal it. It can be repeated."""
     passed = run.progress.state is RunState.DONE
     if not run.progress.finished:
         # A kill may have come between the event that moved the baseline and the file.
@@ -116,9 +115,7 @@ def _write_result(run: Run, reason: str, *, passed: bool) -> None:
         head = str(progress.merging.get("commit") or head)
         if progress.merge == "pending":
             action = f"merge it: coilclaw runs apply {run.id}"
-    events = EventIndex()
-    for number, event in enumerate(run.log.read(), 1):
-        events.add(number, event)
+    events = EventIndex(run.log.read())
     times = [event.ts for event in events]
     result = TaskResult(
         run_id=run.id,
@@ -248,7 +245,7 @@ class RunEngine:
         self._status: FailureStatus = "failed"
 
     def go(self) -> RunOutcome:
-        """Go on until the run ends, waits or is stopped."""
+        """Carry out the run until it ends, waits or is stopped."""
         run = self._run
         self._begin()
         if run.progress.locked and not run.progress.finished:
@@ -275,7 +272,7 @@ class RunEngine:
         return self._end()
 
     def abandon(self) -> RunOutcome:
-        """Give the run up: it ends as it is, with its evidence, and lets go of what it held."""
+        """Abandon the run: seal it as it is, and release what it held."""
         self._begin()
         if not self._run.progress.state.ended:
             self._reason, self._status = "the user gave the run up", "denied"

@@ -1,4 +1,4 @@
-"""Making a run, and opening one again: from then on its bundle is the only memory of it."""
+"""Create a run, or open it again; its bundle is the only memory of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coilclaw.kernel import (
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.task_contract import parse_document
 from coilclaw.runs.engine.contract_stage import RunRequest
-from coilclaw.runs.engine.run import Run
+from coilclaw.runs.engine.run import Run, RunDependencies
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.evidence.bundle import Bundle, sealed_manifest
 from coilclaw.runs.evidence.event_index import get_part
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.engine.run import RunDependencies
 
 
 MAX_CONTRACT_BYTES: Final = 2**20
@@ -61,7 +60,7 @@ class RunOptions:
 
 
 WITH_ARGUMENT: Final = ("scripted", "process")
-"""Runners that mean nothing without what stands behind their names."""
+"""Runners that need an argument after their names."""
 
 
 def make_run_options(
@@ -110,7 +109,7 @@ def create_run(
     options: RunOptions,
     watch: Callable[[Mapping[str, object]], None] = WATCH_NOTHING,
 ) -> Iterator[tuple[Run, RunRequest]]:
-    """Make a run; from its first moment on there is a bundle that says what became of it."""
+    """Create a run with its bundle, which records everything from the first moment on."""
     now = equipment.now()
     digits = "".join(char for char in now if char.isdigit())
     # It sorts by time, and no other run has it.
@@ -174,7 +173,7 @@ def reopen_run(
     *,
     resume: bool = True,
 ) -> Iterator[tuple[Run, RunRequest]]:
-    """Open a run that was paused, stopped or killed, to resume it or to give it up."""
+    """Open a run that was paused, stopped or killed, to resume it or to abandon it."""
     directory = equipment.places.bundle(run_id)
     bundle = Bundle(directory, equipment.secrets.redact)
     if not bundle.exists:
@@ -213,7 +212,7 @@ def make_unknown_run(run_id: str) -> UsageError:
 @contextmanager
 def own_run(equipment: RunDependencies, run_id: str) -> Iterator[None]:
     """One process works on a run at a time; the lock goes with the process."""
-    place = _owner(equipment.places.runtime, run_id)
+    place = locate_owner(equipment.places.runtime, run_id)
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place, timeout_s=0.2)
     try:
@@ -239,12 +238,12 @@ def own_run(equipment: RunDependencies, run_id: str) -> Iterator[None]:
 def is_worked_on(runtime: Path, run_id: str) -> bool:
     """Return whether a process works on a run now, also in another thread of this process."""
     # Shared, so that two who look do not see each other.
-    return not FileLock(_owner(runtime, run_id), shared=True, timeout_s=0).is_free()
+    return not FileLock(locate_owner(runtime, run_id), shared=True, timeout_s=0).is_free()
 
 
 def stop_switch(runtime: Path, run_id: str) -> Estop:
-    """The file that asks the process that works on a run to stop it."""
-    place = _owner(runtime, run_id).with_suffix(".stop")
+    """Return the switch that asks the process which works on a run to stop."""
+    place = locate_owner(runtime, run_id).with_suffix(".stop")
     return Estop(place, "'coilclaw runs stop' asked for it", STOP_LOOK_S)
 
 
@@ -270,7 +269,8 @@ def request_stop(runtime: Path, run_id: str, timeout_s: float = STOP_TIMEOUT_S) 
     stop_switch(runtime, run_id).clear()
 
 
-def _owner(runtime: Path, run_id: str) -> Path:
+def locate_owner(runtime: Path, run_id: str) -> Path:
+    """Return the file that the process which works on a run holds locked."""
     return runtime / "owners" / f"{layout.check_run_id(run_id)}.lock"
 
 
@@ -287,7 +287,7 @@ def _open_log(equipment: RunDependencies, bundle: Bundle, trace: str = "") -> Ev
 
 
 def _describe_environment(equipment: RunDependencies, options: RunOptions) -> dict[str, Json]:
-    """The environment of a run: enough to tell two of them apart, and nothing of its secrets."""
+    """Describe the environment of a run, without secrets, to tell two of them apart."""
     support = equipment.support
     facts: dict[str, Json] = {
         "coilclaw": __version__,
@@ -310,7 +310,7 @@ def _describe_environment(equipment: RunDependencies, options: RunOptions) -> di
 
 @contextmanager
 def open_sealed(equipment: RunDependencies, run_id: str) -> Iterator[Run]:
-    """Open a run that has ended and whose evidence holds; what it is told to record is refused."""
+    """Open a run that has ended and verifies; nothing can be recorded in it."""
     directory = equipment.places.bundle(run_id)
     if not directory.is_dir():
         raise make_unknown_run(run_id)

@@ -24,7 +24,7 @@ from coilclaw.runs.engine.candidate import build_candidate, patch_path
 from coilclaw.runs.engine.commands import Commands, run_in_order
 from coilclaw.runs.engine.contract_checks import network_ask
 from coilclaw.runs.engine.inspection import Inspected, RunStage
-from coilclaw.runs.engine.ready_worktree import find_changes
+from coilclaw.runs.engine.ready_worktree import ReadyWorktree, find_changes
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import patch_names
 from coilclaw.runs.evidence.layout import make_segment
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from coilclaw.runs.contracts.task_contract import TaskContract
     from coilclaw.runs.engine.approvals import RunApprovals
-    from coilclaw.runs.engine.ready_worktree import ReadyWorktree
     from coilclaw.runs.evidence.progress import TaskProgress
     from coilclaw.workspace import Snapshot, Worktree
 

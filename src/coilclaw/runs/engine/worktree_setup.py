@@ -30,9 +30,10 @@ from coilclaw.kernel import (
 from coilclaw.policy import read_placed
 from coilclaw.runners import ProcessRunner
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.task_contract import AcceptanceTest
+from coilclaw.runs.contracts.task_contract import AcceptanceTest, SetupCommand, TaskContract
 from coilclaw.runs.engine.commands import (
     Commands,
+    FinishedCommand,
     announce,
     describe_failure,
     describe_fault,
@@ -40,13 +41,14 @@ from coilclaw.runs.engine.commands import (
     write_report,
 )
 from coilclaw.runs.engine.ready_worktree import (
+    ReadyWorktree,
     environments_on_path,
     lay_named,
     prepare_bare_worktree,
 )
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.gates.command_line import parse_command
-from coilclaw.runs.gates.scope import cache_above
+from coilclaw.runs.gates.scope import Scope, cache_above
 from coilclaw.workspace import (
     Dependency,
     can_mount,
@@ -64,12 +66,8 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json
     from coilclaw.runners import Network, Runner
     from coilclaw.runs.contracts.policy_set import PolicySet
-    from coilclaw.runs.contracts.task_contract import SetupCommand, TaskContract
-    from coilclaw.runs.engine.commands import FinishedCommand
     from coilclaw.runs.engine.inspection import Inspection
-    from coilclaw.runs.engine.ready_worktree import ReadyWorktree
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.gates.scope import Scope
     from coilclaw.workspace import Worktree
 
 
@@ -268,10 +266,10 @@ def load_setup(place: Path, key: str) -> WorktreeSetup | None:
     sources = [place / _TREE / str(number) for number in range(len(paths))]
     if not all(is_plain(source) for source in sources):
         return None
-    return WorktreeSetup(place, _dependencies(paths, sources))
+    return WorktreeSetup(place, _make_dependencies(paths, sources))
 
 
-def _dependencies(paths: Sequence[str], sources: Sequence[Path]) -> tuple[Dependency, ...]:
+def _make_dependencies(paths: Sequence[str], sources: Sequence[Path]) -> tuple[Dependency, ...]:
     return tuple(
         Dependency(path, source, copied=source.is_dir() and not is_installation(source, path))
         for path, source in zip(paths, sources, strict=True)
@@ -312,7 +310,7 @@ class _Maker:
         paths: list[Json] = [*found]
         record = {"form": _FORM, "key": self.key, "commit": self.commit, "paths": paths}
         write_atomic(self.place / RECORD, json.dumps(record).encode("ascii"), mode=0o600)
-        return WorktreeSetup(self.place, _dependencies([*found], sources))
+        return WorktreeSetup(self.place, _make_dependencies([*found], sources))
 
     def _run_all(self, ready: ReadyWorktree) -> None:
         run, equipment = self.run, self.inspection.equipment
@@ -349,8 +347,8 @@ class _Maker:
         run, equipment = self.run, self.inspection.equipment
         prefix = layout.PLAN_SETUPS if run.progress.root is None else layout.SETUPS
         folder = unused_folder(run, f"{prefix}{self.key[:16]}")
-        skipped = len(self.terms.commands) - len(done)
-        report = write_report(run, equipment, done, started=started, folder=folder, skipped=skipped)
+        planned = len(self.terms.commands)
+        report = write_report(run, equipment, done, started=started, folder=folder, planned=planned)
         reference = run.bundle.write_json(f"{folder}/report.json", report.json())
         facts = {"status": report.status, "commit": self.commit, "key": self.key, "where": NAME}
         good = report.status == "PASS"
@@ -394,7 +392,7 @@ def prepare_worktree(
         kept = inspection.kept_of(inspection.baseline)
         found = (
             *find_dependencies(equipment.repository.top, kept),
-            *_programs(runner, equipment.repository.top, kept),
+            *_find_programs(runner, equipment.repository.top, kept),
             *(setup.dependencies if setup else ()),
         )
         every = {one.path: one for one in found}
@@ -415,7 +413,7 @@ def prepare_worktree(
             yield replace(made, laid=laid)
 
 
-def _programs(runner: Runner | None, top: Path, kept: Collection[str]) -> Iterator[Dependency]:
+def _find_programs(runner: Runner | None, top: Path, kept: Collection[str]) -> Iterator[Dependency]:
     """The files of an agent that stand in the checkout and not in the repository."""
     if not isinstance(runner, ProcessRunner):
         return

@@ -1,4 +1,4 @@
-"""The audits of a bundle: what was done with a run after its seal, and whether it was this run.
+"""The audits of a bundle: what was done with a run after its seal, and with which run.
 
 An audit lies outside the seal. What it says is believed only as far as it names the run that it
 lies with; one that names another run is foreign, wherever it was copied from.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import Checkpoint, EnvironmentFault, UsageError
 from coilclaw.runs.evidence import bundle, layout
-from coilclaw.runs.evidence.event_index import get_part
+from coilclaw.runs.evidence.event_index import Examination, get_part
 from coilclaw.runs.evidence.layout import list_names
 from coilclaw.runs.evidence.verification_codes import Code
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from coilclaw.kernel import Json, PublicKey, SignedCheckpoint
     from coilclaw.runs.contracts.manifest import RunManifest
-    from coilclaw.runs.evidence.event_index import Examination
 
 
 APPLICATION: Final = "apply.json"
@@ -62,7 +61,7 @@ class Application:
     commit: str
 
     def json(self) -> dict[str, Json]:
-        return {"audit": self.audit, "at": self.at, "branch": self.branch, "commit": self.commit}
+        return asdict(self)
 
 
 def list_audits(directory: Path, suffix: str = "") -> tuple[AuditRecord, ...]:
@@ -98,7 +97,7 @@ def _read_audit(directory: Path, name: str) -> AuditRecord:
 
 
 def _read_object(directory: Path, path: str, *, first_line: bool = False) -> dict[str, Json] | None:
-    """Read a JSON object; a link, a special file or too much tells nothing."""
+    """Read a JSON object; return ``None`` for a link, a special file or a large file."""
     try:
         with bundle.open_file(directory, path) as file:
             data = file.readline(MAX_BYTES) if first_line else file.read(MAX_BYTES + 1)
@@ -112,7 +111,7 @@ ORIGIN: Final = "coilclaw/runs/"
 
 
 def make_checkpoint(manifest: RunManifest) -> Checkpoint | None:
-    """Return what stands for a sealed run; ``None`` where it is not sealed."""
+    """Return the checkpoint of a sealed run; ``None`` if it is not sealed."""
     sealed = manifest.integrity
     if sealed is None:
         return None
@@ -128,7 +127,7 @@ def check_checkpoints(
     checkpoints: Sequence[SignedCheckpoint],
     key: PublicKey | None,
 ) -> None:
-    """Compare a bundle with every checkpoint that is about its run."""
+    """Compare a bundle with every checkpoint of its run."""
     say = examination.say
     own = [one for one in checkpoints if one.checkpoint.origin == f"{ORIGIN}{run_id}"]
     if not own:

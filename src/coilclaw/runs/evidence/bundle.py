@@ -53,7 +53,7 @@ _IO: Final = "bundle.io"
 
 @dataclass(frozen=True, slots=True)
 class BundleListing:
-    """Everything in a bundle but what lies in ``audits``."""
+    """Everything in a bundle except what is in ``audits``."""
 
     files: list[str]
     directories: list[str]
@@ -63,14 +63,14 @@ class BundleListing:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a file's bytes are."""
+    """The hash and the size of a file."""
 
     sha256: str
     size: int
 
 
 def bundle_exists(directory: Path) -> bool:
-    """Whether there is a directory of this name, and no link to one."""
+    """Return whether a directory of this name exists, and is not a link."""
     try:
         return stat.S_ISDIR(os.lstat(directory).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -137,7 +137,7 @@ def open_file(directory: Path, path: str) -> Iterator[BinaryIO]:
 def _descend(directory: Path, path: str) -> int:
     *above, name = path.split("/")
     if not {"", ".", ".."}.isdisjoint((*above, name)):
-        raise UsageError(f"{path!r} is no path inside a bundle", rule="bundle.path")
+        raise UsageError(f"{path!r} is not a path inside a bundle", rule="bundle.path")
     place = os.open(directory, _FOLDER)
     try:
         for part in above:
@@ -165,7 +165,7 @@ def read_file(
 def find_file(
     directory: Path, path: str, *, limit: int = MAX_JSON_BYTES, cut: bool = False
 ) -> bytes | None:
-    """Return what ``read`` does, or ``None`` where there is no file."""
+    """Return what ``read_file`` returns, or ``None`` if the file does not exist."""
     try:
         return read_file(directory, path, limit=limit, cut=cut)
     except EnvironmentFault as problem:
@@ -175,7 +175,7 @@ def find_file(
 
 
 def is_file(directory: Path, path: str) -> bool:
-    """Whether a file stands at a path, with no link on the way."""
+    """Return whether a path is a file, with no link on the way."""
     return find_file(directory, path, limit=0, cut=True) is not None
 
 
@@ -206,13 +206,13 @@ class Bundle:
         self._redact = redact
 
     def create(self) -> None:
-        """Make the directory with all its folders; one that is there already is refused."""
+        """Make the directory with all its folders; raise if it already exists."""
         with explain_os_errors(f"write {self.directory}", rule=_IO):
             self.directory.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self.directory.mkdir()
             except FileExistsError:
-                said = f"there is a run {self.run_id} already"
+                said = f"run {self.run_id} already exists"
                 raise UsageError(said, rule="run.exists") from None
             for folder in layout.FOLDERS:
                 (self.directory / folder).mkdir()
@@ -242,7 +242,7 @@ class Bundle:
     def append(self, path: str, line: str) -> None:
         """Add one line to an agent's events or transcript; the seal makes it durable."""
         if not layout.is_appended(layout.check_bundle_path(path)):
-            raise UsageError(f"{path} is no file that lines are added to", rule="bundle.append")
+            raise UsageError(f"lines cannot be appended to {path}", rule="bundle.append")
         self._refuse_if_sealed(path)
         data = self._redact(line.rstrip("\n")).encode("utf-8", "replace") + b"\n"
         place = self._place(path)
@@ -263,15 +263,15 @@ class Bundle:
         return read_file(self.directory, layout.check_bundle_path(path), limit=limit)
 
     def find(self, path: str, *, limit: int = MAX_JSON_BYTES) -> bytes | None:
-        """Return what a file holds, or ``None`` where there is none."""
+        """Return what a file holds, or ``None`` if it does not exist."""
         return find_file(self.directory, layout.check_bundle_path(path), limit=limit)
 
     def has(self, path: str) -> bool:
-        """Whether there is a file of this name."""
+        """Return whether the file exists."""
         return is_file(self.directory, layout.check_bundle_path(path))
 
     def artifact(self, path: str) -> ArtifactRef:
-        """Describe a file that is there."""
+        """Return the hash and the size of a file as a reference."""
         measured = measure_file(self.directory, layout.check_bundle_path(path))
         return _describe(path, measured.sha256, measured.size)
 
@@ -294,7 +294,7 @@ class Bundle:
         old = find_file(self.directory, path, limit=MAX_FILE_BYTES)
         if old is not None and old != data and not layout.is_latest(path):
             raise DeniedError(
-                f"{path} of run {self.run_id} is written already, with other content",
+                f"{path} of run {self.run_id} was already written with other content",
                 rule="bundle.overwrite",
             )
         if old != data:
@@ -325,12 +325,12 @@ def _describe(path: str, sha256: str, size: int) -> ArtifactRef:
 
 
 def json_bytes(value: Json) -> bytes:
-    """The bytes of a JSON file in a bundle: RFC 8785 and a newline."""
+    """Return the bytes of a JSON file in a bundle: RFC 8785 and a newline."""
     return canonical_text(value).encode("utf-8") + b"\n"
 
 
 def sealed_manifest(directory: Path) -> dict[str, Json] | None:
-    """Return the manifest of a sealed bundle, unverified; ``None`` while the run goes on."""
+    """Return the manifest of a sealed bundle, unverified; ``None`` until it is sealed."""
     data = find_file(directory, layout.MANIFEST)
     try:
         value = json.loads(data or b"")
@@ -341,9 +341,9 @@ def sealed_manifest(directory: Path) -> dict[str, Json] | None:
 
 
 def new_audit(directory: Path, time: str, what: str) -> Path:
-    """Make a fresh folder for what is found out about a sealed run; ``time`` is a UTC stamp."""
+    """Make a new folder for an audit of a sealed run; ``time`` is a UTC timestamp."""
     if not bundle_exists(directory):
-        raise UsageError(f"there is no run {directory.name}", rule="run.unknown")
+        raise UsageError(f"run {directory.name} does not exist", rule="run.unknown")
     if not _WHAT.fullmatch(what):
         raise UsageError(f"{what!r} cannot name an audit", rule="bundle.audit")
     stem = re.sub(r"[^0-9TZ]", "", time) + f"-{what}"

@@ -1,4 +1,4 @@
-"""What a bundle says about itself: its events as an index, and where its records part from them.
+"""The events of a bundle as an index, and where its records differ from them.
 
 Verification and rehydration compare events, files and reports with ``compare_evidence``; each turns
 what it yields into its own form.
@@ -90,17 +90,19 @@ class RecordedEvent:
 
     @property
     def passed(self) -> bool | None:
-        """What a gate said; ``None`` for every other event."""
+        """The result of a gate; ``None`` for every other event."""
         passed = self.payload.get("passed")
         return passed if isinstance(passed, bool) else None
 
 
 class EventIndex:
-    """Events in order. Whatever has not the form of an event counts as one that says nothing."""
+    """Events in order. A value that does not have the form of an event counts as an empty one."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Iterable[Mapping[str, object]] = ()) -> None:
         self._events: list[RecordedEvent] = []
         self._paths: dict[str, list[RecordedEvent]] = {}
+        for number, event in enumerate(events, 1):
+            self.add(number, event)
 
     def add(self, number: int, event: Mapping[str, object]) -> None:
         """Take the next event; the first may come again, when reading starts over."""
@@ -156,7 +158,7 @@ class EventIndex:
 
     @property
     def gates(self) -> dict[str, GateOutcome]:
-        """What the gates of the whole run come to."""
+        """The results of the gates over the whole run."""
         return summarize_gates((one.kind, one.task_id, one.payload) for one in self._events)
 
     def gate(
@@ -199,7 +201,7 @@ class EventIndex:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceDivergence:
-    """Where the records part; ``event`` counts from 1, and 0 stands for no event at all."""
+    """Where records differ; ``event`` counts from 1, and 0 means no event."""
 
     event: int
     what: str
@@ -225,7 +227,7 @@ def compare_evidence(
     manifest: Json,
     is_legal: Callable[[str, str, str], bool] = is_legal_move,
 ) -> Iterator[EvidenceDivergence]:
-    """Hold events, the files and reports that they name, and the manifest against each other."""
+    """Compare events, the files and reports that they name, and the manifest."""
     before = ""
     for told in events:
         if told.run_id != run_id:
@@ -296,7 +298,7 @@ def _compare_file(
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFinding:
-    """One thing that is wrong, and where."""
+    """One problem, and where it is."""
 
     code: Code
     message: str
@@ -322,7 +324,7 @@ class Examination:
     _counts: dict[Code, int] = field(default_factory=dict)
 
     def say(self, code: Code, message: str, path: str = "", *, softly: bool = False) -> None:
-        """Note something that is wrong; ``softly`` makes it a warning."""
+        """Note a problem; ``softly`` makes it a warning."""
         count = self._counts[code] = self._counts.get(code, 0) + 1
         warning = softly or code in WARNINGS or (code in LENIENT and not self.strict)
         found = self.warnings if warning else self.errors
@@ -359,7 +361,7 @@ class Examination:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a UTC time in microseconds."""
+    """Return whether a text is a UTC time in microseconds."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -377,7 +379,7 @@ def parse_json(data: bytes | None) -> Json:
 
 
 def get_part(value: object, *keys: str) -> Json:
-    """Return what stands under some keys of nested objects; ``None`` where anything is missing."""
+    """Return the value under some keys of nested objects; ``None`` if one is missing."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value  # type: ignore[return-value]  # JSON all the way down

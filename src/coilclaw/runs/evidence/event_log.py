@@ -1,7 +1,7 @@
 """``EventLog``: the event stream of one run, chained, synced and anchored like every journal.
 
-One process writes at a time. Times never go back, whatever the clock does, also across a resume;
-after ``RUN_SEALED`` nothing is taken any more.
+One process writes at a time. Times never go back, whatever the clock does, also across a resume.
+No event can follow ``RUN_SEALED``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class EventLog:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files; a later append opens them again."""
+        """Close the files; a later append opens them again."""
         with self._guard:
             self._journal.close()
             self._last = None
@@ -74,7 +74,7 @@ class EventLog:
         task_id: str | None = None,
         attempt: int | None = None,
     ) -> str:
-        """Put one event on the disk and return its hash."""
+        """Write one event to the disk, synced, and return its hash."""
         event: dict[str, object] = {
             "level": level,
             "event_type": EventType(event_type).value,
@@ -89,7 +89,7 @@ class EventLog:
             last_ts, last_type = self._last or self._look()
             if last_type == EventType.RUN_SEALED:
                 raise DeniedError(
-                    f"run {self.run_id} is sealed and takes no more events", rule="event.sealed"
+                    f"run {self.run_id} is sealed and accepts no more events", rule="event.sealed"
                 )
             # Two times of fixed width in UTC compare as texts.
             event["ts"] = max(format_time(self._clock()), last_ts)
@@ -103,7 +103,7 @@ class EventLog:
 
     @property
     def last_type(self) -> str:
-        """The type of the last event; empty where there is none."""
+        """The type of the last event; empty without one."""
         with self._guard:
             self._last = self._last or self._look()
             return self._last[1]
@@ -133,23 +133,23 @@ class EventLog:
         kind = EventType(str(event["event_type"]))
         payload = event["payload"]
         if not isinstance(payload, dict):
-            raise UsageError(f"the payload of {kind} is no object", rule="event.payload")
+            raise UsageError(f"the payload of {kind} is not an object", rule="event.payload")
         missing = [key for key in kind.required if key not in payload]
         if missing:
             raise UsageError(
                 f"the payload of {kind} lacks {', '.join(missing)}", rule="event.payload"
             )
         if event["level"] not in LEVELS:
-            raise UsageError(f"{event['level']!r} is no level of an event", rule="event.level")
+            raise UsageError(f"{event['level']!r} is not a level of an event", rule="event.level")
         attempt = event["attempt"]
         if attempt is not None and (type(attempt) is not int or attempt < 0):
-            raise UsageError(f"{attempt!r} is no number of an attempt", rule="event.attempt")
+            raise UsageError(f"{attempt!r} is not the number of an attempt", rule="event.attempt")
         for name in ("task_id", "trace_id"):
             text = event[name]
             if text is None and name == "task_id":
                 continue
             if not isinstance(text, str) or not 0 < len(text) <= MAX_ID_CHARS:
-                raise UsageError(f"the {name} of {kind} is no id", rule="event.id")
+                raise UsageError(f"the {name} of {kind} is not an id", rule="event.id")
             if self._redact(text) != text:
                 # Taken out, it would no longer name anything.
                 raise UsageError(f"the {name} of {kind} holds a secret", rule="event.secret")

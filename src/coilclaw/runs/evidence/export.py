@@ -1,4 +1,4 @@
-"""``export``: a run as one file that anybody can check without us.
+"""``export``: a run as one file that anyone can check without CoilClaw.
 
 An uncompressed tar, the same bytes each time: ``attestation.dsse.json`` (who vouches for what),
 ``bundle/`` (the sealed bundle without its audits) and ``repo.bundle`` (a git bundle with what the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from coilclaw.kernel import Json, PublicKey, SigningKey
+    from coilclaw.kernel import Json, SigningKey
 
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -76,23 +76,6 @@ def make_envelope(payload: bytes, key: SigningKey) -> bytes:
     )
 
 
-def open_envelope(envelope: bytes, key: PublicKey) -> dict[str, Json]:
-    """Return the statement in an envelope that the key signed; anything else raises."""
-    try:
-        value = json.loads(envelope)
-        kind, payload = value["payloadType"], b64decode(value["payload"], validate=True)
-        made = [b64decode(item["sig"], validate=True) for item in value["signatures"]]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError("this is no DSSE envelope", rule="attestation.form") from None
-    signed = pre_authentication(payload, str(kind))
-    if kind != PAYLOAD_TYPE or not any(key.made(signature, signed) for signature in made):
-        raise UsageError("the envelope was not signed with this key", rule="attestation.signature")
-    found = json.loads(payload)
-    if not isinstance(found, dict):
-        raise UsageError("the envelope holds no statement", rule="attestation.form")
-    return found
-
-
 ATTESTATION: Final = "attestation.dsse.json"
 FOLDER: Final = "bundle"
 REPOSITORY: Final = "repo.bundle"
@@ -115,29 +98,27 @@ def export_run(
     """Write a sealed run that verifies into one signed file; one that is there is not replaced.
 
     ``objects`` is the object store of the repository. The git bundle builds on the baseline, which
-    whoever unpacks it needs to have, unless it holds the ``whole_history``.
+    the reader needs to have, unless it holds the ``whole_history``.
     """
     report = verify_run(directory, key_path=key_path)
     if report.errors:
         first = report.errors[0]
         raise VerificationFailed(
             f"run {directory.name} does not verify ({first.code}: {first.message}), "
-            "so nobody should vouch for it",
+            "so it is not exported",
             rule="export.unverified",
         )
     if os.path.lexists(out):
-        raise UsageError(f"there is a file {out} already", rule="export.exists")
+        raise UsageError(f"the file {out} already exists", rule="export.exists")
     manifest = sealed_manifest(directory)
     assert manifest is not None
     hashes = manifest["evidence_hashes"]
     assert isinstance(hashes, dict)
-    events = EventIndex()
-    for number, line in enumerate(read_raw_lines(directory / layout.EVENTS), 1):
-        events.add(number, json.loads(line))
+    events = EventIndex(map(json.loads, read_raw_lines(directory / layout.EVENTS)))
     told = events.last(EventType.MERGE_COMPLETED) or events.last(EventType.CANDIDATE_PREPARED)
     baseline, final = events.baseline, told.text("commit") if told else ""
     made = final not in {"", baseline}
-    with _scratch(out.parent) as scratch:
+    with _open_scratch(out.parent) as scratch:
         sealed = (layout.MANIFEST, *sorted(hashes))
         files = {f"{FOLDER}/{path}": directory / path for path in sealed}
         if made:
@@ -157,7 +138,7 @@ def export_run(
         target = scratch / "export.tar"
         envelope = make_envelope(make_statement(subjects, predicate), signing_key)
         _write_tar(target, envelope, manifest, files, subjects)
-        _put(target, out)
+        _publish(target, out)
     return out
 
 
@@ -203,9 +184,9 @@ def _write_tar(
     folders = sorted([FOLDER, *(f"{FOLDER}/{path}" for path in directories)])
     with explain_os_errors(f"write {target}", rule=_IO), open(target, "xb") as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            archive.addfile(_entry(ATTESTATION, len(envelope)), io.BytesIO(envelope))
+            archive.addfile(_make_entry(ATTESTATION, len(envelope)), io.BytesIO(envelope))
             for name in folders:
-                archive.addfile(_entry(name))
+                archive.addfile(_make_entry(name))
             for name, path in sorted(files.items()):
                 _add(archive, name, path, subjects[name])
         file.flush()
@@ -216,7 +197,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path, expected: str) -> None
     """Put a file in; what goes in is hashed on the way, in case it changed since."""
     with bundle.open_file(path.parent, path.name) as file:
         watched = _Watched(file)
-        archive.addfile(_entry(name, os.fstat(file.fileno()).st_size), watched)
+        archive.addfile(_make_entry(name, os.fstat(file.fileno()).st_size), watched)
     if watched.digest.hexdigest() != expected:
         raise VerificationFailed(f"{path} changed while it was exported", rule="export.changed")
 
@@ -232,7 +213,7 @@ class _Watched:
         return data
 
 
-def _entry(name: str, size: int | None = None) -> tarfile.TarInfo:
+def _make_entry(name: str, size: int | None = None) -> tarfile.TarInfo:
     """A member whose time, owner and mode are always the same; without a size, a directory."""
     import tarfile
 
@@ -245,7 +226,7 @@ def _entry(name: str, size: int | None = None) -> tarfile.TarInfo:
 
 
 @contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
+def _open_scratch(parent: Path) -> Iterator[Path]:
     """A private folder beside the file that will be written, removed in the end."""
     import shutil
     import tempfile
@@ -259,14 +240,14 @@ def _scratch(parent: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _put(target: Path, out: Path) -> None:
-    """Give the finished file its name, unless somebody else took it meanwhile."""
+def _publish(target: Path, out: Path) -> None:
+    """Give the finished file its name, unless another process took it meanwhile."""
     with explain_os_errors(f"write {out}", rule=_IO):
         target.chmod(0o644)
         try:
             os.link(target, out)
         except FileExistsError:
-            raise UsageError(f"there is a file {out} already", rule="export.exists") from None
+            raise UsageError(f"the file {out} already exists", rule="export.exists") from None
     with suppress(FileNotFoundError):
         os.unlink(target)
     sync_directory(out.parent)

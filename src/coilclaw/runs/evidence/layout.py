@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CONTRACT: Final = "contract.json"
 GIVEN: Final = "artifacts/contract.given.json"
-"""The contract as somebody gave it, byte for byte; ``contract.json`` is what it became."""
+"""The contract as the user gave it, byte for byte; ``contract.json`` is what it became."""
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events.jsonl"
 ANCHOR: Final = "events.jsonl.anchor"
@@ -103,7 +103,7 @@ def check_bundle_path(path: str) -> str:
         or not all(_NAME.fullmatch(name) for name in names)
     ):
         raise UsageError(
-            f"{path[:200]!r} is no path inside a run bundle",
+            f"{path[:200]!r} is not a path inside a run bundle",
             rule="bundle.path",
             hint="names of letters, digits, '.', '_' and '-', joined with '/'",
         )
@@ -124,7 +124,7 @@ def is_appended(path: str) -> bool:
 
 
 def media_type(path: str) -> str:
-    """The media type that a file's name stands for."""
+    """Return the media type of a file by its name."""
     name = path.rpartition("/")[2]
     return _MEDIA_TYPES.get(name[name.rfind(".") :] if "." in name else "", _UNKNOWN_TYPE)
 
@@ -202,23 +202,28 @@ class RunPlaces:
 
 
 def list_names(folder: Path) -> list[str]:
-    """Return the names in a folder, sorted; none where there is no such folder."""
+    """Return the names in a folder, sorted; none if the folder does not exist."""
     try:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
+def is_run_id(text: str) -> bool:
+    """Return whether a text is a run id: one path segment."""
+    return _RUN_ID.fullmatch(text) is not None and ".." not in text
+
+
 def check_run_id(run_id: str) -> str:
-    """Return a run id that is one path segment, or raise."""
-    if not _RUN_ID.fullmatch(run_id) or ".." in run_id:
-        raise UsageError(f"{run_id[:200]!r} is no run id", rule="run.id")
+    """Return a run id, or raise ``UsageError``."""
+    if not is_run_id(run_id):
+        raise UsageError(f"{run_id[:200]!r} is not a run id", rule="run.id")
     return run_id
 
 
 def make_segment(task_id: str) -> str:
-    """A task id as one path segment; two ids never share one."""
-    if _RUN_ID.fullmatch(task_id) and ".." not in task_id:
+    """Return a task id as one path segment; two ids never share one."""
+    if is_run_id(task_id):
         return task_id
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", task_id)[:64]
     return f"t-{plain}-{sha256(task_id.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"

@@ -29,16 +29,16 @@ class PatchNames:
     """Paths as bytes, sorted, each once."""
 
     changed: tuple[bytes, ...]
-    """What is not the same afterwards: both ends of a rename, the new end of a copy."""
+    """Paths that differ afterwards: both ends of a rename, the new end of a copy."""
     touched: tuple[bytes, ...]
-    """All that is named: also where a copy was taken from."""
+    """All paths of the patch, also the source of a copy."""
 
 
 def read_patch_names(patch: bytes) -> PatchNames:
-    """Return the paths of a patch; one whose names cannot be read is a ``UsageError``."""
+    """Return the paths of a patch; raise ``UsageError`` if its names cannot be read."""
     changed: set[bytes] = set()
     touched: set[bytes] = set()
-    for header in _headers(patch):
+    for header in _list_headers(patch):
         old, new, copied = read_pair(header)
         touched |= {old, new}
         changed |= {new} if copied else {old, new}
@@ -46,16 +46,16 @@ def read_patch_names(patch: bytes) -> PatchNames:
 
 
 def rendered(paths: Iterable[bytes]) -> bytes:
-    """The text of ``diff_name_only.txt``: one path a line, quoted as git quotes where needed."""
+    """Return the text of ``diff_name_only.txt``: one path a line, quoted as git does."""
     return b"".join(_quote(path) + b"\n" for path in sorted(set(paths)))
 
 
 def name_only(patch: bytes) -> bytes:
-    """``diff_name_only.txt`` of a patch: what changed, and nothing else."""
+    """Return the ``diff_name_only.txt`` of a patch: exactly the paths that changed."""
     return rendered(read_patch_names(patch).changed)
 
 
-def _headers(patch: bytes) -> Iterator[list[bytes]]:
+def _list_headers(patch: bytes) -> Iterator[list[bytes]]:
     """Yield the header lines of each file, the ``diff --git`` line first."""
     header: list[bytes] | None = None
     for line in patch.split(b"\n"):
@@ -78,20 +78,20 @@ def read_pair(header: list[bytes]) -> tuple[bytes, bytes, bool]:
             break
         for mark in _ENDS:
             if line.startswith(mark) and mark not in ends:
-                ends[mark] = _whole(line[len(mark) :])
+                ends[mark] = _read_name(line[len(mark) :])
     for kind in (b"rename", b"copy"):
         old, new = ends.get(kind + b" from "), ends.get(kind + b" to ")
         if old is not None and new is not None:
             return old, new, kind == b"copy"
-    first, second = _first_line(header[0][len(_START) :])
+    first, second = _read_first_line(header[0][len(_START) :])
     return first, second, False
 
 
-def _first_line(text: bytes) -> tuple[bytes, bytes]:
+def _read_first_line(text: bytes) -> tuple[bytes, bytes]:
     """Read ``a/NAME b/NAME``; without a rename both are the same."""
     if text.startswith(b'"'):
         old, rest = _unquote(text)
-        new = _whole(rest[1:]) if rest.startswith(b" ") else b""
+        new = _read_name(rest[1:]) if rest.startswith(b" ") else b""
     else:
         half = len(text) // 2
         old, new = text[:half], text[half + 1 :]
@@ -102,7 +102,7 @@ def _first_line(text: bytes) -> tuple[bytes, bytes]:
     return old[2:], new[2:]
 
 
-def _whole(text: bytes) -> bytes:
+def _read_name(text: bytes) -> bytes:
     if not text.startswith(b'"'):
         return text
     name, rest = _unquote(text)
@@ -115,10 +115,10 @@ def _unquote(text: bytes) -> tuple[bytes, bytes]:
     quoted = _QUOTED.match(text)
     if quoted is None:
         raise UsageError(f"the patch has an odd name: {text[:200]!r}", rule="patch.names")
-    return _ESCAPE.sub(_plain, quoted[1]), text[quoted.end() :]
+    return _ESCAPE.sub(_unescape, quoted[1]), text[quoted.end() :]
 
 
-def _plain(escape: re.Match[bytes]) -> bytes:
+def _unescape(escape: re.Match[bytes]) -> bytes:
     octal, letter = escape.groups()
     return bytes([int(octal, 8) if octal else _LETTERS[letter[0]]])
 

@@ -1,4 +1,4 @@
-"""``Progress``: how far a run has come, folded from its events and from nothing else."""
+"""``RunProgress``: how far a run has come, folded from its events and from nothing else."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ class RunProgress:
     attempt: int = 0
     """How many times the fix loop was entered with new contracts."""
     failures: tuple[str, ...] = ()
-    """Why the last thing failed, for the one who repairs it."""
+    """Why the last stage failed, for the repair."""
     blamed: tuple[str, ...] = ()
     """The tasks that have to be repaired; empty: all of them together."""
     outcome: str = ""
     """How a run that failed ended."""
     baseline: Mapping[str, object] = field(default_factory=dict)
-    """What the tests said before anybody worked."""
+    """The result of the tests before any work."""
     candidate: Mapping[str, object] = field(default_factory=dict)
     tested: Mapping[str, object] = field(default_factory=dict)
     approvals: Mapping[str, bool] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class RunProgress:
 
 
 def fold_events(events: Iterable[Mapping[str, object]]) -> RunProgress:
-    """Return what the events of a run come to."""
+    """Return the progress that the events of a run amount to."""
     progress = RunProgress()
     for event in events:
         progress = apply_event(progress, event)
@@ -209,7 +209,7 @@ def fold_events(events: Iterable[Mapping[str, object]]) -> RunProgress:
 
 
 def apply_event(progress: RunProgress, event: Mapping[str, object]) -> RunProgress:
-    """Return the progress once this has happened too."""
+    """Return the progress after one more event."""
     payload = event["payload"]
     assert isinstance(payload, dict)
     kind = EventType(str(event["event_type"]))

@@ -1,13 +1,12 @@
-"""``rehydrate``: the course of a run, rebuilt from its events and reports. No model is asked.
+"""``rehydrate``: the course of a run, rebuilt from its events and reports without a model.
 
-The events are the story; the reports are held against it. Where both part, that is a divergence,
-named by the number of the event; the first one is where to look. It only reads, and works for a run
-that is not sealed, too.
+Reports are compared with the events. Each difference is a divergence with the number of its event;
+the first one shows where to look. Nothing is written, and the run need not be sealed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, UsageError, digest_bytes, encode_record, read_raw_lines
@@ -45,12 +44,12 @@ class Moment:
     trigger: str
 
     def json(self) -> dict[str, Json]:
-        return {"event": self.event, "ts": self.ts, "state": self.state, "trigger": self.trigger}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Rehydrated:
-    """A run as it can be told without having been there."""
+    """A run as its events and reports describe it."""
 
     run_id: str
     status: str
@@ -94,9 +93,9 @@ class Rehydrated:
 
 
 def rehydrate_run(directory: Path) -> Rehydrated:
-    """Rebuild a run; a run that is not there is a ``UsageError``."""
+    """Rebuild a run; raise ``UsageError`` if it does not exist."""
     if not bundle.bundle_exists(directory):
-        raise UsageError(f"there is no run {directory.name}", rule="run.unknown")
+        raise UsageError(f"run {directory.name} does not exist", rule="run.unknown")
     events, broken = read_events(directory)
     timeline = [
         Moment(0, "", START.value, ""),
@@ -152,7 +151,7 @@ def read_events(directory: Path) -> tuple[EventIndex, tuple[EvidenceDivergence, 
         previous = own
         events.add(number, event)
     else:
-        none = EvidenceDivergence(0, "there is no event", layout.EVENTS)
+        none = EvidenceDivergence(0, "no event exists", layout.EVENTS)
         return events, () if len(events) else (none,)
     return events, (EvidenceDivergence(number, "the chain of events is broken from here on"),)
 
@@ -167,7 +166,7 @@ def _find_divergences(directory: Path, events: EventIndex) -> list[EvidenceDiver
     for path in bundle.list_bundle(directory).files:
         is_report = path.startswith(_WITH_EVENT) and path.endswith(".json")
         if is_report and not path.endswith(_BESIDE) and path not in named:
-            found.append(EvidenceDivergence(0, "no event knows of this report", path))
+            found.append(EvidenceDivergence(0, "no event names this report", path))
     return found
 
 

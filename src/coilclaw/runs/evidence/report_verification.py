@@ -1,4 +1,4 @@
-"""Verification of contracts, reports and work: their schemas, and that they say what events do."""
+"""Verification of contracts, reports and work against their schemas and the events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coilclaw.kernel import CoilClawError, UsageError, digest_bytes
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.paths import within
 from coilclaw.runs.evidence import audits, bundle, layout
-from coilclaw.runs.evidence.event_index import get_part, parse_json
+from coilclaw.runs.evidence.event_index import Examination, get_part, parse_json
 from coilclaw.runs.evidence.patch_names import name_only, read_patch_names
 from coilclaw.runs.evidence.seal import UNKNOWN_REF
 from coilclaw.runs.evidence.verification_codes import Code
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.event_index import Examination
 
 _REPORTS: Final[Mapping[str, tuple[str, Code | None, Code]]] = {
     layout.TASK_RESULT: ("task_result.v1", Code.TASK_RESULT_MISSING, Code.TASK_RESULT_INVALID),
@@ -55,7 +54,7 @@ def check_contracts(examination: Examination) -> None:
     )
     data = examination.find(layout.CONTRACT)
     if data is None:
-        examination.say(Code.CONTRACT_MISSING, "there is no contract.json", layout.CONTRACT)
+        examination.say(Code.CONTRACT_MISSING, "contract.json is missing", layout.CONTRACT)
     else:
         _check_contract_hash(examination, digest_bytes(data.removesuffix(b"\n")))
     own = [] if data is None else [layout.CONTRACT]
@@ -75,7 +74,7 @@ def _check_contract_hash(examination: Examination, actual: str) -> None:
     for told in examination.events.of(EventType.RUN_CREATED):
         begun = told.text("contract_sha256")
         if begun and begun.lower() != (actual if given is None else digest_bytes(given)):
-            said = f"the run was begun with another contract than there is: {begun}"
+            said = f"the run began with another contract, whose hash is {begun}"
             examination.say(code, said, layout.CONTRACT if given is None else layout.GIVEN)
 
 
@@ -88,7 +87,7 @@ def _files(examination: Examination, start: str, end: str = ".json") -> tuple[st
 
 
 def check_bindings(examination: Examination, run_id: str) -> None:
-    """The bundle is the one of the run that was asked for."""
+    """Check that the bundle belongs to the run that was asked for."""
     say, events, manifest = examination.say, examination.events, examination.manifest
     own = manifest.get("run_id")
     if manifest and own != run_id:
@@ -112,7 +111,7 @@ def check_bindings(examination: Examination, run_id: str) -> None:
 
 
 def check_reports(examination: Examination) -> None:
-    """Hold every report against its schema, its run, its events and the files that it names."""
+    """Compare every report with its schema, its run, its events and the files that it names."""
     found = [(path, path) for path in _REPORTS]
     for start, end, kind in _TASK_REPORTS:
         found += [(path, kind) for path in _files(examination, start, end)]
@@ -121,7 +120,7 @@ def check_reports(examination: Examination) -> None:
         data = examination.find(path)
         if data is None:
             if missing is not None and path == kind:
-                examination.say(missing, f"there is no {path}", path)
+                examination.say(missing, f"{path} is missing", path)
             continue
         # A review that changed something is a fault of its own, whatever else its report lacks.
         if kind == layout.REVIEW_REPORT and get_part(parse_json(data), "produced_diff"):
@@ -139,9 +138,9 @@ def check_reports(examination: Examination) -> None:
 
 
 def _check_owner(examination: Examination, path: str, report: Mapping[str, Json]) -> None:
-    """What holds for every report: whose it is, and that the files it names are there."""
+    """Check what holds for every report: its run and task, and the files that it names."""
     say, manifest, contracts = examination.say, examination.manifest, examination.contracts
-    # A run that goes on has no manifest yet, which is an error of its own.
+    # A run that has not ended has no manifest yet, which is an error of its own.
     if report.get("run_id") not in {None, manifest.get("run_id", examination.directory.name)}:
         say(Code.RUN_ID_MISMATCH, f"{path} is of run {report['run_id']}", path)
     task_id = report.get("task_id")
@@ -156,7 +155,7 @@ def _check_owner(examination: Examination, path: str, report: Mapping[str, Json]
         try:
             actual = bundle.measure_file(examination.directory, layout.check_bundle_path(target))
         except CoilClawError:
-            say(Code.ARTIFACT_MISMATCH, f"{path} names {target}, which is not there", path)
+            say(Code.ARTIFACT_MISMATCH, f"{path} names {target}, which is missing", path)
             continue
         size = artifact.get("size_bytes")
         if actual.sha256 != str(artifact["sha256"]).lower() or size not in {None, actual.size}:
@@ -166,7 +165,7 @@ def _check_owner(examination: Examination, path: str, report: Mapping[str, Json]
 
 
 def _find_artifacts(value: Json) -> Iterator[Mapping[str, Json]]:
-    """Every reference to a file, wherever in a report it stands."""
+    """Yield every reference to a file in a report."""
     if isinstance(value, dict):
         if {"name", "path", "sha256"} <= value.keys():
             yield value
@@ -176,7 +175,7 @@ def _find_artifacts(value: Json) -> Iterator[Mapping[str, Json]]:
 
 
 def _check_outcome(examination: Examination, path: str, report: Mapping[str, Json]) -> None:
-    """Blocking findings let nothing pass; of a successful run, the reports say that it is one."""
+    """Check that no verdict passes a blocking finding, and that reports agree with a success."""
     findings = report.get("findings")
     blocking = isinstance(findings, list) and any(
         get_part(item, "severity") == "blocking" for item in findings
@@ -191,13 +190,13 @@ def _check_outcome(examination: Examination, path: str, report: Mapping[str, Jso
 
 
 def check_root_diff(examination: Examination) -> None:
-    """The patch of the run, its names, and the copies of both that belong to git."""
+    """Check the patch of the run, its names, and the copies of both in ``git/``."""
     patch = examination.find(layout.PATCH, bundle.MAX_PATCH_BYTES)
     listed = examination.find(layout.NAMES)
     if patch is None:
-        examination.say(Code.PATCH_MISSING, "there is no patch.diff", layout.PATCH)
+        examination.say(Code.PATCH_MISSING, "patch.diff is missing", layout.PATCH)
     if listed is None:
-        examination.say(Code.DIFF_NAME_ONLY_MISSING, f"there is no {layout.NAMES}", layout.NAMES)
+        examination.say(Code.DIFF_NAME_ONLY_MISSING, f"{layout.NAMES} is missing", layout.NAMES)
     if patch is None or listed is None:
         return
     _check_names(examination, patch, listed, layout.NAMES)
@@ -220,7 +219,7 @@ def _check_names(examination: Examination, patch: bytes, listed: bytes, path: st
 
 
 def _check_result(examination: Examination, path: str, report: Mapping[str, Json]) -> None:
-    """A task's result: its commits, its patch, its scope, its gates."""
+    """Check the commits, the patch, the scope and the gates of a task's result."""
     say, events = examination.say, examination.events
     baseline, head = (str(get_part(report, "git", key)) for key in ("baseline_ref", "head_ref"))
     begun, manifest = events.baseline, get_part(examination.manifest, "repo", "baseline_ref")
@@ -259,9 +258,9 @@ def _check_scope(examination: Examination, patch: bytes, path: str, task_id: str
 
 
 def _check_gates(examination: Examination, path: str, report: Mapping[str, Json]) -> None:
-    """What a result says of each gate is what its event says.
+    """Check that a result says of each gate what its event says.
 
-    The result of the run says of each gate what all of its tasks together come to.
+    The result of the run sums up each gate over all tasks.
     """
     say, events = examination.say, examination.events
     gates = report["gates"]
@@ -288,7 +287,7 @@ def _check_gates(examination: Examination, path: str, report: Mapping[str, Json]
 
 
 def _check_tests(examination: Examination, path: str, report: Mapping[str, Json]) -> None:
-    """The commands that ran are those of the contract: these, in this order, and no others."""
+    """Check that exactly the commands of the contract ran, in their order."""
     commands = report["commands"]
     assert isinstance(commands, list)
     contract = examination.contracts.get(str(report["task_id"]))

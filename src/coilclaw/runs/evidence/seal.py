@@ -34,24 +34,23 @@ from coilclaw.runs.contracts.manifest import RunManifest
 from coilclaw.runs.contracts.records import NEXT
 from coilclaw.runs.evidence import bundle as bundletree
 from coilclaw.runs.evidence import layout
-from coilclaw.runs.evidence.bundle import json_bytes, sealed_manifest
-from coilclaw.runs.evidence.event_index import get_part, parse_json
+from coilclaw.runs.evidence.bundle import Bundle, json_bytes, sealed_manifest
+from coilclaw.runs.evidence.event_index import EventIndex, get_part, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from coilclaw.kernel import Json, SigningKey
-    from coilclaw.runs.evidence.bundle import Bundle
     from coilclaw.runs.evidence.event_log import EventLog
 
 
 NOBODY: Final = "none"
-"""The agent of a report that nobody made."""
+"""The agent of a report that no agent made."""
 UNKNOWN_REF: Final = "unknown"
 _NO_AGENT: Final[dict[str, Json]] = {"role": "ORCHESTRATOR", "agent_id": NOBODY}
 _UNJUDGED: Final[Mapping[str, Json]] = {
-    "schema_gate": {"passed": False, "violations": ["there was no contract to judge"]}
+    "schema_gate": {"passed": False, "violations": ["no contract was available to judge"]}
 }
 
 
@@ -76,23 +75,16 @@ def complete_bundle(bundle: Bundle, events: Iterable[Mapping[str, object]], reas
 
 
 def _sum_up(events: Iterable[Mapping[str, object]]) -> tuple[str, str, str, dict[str, Json]]:
-    """Return when a run began and ended, its baseline, and what its gates said last."""
-    first, last, baseline = "", "", UNKNOWN_REF
+    """Return when a run began and ended, its baseline, and the last result of each gate."""
+    index = EventIndex(one for one in events if one.get("event_type") != EventType.RUN_SEALED)
+    times = [event.ts for event in index] or [""]
     gates: dict[str, Json] = {}
-    for event in events:
-        kind, payload = event.get("event_type"), event.get("payload")
-        if kind == EventType.RUN_SEALED:
-            continue
-        last = str(event.get("ts"))
-        first = first or last
-        commit = get_part(payload, "baseline_commit")
-        if kind in {EventType.RUN_CREATED, EventType.BASELINE_MOVED} and commit:
-            baseline = str(commit)
-        gate, passed, said = (get_part(payload, key) for key in ("gate", "passed", "violations"))
-        if isinstance(gate, str) and isinstance(passed, bool):
+    for event in index:
+        if event.passed is not None and (gate := event.text("gate")):
+            said = event.payload.get("violations")
             violations: list[Json] = [str(one) for one in said] if isinstance(said, list) else []
-            gates[gate] = {"passed": passed, "violations": violations}
-    return first, last, baseline, gates
+            gates[gate] = {"passed": event.passed, "violations": violations}
+    return times[0], times[-1], index.baseline or UNKNOWN_REF, gates
 
 
 def _make_reports(
@@ -195,7 +187,7 @@ def seal_bundle(
     if ending != EventType.RUN_SEALED:
         log.append(EventType.RUN_SEALED, {"status": status})
     log.close()
-    value = _manifest(bundle, log, facts, signing_key)
+    value = _make_manifest(bundle, log, facts, signing_key)
     manifest = RunManifest.of(value)
     write_atomic(bundle.directory / layout.MANIFEST, json_bytes(value))
     protect(bundle.directory)
@@ -203,7 +195,7 @@ def seal_bundle(
 
 
 def root_hash(manifest: Mapping[str, Json]) -> str:
-    """The hash that stands for everything in a sealed bundle."""
+    """Return the hash that stands for everything in a sealed bundle."""
     integrity = get_part(manifest, "integrity")
     members = integrity.items() if isinstance(integrity, dict) else ()
     kept = {key: value for key, value in members if key not in OUTSIDE_ROOT}
@@ -211,18 +203,18 @@ def root_hash(manifest: Mapping[str, Json]) -> str:
 
 
 def keyed_seal(key: bytes, root: str, signature: Mapping[str, Json] | None) -> str:
-    """What only the holder of the journal's key can write."""
+    """Return the seal, which only the holder of the journal's key can compute."""
     signed = "" if signature is None else f"{signature['keyid']}:{signature['sig']}"
     return hmac.new(key, f"{SEALED}\n{root}\n{signed}".encode(), sha256).hexdigest()
 
 
 def signed_text(root: str) -> bytes:
-    """What the signing key signs."""
+    """Return the bytes that the signing key signs."""
     return f"{SIGNED}\n{root}".encode("ascii")
 
 
 def key_id(key: bytes) -> str:
-    """Names the journal's key without giving it away, as its anchors do."""
+    """Return the id of the journal's key, which does not reveal the key; anchors use it too."""
     return sha256(key).hexdigest()[:16]
 
 
@@ -246,7 +238,7 @@ def _set_mode(place: Path, mode: int) -> None:
             os.close(descriptor)
 
 
-def _manifest(
+def _make_manifest(
     bundle: Bundle, log: EventLog, facts: Mapping[str, Json], signing_key: SigningKey | None
 ) -> dict[str, Json]:
     key = read_private(log.key_path)
@@ -258,7 +250,7 @@ def _manifest(
     found = bundletree.list_bundle(bundle.directory)
     if found.odd:
         raise VerificationFailed(
-            f"the bundle of run {bundle.run_id} holds what is no file: {', '.join(found.odd)}",
+            f"the bundle of run {bundle.run_id} holds more than files: {', '.join(found.odd)}",
             rule="seal.odd",
         )
     artifacts = [bundle.artifact(p).json() for p in found.files if p != layout.MANIFEST]

@@ -1,7 +1,7 @@
-"""``verify``: whether a bundle is what its run left, byte by byte and sentence by sentence.
+"""``verify``: check that a bundle is what its run left, byte by byte and report by report.
 
-It only reads, also from the journal of events, and can be repeated for ever. Strict, which is the
-rule, a bundle holds only if the journal's key vouches for it.
+Verification only reads, also from the journal of events, so it can be repeated. In strict mode, the
+default, a bundle passes only if the journal's key confirms its seal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from coilclaw.runs.evidence.report_verification import (
     check_root_diff,
 )
 from coilclaw.runs.evidence.seal import key_id, keyed_seal, root_hash, signed_text
-from coilclaw.runs.evidence.verification_codes import MEANINGS, UNCHECKED, Check, Code
+from coilclaw.runs.evidence.verification_codes import UNCHECKED, Check, Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What verification found; a bundle passes exactly when there is no error."""
+    """What verification found; a bundle passes exactly when it has no error."""
 
     run_id: str
     strict: bool
@@ -55,7 +55,7 @@ class VerifyReport:
     errors: tuple[EvidenceFinding, ...]
     warnings: tuple[EvidenceFinding, ...]
     checks: Mapping[str, bool]
-    """Each check, and whether it was made and found nothing of its kind wrong."""
+    """Each check, and whether it was made and found no problem."""
 
     @property
     def status(self) -> Literal["pass", "fail"]:
@@ -84,14 +84,14 @@ def verify_run(
     run_id: str | None = None,
     legal: Callable[[str, str, str], bool] = progress.is_legal_move,
 ) -> VerifyReport:
-    """Recompute everything that a bundle says about itself.
+    """Recompute every hash and compare every statement of a bundle.
 
     ``run_id`` is the run that is meant; without it the directory's name is. ``expected_root`` is a
     root hash that was noted elsewhere, and ``checkpoints`` are statements that were kept there:
     then not even the holder of the key can exchange the run.
     """
     if not bundle.bundle_exists(directory):
-        raise UsageError(f"there is no run {directory.name}", rule="run.unknown")
+        raise UsageError(f"run {directory.name} does not exist", rule="run.unknown")
     wanted = directory.name if run_id is None else check_run_id(run_id)
     examination = Examination(directory, strict)
     _check_manifest(examination)
@@ -114,7 +114,7 @@ def verify_run(
     if examination.succeeded and state != progress.RunState.DONE:
         examination.say(Code.STATUS_MISMATCH, f"the run succeeded, and its last state is {state}")
     unchecked = [finding for finding in examination.warnings if finding.code in UNCHECKED]
-    failed = {MEANINGS[finding.code][0] for finding in (*examination.errors, *unchecked)}
+    failed = {finding.code.check for finding in (*examination.errors, *unchecked)}
     return VerifyReport(
         run_id=wanted,
         strict=strict,
@@ -130,7 +130,7 @@ def _check_manifest(examination: Examination) -> None:
     path = layout.MANIFEST
     data = examination.find(path)
     if data is None:
-        examination.say(Code.MANIFEST_MISSING, "there is no manifest.json", path)
+        examination.say(Code.MANIFEST_MISSING, "manifest.json is missing", path)
         return
     try:
         canonical = json_bytes(json.loads(data)) == data
@@ -169,7 +169,7 @@ def _check_seal(
     integrity = get_part(examination.manifest, "integrity")
     if not isinstance(integrity, dict):
         if expected_root is not None:
-            say(Code.ROOT_HASH_UNEXPECTED, "there is no root hash")
+            say(Code.ROOT_HASH_UNEXPECTED, "the root hash is missing")
         return
     root = root_hash(examination.manifest)
     if integrity["root_hash"] != root:
@@ -180,7 +180,7 @@ def _check_seal(
     assert signature is None or isinstance(signature, dict)
     key = _read_key(key_path)
     if key is None:
-        say(Code.SEAL_KEY_MISSING, f"there is no key at {key_path}")
+        say(Code.SEAL_KEY_MISSING, f"the key {key_path} is missing")
     elif key_id(key) != integrity["key_id"]:
         made = f"the seal was made with key {integrity['key_id']}, not with {key_id(key)}"
         say(Code.SEAL_KEY_OTHER, made)
@@ -209,7 +209,7 @@ def _is_signed(signature: str, root: str, key: PublicKey) -> bool:
 
 
 def _check_files(examination: Examination) -> None:
-    """Hash every file, and look for what is missing, extra or no file at all."""
+    """Hash every file, and find entries that are missing, extra or not files."""
     say, manifest = examination.say, examination.manifest
     try:
         found = bundle.list_bundle(examination.directory)
@@ -236,7 +236,7 @@ def _check_files(examination: Examination) -> None:
         for path in sorted(present - listed):
             say(extra, f"{path} is not in the manifest", path)
         for path in sorted(listed - present):
-            say(missing, f"{path} is not there", path)
+            say(missing, f"{path} is missing", path)
     artifacts = manifest["artifacts"]
     assert isinstance(artifacts, list)
     sizes = {get_part(item, "path"): get_part(item, "size_bytes") for item in artifacts}
@@ -299,7 +299,7 @@ def _check_events(examination: Examination, key_path: Path) -> None:
         said = f"{report.unanchored} events and {report.torn_bytes} bytes stand after the anchor"
         examination.say(Code.EVENTS_ANCHOR_INVALID, said, path)
     if report.records == 0:
-        examination.say(Code.EVENTS_MISSING, "there is no event", path)
+        examination.say(Code.EVENTS_MISSING, "no event exists", path)
     else:
         _check_each_event(examination)
         _check_end(examination, head, report.records)
@@ -319,7 +319,7 @@ def _check_each_event(examination: Examination) -> None:
 
 
 def _check_end(examination: Examination, head: str, count: int) -> None:
-    """The first and the last event are what they must be, and what was sealed."""
+    """Check the first and the last event, and their count, against the seal."""
 
     def say(code: Code, message: str) -> None:
         examination.say(code, message, layout.EVENTS)
@@ -334,6 +334,6 @@ def _check_end(examination: Examination, head: str, count: int) -> None:
         return
     sealed = integrity["events_count"]
     if sealed != count:
-        say(Code.EVENTS_COUNT_MISMATCH, f"there are {count} events, and {sealed} were sealed")
+        say(Code.EVENTS_COUNT_MISMATCH, f"the log has {count} events, and {sealed} were sealed")
     if str(integrity["events_head"]).lower() != head:
         say(Code.EVENTS_HEAD_MISMATCH, f"the last event's hash is {head}")

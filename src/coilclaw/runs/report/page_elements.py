@@ -103,6 +103,11 @@ def say_nothing(sentence: str) -> Node:
     return tag("p", sentence, kind="nothing")
 
 
+def join_or_say(children: Sequence[Node], otherwise: str) -> Node:
+    """Put elements one after the other, or say the sentence if none exists."""
+    return join_nodes(*children) if children else say_nothing(otherwise)
+
+
 def name_attempt(number: int | None) -> str:
     """Name an attempt; the first is number 0."""
     return "" if number is None else f"attempt {number + 1}"

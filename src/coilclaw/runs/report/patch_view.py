@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.kernel import UsageError
 from coilclaw.runs.evidence import patch_names
-from coilclaw.runs.report.page_elements import make_code, make_note, make_optional, tag
+from coilclaw.runs.report.page_elements import Node, make_code, make_note, make_optional, tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from coilclaw.runs.report.page_elements import Node
 
 
 MAX_FILES: Final = 300
@@ -79,7 +77,7 @@ class PatchView:
     def size(self) -> tuple[int, int]:
         """How many rows and characters are shown."""
         rows = [row for file in self.files for row in file.rows]
-        return len(rows), sum(map(_length, rows))
+        return len(rows), sum(map(_count_chars, rows))
 
 
 def view_patch(text: str, *, max_rows: int = MAX_ROWS, max_chars: int = MAX_CHARS) -> PatchView:
@@ -95,7 +93,7 @@ def view_patch(text: str, *, max_rows: int = MAX_ROWS, max_chars: int = MAX_CHAR
             continue
         file = _view_file(lines[begin:end], min(max_rows, MAX_FILE_ROWS), max_chars)
         max_rows -= len(file.rows)
-        max_chars -= sum(map(_length, file.rows))
+        max_chars -= sum(map(_count_chars, file.rows))
         files.append(file)
     return PatchView(tuple(files), f"{skipped} more files are left out" if skipped else "")
 
@@ -116,11 +114,11 @@ def _view_file(lines: Sequence[str], max_rows: int, max_chars: int) -> FileDiff:
     )
     rows: list[DiffRow] = []
     added = removed = total = 0
-    for row in _rows(lines[body:]):
+    for row in _pair_rows(lines[body:]):
         added += row.changed and row.new.number is not None
         removed += row.changed and row.old.number is not None
         total += 1
-        max_chars -= _length(row)
+        max_chars -= _count_chars(row)
         if len(rows) < max_rows and max_chars >= 0:
             rows.append(row)
     notes = [line for line in header if _MODE.fullmatch(line)]
@@ -139,12 +137,12 @@ def _view_file(lines: Sequence[str], max_rows: int, max_chars: int) -> FileDiff:
     return FileDiff(path, old_path, change, added, removed, tuple(rows), tuple(notes))
 
 
-def _rows(lines: Sequence[str]) -> Iterator[DiffRow]:
+def _pair_rows(lines: Sequence[str]) -> Iterator[DiffRow]:
     gone: list[DiffSide] = []
     came: list[DiffSide] = []
     old = new = 0
     for line in (*lines, ""):
-        mark, side = line[:1], _cut(line[1:])
+        mark, side = line[:1], _cut_line(line[1:])
         if mark == "\\":
             continue  # about a missing newline, which no column can show
         if mark != "+" and (mark != "-" or came):
@@ -159,17 +157,17 @@ def _rows(lines: Sequence[str]) -> Iterator[DiffRow]:
             new += 1
         elif found := _HUNK.match(line):
             old, new = int(found[1]), int(found[3])
-            yield DiffRow(heading=_cut(line))
+            yield DiffRow(heading=_cut_line(line))
         elif mark == " ":
             yield DiffRow(DiffSide(old, side), DiffSide(new, side))
             old, new = old + 1, new + 1
 
 
-def _length(row: DiffRow) -> int:
+def _count_chars(row: DiffRow) -> int:
     return len(row.old.text) + len(row.new.text) + len(row.heading)
 
 
-def _cut(text: str) -> str:
+def _cut_line(text: str) -> str:
     if len(text) <= MAX_LINE_CHARS:
         return text
     return f"{text[:MAX_LINE_CHARS]}… ({len(text) - MAX_LINE_CHARS} more characters)"

@@ -9,7 +9,7 @@ from coilclaw.kernel import CoilClawError
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.engine.run_start import is_worked_on
 from coilclaw.runs.evidence import layout
-from coilclaw.runs.evidence.event_index import EventIndex, get_part
+from coilclaw.runs.evidence.event_index import EventIndex, EvidenceFinding, RecordedEvent, get_part
 from coilclaw.runs.evidence.progress import START
 from coilclaw.runs.evidence.rehydration import read_events
 from coilclaw.runs.evidence.verification_codes import Code
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.event_index import EvidenceFinding, RecordedEvent
     from coilclaw.runs.evidence.verification import VerifyReport
     from coilclaw.runs.report.page_elements import Node, ReportTone
 
@@ -52,7 +51,7 @@ _UNFINISHED: Final = frozenset(
         Code.TEST_MISSING,
     }
 )
-"""What a run that has not ended lacks of course; anything else is wrong also then."""
+"""What a run that has not ended may lack; any other finding is an error."""
 _HEADLINES: Final[Mapping[str, tuple[str, ReportTone]]] = {
     "passed": ("Passed", "good"),
     "failed": ("Failed", "bad"),
@@ -150,7 +149,7 @@ def read_report(
 
 
 class _OutcomeReader:
-    """Says what came out of a run, by its manifest and its events."""
+    """Reads the outcome of a run from its manifest and its events."""
 
     def __init__(self, evidence: EvidenceSections, audits: Sequence[_Audit]) -> None:
         self._evidence = evidence
@@ -174,7 +173,7 @@ class _OutcomeReader:
         self.next_commands = tuple(self._find_next_commands())
 
     def show(self, headline: str, tone: ReportTone) -> Node:
-        """Show what came out, and why."""
+        """Show the outcome and its reasons."""
         passed = self.standing == "passed"
         reasons = () if passed and self._merge != "pending" else self._find_reasons(passed)
         request = self._manifest.get("user_request") or self._created.get("request")
@@ -194,7 +193,9 @@ class _OutcomeReader:
             page.add_heading(
                 "Next", page.make_list("commands", map(page.make_code, self.next_commands))
             ),
-            page.show_facts((label, self._clean(text)) for label, text in self._facts() if text),
+            page.show_facts(
+                (label, self._clean(text)) for label, text in self._list_facts() if text
+            ),
         )
 
     def _judge_standing(self) -> str:
@@ -216,7 +217,7 @@ class _OutcomeReader:
     def _find_reasons(self, ended_well: bool) -> Iterator[str]:
         """Yield why, most telling first; what another sentence holds is not said again."""
         said: list[str] = []
-        for text in self._all_reasons(ended_well):
+        for text in self._list_reasons(ended_well):
             clean = self._clean(text)
             if clean and not any(clean in other or other in clean for other in said):
                 said.append(clean)
@@ -224,7 +225,7 @@ class _OutcomeReader:
             if len(said) >= 20:
                 return
 
-    def _all_reasons(self, ended_well: bool) -> Iterator[str]:
+    def _list_reasons(self, ended_well: bool) -> Iterator[str]:
         yield str(self._manifest.get("failure_reason") or "")
         told = self._events.last(
             EventType.RUN_FINISHED, EventType.RUN_PAUSED, EventType.MERGE_PENDING
@@ -244,7 +245,7 @@ class _OutcomeReader:
             for violation in () if outcome.passed else outcome.violations[:MAX_ITEMS]:
                 yield f"{gate}: {violation.partition(': ')[2] or violation}"
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
+    def _list_facts(self) -> Iterator[tuple[str, str]]:
         events = list(self._events)
         manifest, merge = self._manifest, get_part(self._manifest, "merge")
         moves = self._events.last(EventType.STATE_TRANSITION)

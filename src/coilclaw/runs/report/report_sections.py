@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.engine.approvals import FOLDER as APPROVALS
 from coilclaw.runs.evidence import layout
-from coilclaw.runs.evidence.event_index import get_part, parse_json
+from coilclaw.runs.evidence.event_index import EventIndex, RecordedEvent, get_part, parse_json
 from coilclaw.runs.report import page_elements as page
 from coilclaw.runs.report.patch_view import MAX_CHARS, MAX_ROWS, show_file, view_patch
 from coilclaw.runs.report.report_source import MAX_ITEMS, Excerpt, ReportSource
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.evidence.event_index import EventIndex, RecordedEvent
     from coilclaw.runs.report.page_elements import Node, ReportTone
 
 MAX_ACTIVITY_BYTES: Final = 8 * 2**20
@@ -89,9 +88,7 @@ class TestedCommand:
             for label, text in streams
             if text.text
         ]
-        shown: Node = (
-            page.join_nodes(*printed) if printed else page.say_nothing("It printed nothing.")
-        )
+        shown = page.join_or_say(printed, "It printed nothing.")
         if passed and printed:
             shown = page.make_details("Output", shown)
         return page.join_nodes(page.tag("p", said, kind="meta"), shown)
@@ -128,7 +125,7 @@ class EvidenceSections:
                 page.make_code(source.sentence(_read_command(row))),
                 "may fail" if row.get("must_pass") is False else "must pass",
             )
-            for row in _rows(value.get("acceptance_tests"))
+            for row in _list_rows(value.get("acceptance_tests"))
         ]
         try:
             document = json.dumps(value, indent=2, ensure_ascii=False)
@@ -150,13 +147,13 @@ class EvidenceSections:
             page.make_details("The whole contract", page.show_excerpt(source.excerpt(document))),
         )
 
-    def _contracts(self) -> tuple[RecordedEvent, ...]:
+    def _list_contracts(self) -> tuple[RecordedEvent, ...]:
         return self.events.of(EventType.CONTRACT_WRITTEN)[:MAX_ITEMS]
 
     def show_tasks(self) -> Node:
         """Show every task with a contract, in the order of the contracts."""
-        tasks = [self._show_task(event) for event in self._contracts() if event.task_id]
-        return page.join_nodes(*tasks) if tasks else page.say_nothing("No task exists yet.")
+        tasks = [self._show_task(event) for event in self._list_contracts() if event.task_id]
+        return page.join_or_say(tasks, "No task exists yet.")
 
     def _show_task(self, written: RecordedEvent) -> Node:
         source, clean, task_id = self.source, self.source.sentence, written.task_id or ""
@@ -213,7 +210,7 @@ class EvidenceSections:
     def _read_parts(self, task_id: str) -> tuple[list[dict[str, Json]], bool]:
         path = f"codex/{layout.make_segment(task_id)}/events.jsonl"
         lines, whole = self.source.head(path, MAX_ACTIVITY_BYTES)
-        return _rows([parse_json(line.encode()) for line in lines if line]), whole
+        return _list_rows([parse_json(line.encode()) for line in lines if line]), whole
 
     def _show_part(self, row: dict[str, Json]) -> Node:
         source, exit_code = self.source, _read_int(row.get("exit_code"))
@@ -236,14 +233,11 @@ class EvidenceSections:
         """Show the change of the run, the work of tasks that differs from it, and refused work."""
         wanted: list[tuple[str, ReportTone, str]]
         wanted = [("The change of the run", "good", layout.PATCH)]
-        for event in self._contracts():
-            name, shown = (
-                layout.make_segment(event.task_id or ""),
-                self.source.sentence(event.task_id, 200),
-            )
+        for event in self._list_contracts():
+            name = layout.make_segment(event.task_id or "")
+            shown = self.source.sentence(event.task_id, 200)
             wanted.append((f"Work of {shown}", "plain", f"patches/{name}.diff"))
-            refused = f"artifacts/rejected/{name}.diff"
-            wanted.append((f"Refused work of {shown}", "bad", refused))
+            wanted.append((f"Refused work of {shown}", "bad", f"artifacts/rejected/{name}.diff"))
         rows, chars = MAX_ROWS, MAX_CHARS
         seen: set[str] = set()
         found: list[Node] = []
@@ -265,14 +259,12 @@ class EvidenceSections:
                     kind=f"change {tone}",
                 )
             )
-        return page.join_nodes(*found) if found else page.say_nothing("Nothing was changed.")
+        return page.join_or_say(found, "Nothing was changed.")
 
     def show_tests(self) -> Node:
         """Show every round of tests, the latest first; of very many, the last."""
         rounds = [*map(self._show_round, self.events.of(EventType.TEST_RESULT)[-MAX_ITEMS:])]
-        return (
-            page.join_nodes(*rounds[::-1]) if rounds else page.say_nothing("No test has run yet.")
-        )
+        return page.join_or_say(rounds[::-1], "No test has run yet.")
 
     def _show_round(self, event: RecordedEvent) -> Node:
         where, status, reason = (
@@ -289,7 +281,7 @@ class EvidenceSections:
 
     def read_commands(self, event: RecordedEvent) -> list[TestedCommand]:
         """Return the commands of a round of tests."""
-        rows = _rows(get_part(self.source.load(event.text("path")), "commands"))
+        rows = _list_rows(get_part(self.source.load(event.text("path")), "commands"))
         return [self._read_tested(row) for row in rows[:MAX_ITEMS]]
 
     def _read_tested(self, row: dict[str, Json]) -> TestedCommand:
@@ -310,35 +302,25 @@ class EvidenceSections:
     def show_reviews(self) -> Node:
         """Show every review, the latest first."""
         found = [*map(self._show_review, self.events.of(EventType.REVIEW_RESULT)[:MAX_ITEMS])]
-        return (
-            page.join_nodes(*found[::-1])
-            if found
-            else page.say_nothing("Nothing was reviewed yet.")
-        )
+        return page.join_or_say(found[::-1], "Nothing was reviewed yet.")
 
     def _show_review(self, event: RecordedEvent) -> Node:
         clean, verdict = self.source.sentence, event.text("verdict")
         report = self.source.load(event.text("path"))
         reviewer = clean(event.text("reviewer") or get_part(report, "reviewer", "agent_id"))
         findings: list[Sequence[Node]] = []
-        for row in _rows(get_part(report, "findings"))[:MAX_ITEMS]:
+        for row in _list_rows(get_part(report, "findings"))[:MAX_ITEMS]:
             blocks = row.get("severity") == "blocking"
+            kind = (
+                page.make_pill("blocking", "bad") if blocks else page.make_pill("remark", "plain")
+            )
             place, line = clean(row.get("path")), _read_int(row.get("line"))
             if place and line is not None:
                 place = f"{place}:{line}"
-            findings.append(
-                (
-                    page.make_pill("blocking", "bad")
-                    if blocks
-                    else page.make_pill("remark", "plain"),
-                    clean(row.get("message")),
-                    page.make_code(place) if place else "",
-                )
-            )
-        pill, number = (
-            page.make_pill(clean(verdict), choose_tone(verdict)),
-            page.name_attempt(event.attempt),
-        )
+            shown = page.make_code(place) if place else ""
+            findings.append((kind, clean(row.get("message")), shown))
+        pill = page.make_pill(clean(verdict), choose_tone(verdict))
+        number = page.name_attempt(event.attempt)
         return page.tag(
             "article",
             page.tag("h3", clean(event.task_id) or "The run"),
@@ -391,7 +373,7 @@ class EvidenceSections:
             key = (clean(asked.text("role")), clean(asked.text("model")))
             roles.setdefault(key, []).append(asked.payload.get("usage"))
         uses = [(*key, usages) for key, usages in roles.items()][:MAX_ITEMS]
-        for event in self._contracts():
+        for event in self._list_contracts():
             parts, whole = self._read_parts(event.task_id or "")
             more = "" if whole else " (only the first parts)"
             if usages := [row["usage"] for row in parts if "usage" in row]:
@@ -426,7 +408,7 @@ def _read_int(value: Json) -> int | None:
     return value if type(value) is int else None
 
 
-def _rows(value: Json) -> list[dict[str, Json]]:
+def _list_rows(value: Json) -> list[dict[str, Json]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 

@@ -78,13 +78,13 @@ class ReportSource:
         if not isinstance(value, str):
             return Excerpt()
         clean = self.redact(value)
-        shown = "\n".join(_bounded(clean[:limit].split("\n")))
+        shown = "\n".join(_bound_lines(clean[:limit].split("\n")))
         left = len(clean) - limit
         return Excerpt(shown, f"{left} more characters are left out" if left > 0 else "")
 
     def patch(self, path: str) -> tuple[str, str]:
         """Return a patch as text, and a note about what was cut."""
-        data, size = self._window(path, MAX_PATCH_BYTES, end=False)
+        data, size = self._read_window(path, MAX_PATCH_BYTES, end=False)
         note = ""
         if len(data) < size:
             data = data[: data.rfind(b"\n") + 1]
@@ -93,20 +93,20 @@ class ReportSource:
 
     def head(self, path: str, limit: int) -> tuple[list[str], bool]:
         """Return the first whole lines of a file, and whether that is all of it; not redacted."""
-        data, size = self._window(path, limit, end=False)
+        data, size = self._read_window(path, limit, end=False)
         whole = len(data) >= size
         text = data if whole else data[: data.rfind(b"\n") + 1]
         return text.decode("utf-8", "replace").splitlines(), whole
 
     def tail(self, path: str, lines: int) -> Excerpt:
         """Return the last lines of a file."""
-        data, size = self._window(path, MAX_TAIL_BYTES, end=True)
+        data, size = self._read_window(path, MAX_TAIL_BYTES, end=True)
         text = self.redact(data.decode("utf-8", "replace"))
         if len(data) < size:
             # What stands before the first line end may be the rest of a secret.
             text = text[text.find("\n") + 1 or _LONGEST_SECRET :]
         found = text.rstrip("\n").split("\n")
-        shown = "\n".join(_bounded(found[-lines:]))[-MAX_TEXT_CHARS:]
+        shown = "\n".join(_bound_lines(found[-lines:]))[-MAX_TEXT_CHARS:]
         cut = len(data) < size or len(found) > lines or len(shown) == MAX_TEXT_CHARS
         return Excerpt(shown, f"the end of {size} bytes; all of it is in {path}" if cut else "")
 
@@ -117,7 +117,7 @@ class ReportSource:
         except OSError:
             return ()
 
-    def _window(self, path: str, limit: int, *, end: bool) -> tuple[bytes, int]:
+    def _read_window(self, path: str, limit: int, *, end: bool) -> tuple[bytes, int]:
         """Return the first or last bytes of a file, and the size of all of it."""
         try:
             with bundle.open_file(self.directory, path) as file:
@@ -129,7 +129,7 @@ class ReportSource:
             return b"", 0
 
 
-def _bounded(lines: Iterable[str]) -> list[str]:
+def _bound_lines(lines: Iterable[str]) -> list[str]:
     return [
         line
         if len(line) <= MAX_LINE_CHARS

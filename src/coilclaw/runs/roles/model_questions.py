@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MAX_PAYLOAD_BYTES: Final = 2 * 2**20
-"""Of what a model is told."""
+"""The limit of a question."""
 MAX_ANSWER_BYTES: Final = 512 * 2**10
 
 
@@ -67,7 +67,7 @@ class ModelQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RoleExchange:
-    """One question and what came of it, without secrets; the hashes are those of the two texts."""
+    """One question and its answer, without secrets; the hashes are those of the two texts."""
 
     role: Role
     provider: str
@@ -196,7 +196,7 @@ def read_answer(
 def parse_answer(
     text: str, schema: str
 ) -> tuple[Mapping[str, Json] | None, tuple[SchemaProblem, ...]]:
-    """As ``read``, of a text alone."""
+    """Return the value of the text of an answer, or everything that is wrong with it."""
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError:
@@ -213,7 +213,7 @@ def parse_answer(
 
 
 def fits(payload: Mapping[str, Json]) -> bool:
-    """Whether a model can be told all of it."""
+    """Return whether a payload is small enough for a question."""
     return len(canonical_json.render_json(dict(payload)).encode("utf-8")) <= MAX_PAYLOAD_BYTES
 
 
@@ -231,7 +231,7 @@ FOLDER: Final = "artifacts/exchanges"
 
 
 def plane_of(run: Run, equipment: RunDependencies, role: Role, task_id: str) -> ModelPlane:
-    """The way to the model of a role; without one, nothing is made up in its place."""
+    """Return the plane of a role's model; raise if no model is configured."""
     model = equipment.model(role)
     if model is None:
         raise UsageError(

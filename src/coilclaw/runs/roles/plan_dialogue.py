@@ -15,14 +15,13 @@ from coilclaw.runs.gates.command import judge_text
 from coilclaw.runs.roles import planner
 from coilclaw.runs.roles.model_questions import plane_of
 from coilclaw.runs.roles.plan_exploration import ExploringAuthor, exploring_author
-from coilclaw.runs.roles.planner import PlainAuthor, PlanResult, SeenPaths
+from coilclaw.runs.roles.planner import PlainAuthor, PlanAuthor, PlanResult, PlanTerms, SeenPaths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coilclaw.runs.contracts.task_contract import AcceptanceTest, TaskContract
     from coilclaw.runs.engine.run import Run, RunDependencies
-    from coilclaw.runs.roles.planner import PlanAuthor, PlanTerms
 
 MAX_REPLANS: Final = 3
 """How often the PM may plan again after its first plan was refused."""

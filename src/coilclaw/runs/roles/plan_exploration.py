@@ -51,7 +51,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.task_contract import AcceptanceTest
 from coilclaw.runs.engine.agent_record import AgentRecorder, follow_performance, keep_receipts
 from coilclaw.runs.engine.commands import Commands
-from coilclaw.runs.engine.contract_checks import setup_without_contract
+from coilclaw.runs.engine.contract_checks import Baseline, setup_without_contract
 from coilclaw.runs.engine.inspection import Inspection
 from coilclaw.runs.engine.ready_worktree import hidden_places
 from coilclaw.runs.engine.worktree_setup import SetupTerms, prepare_worktree, provide_setup
@@ -60,10 +60,11 @@ from coilclaw.runs.roles import prompts
 from coilclaw.runs.roles.model_questions import (
     BoundSchema,
     ModelAnswer,
+    ModelPlane,
     ModelQuestion,
     parse_answer,
 )
-from coilclaw.runs.roles.planner import SCHEMA, SeenPaths
+from coilclaw.runs.roles.planner import SCHEMA, PlanTerms, SeenPaths
 from coilclaw.workspace import new_id
 
 if TYPE_CHECKING:
@@ -71,11 +72,8 @@ if TYPE_CHECKING:
 
     from coilclaw.agent import Arguments, ToolContext
     from coilclaw.kernel import Effect, Json, Part, ToolResult
-    from coilclaw.runs.engine.contract_checks import Baseline
     from coilclaw.runs.engine.run import Run, RunDependencies
     from coilclaw.runs.evidence.event_log import Level
-    from coilclaw.runs.roles.model_questions import ModelPlane
-    from coilclaw.runs.roles.planner import PlanTerms
     from coilclaw.workspace import Cancellation, Worktree
 
 
@@ -271,7 +269,7 @@ class ExploringAuthor:
         name = next(one for one in names if not has(f"codex/{one}/events.jsonl"))
         equipment = self._equipment
         recorder = AgentRecorder(self._run, name, "planner", equipment.clock, plans=True)
-        assignment = self._assignment(name, told)
+        assignment = self._make_assignment(name, told)
         started = time.monotonic()
 
         def take(part: Part) -> None:
@@ -327,7 +325,7 @@ class ExploringAuthor:
         )
         self.spent = halted or not (self._left.parts and self._left.wall_s and self._left.tokens)
 
-    def _assignment(self, name: str, told: Mapping[str, Json]) -> Assignment:
+    def _make_assignment(self, name: str, told: Mapping[str, Json]) -> Assignment:
         equipment, worktree = self._equipment, self._worktree
         home = self._run.places.own_home(self._run.id, "plan")
         make_home(home, equipment.environ)

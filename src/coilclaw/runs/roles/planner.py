@@ -46,7 +46,7 @@ _LISTED_NAME: Final = 20
 
 
 class SeenPaths:
-    """What one planner has seen of a baseline."""
+    """The paths of a baseline that a planner has seen."""
 
     def __init__(self, baseline: Baseline) -> None:
         self._baseline = baseline
@@ -126,7 +126,7 @@ class PlanResult:
 
 
 class PlanAuthor(Protocol):
-    """Who is asked for plans."""
+    """What is asked for plans."""
 
     @property
     def sightings(self) -> SeenPaths:

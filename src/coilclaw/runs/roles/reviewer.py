@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.kernel import SchemaProblem, UsageError, schemas, valid_text
 from coilclaw.runs.contracts.records import Finding, Reviewer, ReviewReport, ScopeCheck
 from coilclaw.runs.roles import prompts, rule_review
-from coilclaw.runs.roles.model_questions import BoundSchema, ModelQuestion, fits
+from coilclaw.runs.roles.model_questions import BoundSchema, ModelPlane, ModelQuestion, fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TypeAlias
 
     from coilclaw.kernel import Json
-    from coilclaw.runs.roles.model_questions import ModelPlane
     from coilclaw.runs.roles.rule_review import ReviewEvidence
 
     Outcome: TypeAlias = "ReviewReport | tuple[SchemaProblem, ...]"
@@ -35,7 +34,7 @@ _JUDGED: Final = ("verdict", "summary", "scope_check", "findings")
 
 def review_by_model(plane: ModelPlane, evidence: ReviewEvidence, agent_id: str) -> Outcome:
     """Ask a model what it thinks of a change; problems are those of its answer."""
-    reviewer = _reviewer(agent_id, evidence)
+    reviewer = _make_reviewer(agent_id, evidence)
     large = len(evidence.patch) > MAX_PATCH_CHARS or len(evidence.changes) > MAX_FILES
     if large or not fits(told := payload(evidence)):
         message = (
@@ -51,7 +50,7 @@ def review_by_model(plane: ModelPlane, evidence: ReviewEvidence, agent_id: str) 
     )
     if answer.value is None:
         return answer.problems
-    return _report(evidence, reviewer, answer.value)
+    return _make_report(evidence, reviewer, answer.value)
 
 
 def review_by_runner(
@@ -62,12 +61,12 @@ def review_by_runner(
     thread_id: str = "",
 ) -> Outcome:
     """Make the report of what an agent answered, as a review report or as a review answer."""
-    reviewer = _reviewer(agent_id, evidence, thread_id)
+    reviewer = _make_reviewer(agent_id, evidence, thread_id)
     if result is None:
         return (SchemaProblem("/", "the reviewer gave no structured answer"),)
     full = result.keys() - frozenset(_JUDGED)
     problems = schemas.find_schema_problems(REPORT if full else ANSWER, dict(result))
-    return problems or _report(evidence, reviewer, result)
+    return problems or _make_report(evidence, reviewer, result)
 
 
 def payload(evidence: ReviewEvidence) -> dict[str, Json]:
@@ -84,7 +83,7 @@ def payload(evidence: ReviewEvidence) -> dict[str, Json]:
     }
 
 
-def _reviewer(agent_id: str, evidence: ReviewEvidence, thread_id: str = "") -> Reviewer:
+def _make_reviewer(agent_id: str, evidence: ReviewEvidence, thread_id: str = "") -> Reviewer:
     if agent_id in evidence.workers:
         raise UsageError(
             f"{agent_id!r} worked on this change, and cannot review it",
@@ -94,7 +93,7 @@ def _reviewer(agent_id: str, evidence: ReviewEvidence, thread_id: str = "") -> R
     return Reviewer(role="REVIEWER", agent_id=agent_id, codex_thread_id=thread_id or None)
 
 
-def _report(evidence: ReviewEvidence, reviewer: Reviewer, said: Mapping[str, Json]) -> Outcome:
+def _make_report(evidence: ReviewEvidence, reviewer: Reviewer, said: Mapping[str, Json]) -> Outcome:
     """Put together what the reviewer and the rules say, unless the former contradicts itself."""
     listed = said["findings"] if isinstance(said["findings"], list) else []
     # In an answer, no path is an empty one, and no line is 0.

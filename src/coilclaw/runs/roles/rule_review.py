@@ -18,7 +18,7 @@ from coilclaw.kernel import valid_text
 from coilclaw.runs.contracts.records import Finding, Reviewer, ReviewReport, ScopeCheck
 from coilclaw.runs.gates.scope import ScopePlaces
 from coilclaw.runs.gates.test_files import is_test, is_test_configuration
-from coilclaw.runs.roles.test_evasion import evasions
+from coilclaw.runs.roles.test_evasion import evasions, parse_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,22 +102,22 @@ def find_in_file(change: ChangedFile) -> Iterator[Finding]:
         return
     if len(after) > MAX_READ_BYTES or len(change.before or b"") > MAX_READ_BYTES:
         large = f"larger than {MAX_READ_BYTES:,} bytes, and not looked into"
-        yield _finding("non_blocking", large, change)
+        yield _make_finding("non_blocking", large, change)
         return
     if b"\0" in after:
-        yield _finding("non_blocking", "no text, and not looked into", change)
+        yield _make_finding("non_blocking", "no text, and not looked into", change)
         return
     added = list(change.added())
-    yield from _conflict_markers(change, added)
-    yield from _lines(change, added, _PRIVATE_KEY, "blocking", "a private key is added")
-    yield from _unparsable(change)
-    yield from _debugging(change, added)
-    yield from _lines(change, added, _UNFINISHED, "non_blocking", "a note of unfinished work")
+    yield from _find_conflict_markers(change, added)
+    yield from _find_lines(change, added, _PRIVATE_KEY, "blocking", "a private key is added")
+    yield from _find_unparsable(change)
+    yield from _find_debugging(change, added)
+    yield from _find_lines(change, added, _UNFINISHED, "non_blocking", "a note of unfinished work")
     if after and not after.endswith(b"\n") and (change.before or b"\n").endswith(b"\n"):
-        yield _finding("non_blocking", "the last line has no end", change)
+        yield _make_finding("non_blocking", "the last line has no end", change)
 
 
-def _conflict_markers(change: ChangedFile, added: list[tuple[int, str]]) -> Iterator[Finding]:
+def _find_conflict_markers(change: ChangedFile, added: list[tuple[int, str]]) -> Iterator[Finding]:
     """A conflict is all three markers in order, of which the change adds at least one."""
     new = {number for number, _ in added}
     seen: list[int] = []
@@ -129,12 +129,12 @@ def _conflict_markers(change: ChangedFile, added: list[tuple[int, str]]) -> Iter
         if len(seen) < len(_MARKERS):
             continue
         if new.intersection(seen):
-            yield _finding("blocking", "markers of a merge conflict are left", change, seen[0])
+            yield _make_finding("blocking", "markers of a merge conflict are left", change, seen[0])
             return
         seen = []
 
 
-def _lines(
+def _find_lines(
     change: ChangedFile,
     added: list[tuple[int, str]],
     pattern: re.Pattern[str],
@@ -143,28 +143,28 @@ def _lines(
 ) -> Iterator[Finding]:
     found = [number for number, line in added if pattern.search(line)]
     for number in found[:MAX_SHOWN_LINES]:
-        yield _finding(severity, message, change, number)
+        yield _make_finding(severity, message, change, number)
     if len(found) > MAX_SHOWN_LINES:
         left = len(found) - MAX_SHOWN_LINES
-        yield _finding(severity, f"{message} ({left} more times)", change)
+        yield _make_finding(severity, f"{message} ({left} more times)", change)
 
 
-def _debugging(change: ChangedFile, added: list[tuple[int, str]]) -> Iterator[Finding]:
+def _find_debugging(change: ChangedFile, added: list[tuple[int, str]]) -> Iterator[Finding]:
     if change.path.endswith(_SCRIPTS):
-        yield from _lines(change, added, _DEBUGGER, "blocking", "a debugger statement is left")
+        yield from _find_lines(change, added, _DEBUGGER, "blocking", "a debugger statement is left")
     if not change.path.endswith(".py"):
-        yield from _lines(change, added, _PRINTED, "non_blocking", "output for debugging")
+        yield from _find_lines(change, added, _PRINTED, "non_blocking", "output for debugging")
         return
     new = {number for number, _ in added}
-    before, after = _parse_python(change.before), _parse_python(change.after)
+    before, after = parse_python(change.before), parse_python(change.after)
     calls = [call for call in _find_calls(after) if call[0] in new]
     for number, name in calls:
         if name in _DEBUG_CALLS:
-            yield _finding("blocking", f"a call of {name} is left", change, number)
+            yield _make_finding("blocking", f"a call of {name} is left", change, number)
     printed = [number for number, name in calls if name == "print"]
     # In a file that prints anyway, one more is no trace of debugging.
     if printed and not any(name == "print" for _, name in _find_calls(before)):
-        yield _finding("non_blocking", "output with print is new here", change, printed[0])
+        yield _make_finding("non_blocking", "output with print is new here", change, printed[0])
     # Code that could end the tests before they fail, or be another when it is tested.
     if is_test(change.path) or is_test_configuration(change.path):
         return
@@ -175,7 +175,7 @@ def _debugging(change: ChangedFile, added: list[tuple[int, str]]) -> Iterator[Fi
         if each.message in known and new.isdisjoint(range(each.line, each.end + 1)):
             known.remove(each.message)
         else:
-            yield _finding("blocking", each.message, change, each.line)
+            yield _make_finding("blocking", each.message, change, each.line)
 
 
 def _find_calls(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -185,17 +185,7 @@ def _find_calls(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.unparse(node.func) if isinstance(held, ast.Name) else ""
 
 
-def _parse_python(source: bytes | None) -> ast.Module:
-    """Parse Python; what does not parse holds nothing."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source or b"")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
-
-
-def _unparsable(change: ChangedFile) -> Iterator[Finding]:
+def _find_unparsable(change: ChangedFile) -> Iterator[Finding]:
     kind = change.path.rpartition("/")[2].rpartition(".")[2]
     flaw = None if change.after is None else _find_flaw(change.after, kind)
     if flaw is None:
@@ -203,7 +193,7 @@ def _unparsable(change: ChangedFile) -> Iterator[Finding]:
     # What was broken before, or is new, may be so on purpose.
     sound = change.before is not None and _find_flaw(change.before, kind) is None
     message, line = flaw
-    yield _finding(
+    yield _make_finding(
         "blocking" if sound else "non_blocking",
         f"it does not parse{' any more' if sound else ''}: {message[:200]}",
         change,
@@ -232,7 +222,7 @@ def _find_flaw(source: bytes, kind: str) -> tuple[str, int] | None:
     return None
 
 
-def _finding(severity: Severity, message: str, change: ChangedFile, line: int = 0) -> Finding:
+def _make_finding(severity: Severity, message: str, change: ChangedFile, line: int = 0) -> Finding:
     return Finding(severity=severity, message=message, path=change.name, line=line or None)
 
 
@@ -293,7 +283,7 @@ def findings(evidence: ReviewEvidence) -> tuple[Finding, ...]:
 
 def scope_check(evidence: ReviewEvidence) -> ScopeCheck:
     """Tell whether all changed files are allowed ones."""
-    outside = _outside(evidence)
+    outside = _list_outside(evidence)
     return ScopeCheck(passed=not outside, violations=tuple(outside[:MAX_FINDINGS]))
 
 
@@ -311,7 +301,7 @@ def _find_all(evidence: ReviewEvidence) -> Iterator[Finding]:
     lines = sum(sum(1 for _ in change.added()) for change in changes)
     if lines > LARGE_CHANGE_LINES:
         yield Finding(severity="non_blocking", message=f"a large change: {lines:,} lines are new")
-    for path in _outside(evidence):
+    for path in _list_outside(evidence):
         yield Finding(severity="blocking", message="it is outside of allowed_paths", path=path)
     for weak in () if contract.may_change_tests else evidence.weakened:
         yield Finding(severity="blocking", message=str(weak)[:1000], path=weak.path or None)
@@ -319,6 +309,6 @@ def _find_all(evidence: ReviewEvidence) -> Iterator[Finding]:
         yield from find_in_file(change)
 
 
-def _outside(evidence: ReviewEvidence) -> list[str]:
+def _list_outside(evidence: ReviewEvidence) -> list[str]:
     allowed = ScopePlaces.of(evidence.contract.allowed_paths)
     return [change.name for change in evidence.changes if not allowed.cover(change.path)]

@@ -28,7 +28,7 @@ from coilclaw.runs.evidence.layout import make_segment
 from coilclaw.runs.gates import decision_gates
 from coilclaw.runs.gates.decision_gates import LockClaim
 from coilclaw.runs.roles import prompts
-from coilclaw.runs.roles.model_questions import BoundSchema, ModelQuestion
+from coilclaw.runs.roles.model_questions import BoundSchema, ModelPlane, ModelQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from coilclaw.runs.engine.contract_checks import Baseline
     from coilclaw.runs.engine.run import Run
     from coilclaw.runs.evidence.progress import TaskProgress
-    from coilclaw.runs.roles.model_questions import ModelPlane
 
 
 SCHEMA: Final = "split.v1"
@@ -61,7 +60,7 @@ class Divided:
 
 
 def needs_split(contract: TaskContract) -> bool:
-    """Whether a Tech Lead is to split a contract; all others are one task as they are."""
+    """Return whether a Tech Lead has to split a contract; all others are one task."""
     return contract.assigned_agent.role == "TECH_LEAD"
 
 
@@ -191,12 +190,12 @@ _REPAIR_SUFFIX: Final = re.compile(r"(?:-fix-[0-9]+)+\Z")
 
 
 def evidence_prefix(run_id: str) -> str:
-    """How a contract names a file of its own run's bundle."""
+    """Return how a contract names a file of its own run's bundle."""
     return f"runs/{run_id}/"
 
 
 def count_repairs_left(run: Run) -> int:
-    """Return how often the run may still go round."""
+    """Return how many repairs the run may still make."""
     return run.root_contract.timeout_retry.max_retries - run.progress.attempt
 
 

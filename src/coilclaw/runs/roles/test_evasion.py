@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,16 @@ _PATCHERS: Final = frozenset({"patch", "object", "multiple", "setattr", "delattr
 _CHANGERS: Final = frozenset({"update", "pop", "setdefault", "clear", "__setitem__", "__delitem__"})
 _PLAIN: Final = frozenset({"setattr", "delattr", "vars"})
 _BUILT_IN: Final = frozenset(dir(builtins))
+
+
+def parse_python(source: str | bytes | None) -> ast.Module:
+    """Return the syntax tree of Python code; an empty one if it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source or b"")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def is_tool(name: str) -> bool:
@@ -62,20 +73,20 @@ def find_patched(node: ast.AST, names: Mapping[str, str]) -> str:
     elif isinstance(node, ast.AugAssign | ast.AnnAssign):
         targets = [node.target]
     elif isinstance(node, ast.Call):
-        return _patched_by_call(node, names)
-    found = (_held(each, names) for target in targets for each in _each(target))
+        return _find_patched_by_call(node, names)
+    found = (_name_held_target(each, names) for target in targets for each in _list_targets(target))
     return next((name for name in found if name), "")
 
 
-def _each(target: ast.expr) -> Iterator[ast.expr]:
+def _list_targets(target: ast.expr) -> Iterator[ast.expr]:
     if isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
-            yield from _each(each)
+            yield from _list_targets(each)
     else:
         yield target.value if isinstance(target, ast.Starred) else target
 
 
-def _held(target: ast.expr, names: Mapping[str, str]) -> str:
+def _name_held_target(target: ast.expr, names: Mapping[str, str]) -> str:
     """The dotted name of a target that lies in the test tool, or in ``builtins``."""
     if isinstance(target, ast.Subscript):
         held = target.value  # ``X.__dict__[…]`` and ``vars(X)[…]``
@@ -92,10 +103,12 @@ def _is_foreign(name: str) -> bool:
     return bool(rest) and (top in RUNNERS or (top == "builtins" and rest in _BUILT_IN))
 
 
-def _patched_by_call(node: ast.Call, names: Mapping[str, str]) -> str:
+def _find_patched_by_call(node: ast.Call, names: Mapping[str, str]) -> str:
     """``setattr(unittest.TestCase, …)``, ``patch("unittest…")``, ``patch.object(pytest, …)``."""
     if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
-        held = _held(ast.Subscript(node.func.value, ast.Constant(""), ast.Store()), names)
+        held = _name_held_target(
+            ast.Subscript(node.func.value, ast.Constant(""), ast.Store()), names
+        )
         if held:
             return held
     if not node.args:
@@ -181,26 +194,26 @@ class Evasion:
 
 def evasions(tree: ast.Module, *, is_program: bool) -> Iterator[Evasion]:
     """Find them; ``is_program`` says that the file is only ever run, and not imported."""
-    names = _imported(tree)
+    names = _find_imports(tree)
     for node in ast.walk(tree):
-        message = _always(node, names)
+        message = _describe_evasion(node, names)
         if message:
-            yield _evasion(node, message)
+            yield _make_evasion(node, message)
     if is_program:
         return
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for node in _at_import(tree.body):
-        name = _ending(node, names)
+    for node in _list_at_import(tree.body):
+        name = _name_ending(node, names)
         if name and name not in own:
-            yield _evasion(node, f"{name} ends whatever imports this")
+            yield _make_evasion(node, f"{name} ends whatever imports this")
 
 
-def _evasion(node: ast.AST, message: str) -> Evasion:
+def _make_evasion(node: ast.AST, message: str) -> Evasion:
     line = getattr(node, "lineno", 0)
     return Evasion(line, getattr(node, "end_lineno", None) or line, message)
 
 
-def _imported(tree: ast.Module) -> Mapping[str, str]:
+def _find_imports(tree: ast.Module) -> Mapping[str, str]:
     """What names stand for that are imported from the modules that matter here."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -219,24 +232,24 @@ def _imported(tree: ast.Module) -> Mapping[str, str]:
     return names
 
 
-def _name(node: ast.AST, names: Mapping[str, str]) -> str:
+def _read_name(node: ast.AST, names: Mapping[str, str]) -> str:
     """What a name, or a name and an attribute, stands for."""
     if isinstance(node, ast.Name):
         return names.get(node.id, node.id)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{names.get(node.value.id, node.value.id)}.{node.attr}"
     if isinstance(node, ast.Call) and (asked := read_getattr(node)) is not None:
-        return _name(asked, names)
+        return _read_name(asked, names)
     return ""
 
 
-def _always(node: ast.AST, names: Mapping[str, str]) -> str:
+def _describe_evasion(node: ast.AST, names: Mapping[str, str]) -> str:
     """Why code is not wanted wherever it stands."""
-    name = _name(node, names)
+    name = _read_name(node, names)
     if name in _ALWAYS:
         return f"{name} can end the tests before they fail"
-    if isinstance(node, ast.Call) and _name(node.func, names) in _RUNS_TEXT:
-        return _of_text(node)
+    if isinstance(node, ast.Call) and _read_name(node.func, names) in _RUNS_TEXT:
+        return _describe_text_evasion(node)
     if (variable := read_text(node)) in _VARIABLES:
         return f"{variable} tells code that it is being tested"
     if _asks_for_runner(node, names):
@@ -245,14 +258,10 @@ def _always(node: ast.AST, names: Mapping[str, str]) -> str:
     return f"{patched} is patched, with which tests judge" if patched else ""
 
 
-def _of_text(node: ast.Call) -> str:
+def _describe_text_evasion(node: ast.Call) -> str:
     """Why the text of a program that code runs is not wanted, as far as it can be read."""
-    text = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-    try:
-        inner = ast.parse(text) if isinstance(text, str) else ast.Module([], [])
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    return next((each.message for each in evasions(inner, is_program=False)), "")
+    text = _read_constant(node.args[0]) if node.args else ""
+    return next((each.message for each in evasions(parse_python(text), is_program=False)), "")
 
 
 def _asks_for_runner(node: ast.AST, names: Mapping[str, str]) -> bool:
@@ -278,10 +287,10 @@ def _is_modules(node: ast.expr, names: Mapping[str, str]) -> bool:
     """``sys.modules``, or its ``keys()``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return _is_modules(node.func.value, names)
-    return _name(node, names) == "sys.modules"
+    return _read_name(node, names) == "sys.modules"
 
 
-def _at_import(body: list[ast.stmt]) -> Iterator[ast.AST]:
+def _list_at_import(body: list[ast.stmt]) -> Iterator[ast.AST]:
     """Everything that is done when a module is imported."""
     left: list[ast.AST] = [*reversed(body)]
     while left:
@@ -303,11 +312,11 @@ def _is_main(test: ast.expr) -> bool:
     return len(test.ops) == 1 and sides == {"__name__", "'__main__'"}
 
 
-def _ending(node: ast.AST, names: Mapping[str, str]) -> str:
+def _name_ending(node: ast.AST, names: Mapping[str, str]) -> str:
     if isinstance(node, ast.Call):
-        name = _name(node.func, names)
+        name = _read_name(node.func, names)
         return name if name in _AT_IMPORT else ""
     if isinstance(node, ast.Raise) and node.exc is not None:
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-        return "SystemExit" if _name(raised, names) == "SystemExit" else ""
+        return "SystemExit" if _read_name(raised, names) == "SystemExit" else ""
     return ""
