@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from coilclaw.policy import Interpreter, PlacedCommand
     from coilclaw.runs.contracts.policy_files import CommandRule
 
+NAME: Final = "tool_gate"
 MAX_TIMEOUT_S: Final = 86_400
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)|[\w.-]+@[\w.-]+:(?!:)")
 _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.*")
@@ -99,7 +100,7 @@ def judge_text(text: str, *, terms: CommandTerms, timeout_sec: float | None) -> 
 
 
 def _result(argv: tuple[str, ...], violations: tuple[Violation, ...]) -> GateResult:
-    return GateResult("tool_gate", violations, {"argv": [*argv]})
+    return GateResult(NAME, violations, {"argv": [*argv]})
 
 
 def _blame(rule: str, text: str, *words: str, path: str = "") -> Violation:

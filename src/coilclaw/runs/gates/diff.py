@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from coilclaw.runs.gates.scope import Scope
 
 
+NAME: Final = "diff_gate"
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -134,7 +135,7 @@ def judge_diff(diff: TreeDiff, *, scope: Scope, observed: Observed) -> GateResul
         Violation("diff.git", f"'{part}' of the tree's own .git changed", f".git:{part}")
         for part in diff.git_changes
     ]
-    return GateResult("diff_gate", _bounded(found), _facts(diff, changes, dropped, scope, found))
+    return GateResult(NAME, _bounded(found), _facts(diff, changes, dropped, scope, found))
 
 
 def find_leavings(diff: TreeDiff, scope: Scope, ignored: Collection[str]) -> tuple[str, ...]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json
 
 
+NAME: Final = "tests_gate"
+
+
 @dataclass(frozen=True, slots=True)
 class SuiteOutcome:
     """What became of one command."""
@@ -65,7 +68,7 @@ def judge_tests(
         "tree": tested_tree,
         "weakened": len(weakened),
     }
-    return GateResult("tests_gate", tuple(found), facts)
+    return GateResult(NAME, tuple(found), facts)
 
 
 def _declared(tests: Sequence[tuple[str, str, bool]]) -> Iterator[Violation]:
