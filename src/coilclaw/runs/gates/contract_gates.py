@@ -47,7 +47,7 @@ def judge_integrated(required: Sequence[str], *, integrated: Sequence[str] | Non
     """Judge what a run needs: its runner and whatever else it was promised."""
     found = [*find_malformed_names("integrated.names", "required", required)]
     if integrated is None:
-        found.append(Violation("integrated.registry", "there is no registry of tools"))
+        found.append(Violation("integrated.registry", "the policies have no registry of tools"))
     else:
         found += find_malformed_names("integrated.registry", "integrated", integrated)
     found += [
@@ -73,7 +73,7 @@ def judge_mcp_tools(
     for key, names in (("mcp_tools", tools), ("mcp_tool_set", servers)):
         found += find_malformed_names("mcp.names", key, names)
     if allow is None or deny is None:
-        found.append(Violation("mcp.allowlist", "there is no allowlist of MCP tools"))
+        found.append(Violation("mcp.allowlist", "the policies have no allowlist of MCP tools"))
     else:
         for key, names in (("allow", allow), ("deny", deny)):
             found += find_malformed_names("mcp.allowlist", key, names)
@@ -99,11 +99,11 @@ def judge_network(policy: str, *, needed_by: Sequence[str], approved: bool) -> G
     found = []
     needed = ", ".join(quote_text(item) for item in needed_by[:10])
     if policy not in {"deny", "on-request", "allow"}:
-        found.append(Violation("network.policy", f"{quote_text(policy)} is no network policy"))
+        found.append(Violation("network.policy", f"{quote_text(policy)} is not a network policy"))
     elif needed_by and policy == "deny":
         found.append(Violation("network.denied", f"{needed} would need the network"))
     elif needed_by and policy == "on-request" and not approved:
-        found.append(Violation("network.approval", f"nobody approved the network for {needed}"))
+        found.append(Violation("network.approval", f"no approval allows the network for {needed}"))
     facts: dict[str, Json] = {"policy": policy, "needed": bool(needed_by), "approved": approved}
     return GateResult(NETWORK, tuple(found), facts)
 
@@ -118,7 +118,7 @@ def judge_sampling(tools: Sequence[str], *, approved: bool) -> GateResult:
     asked = [name for name in tools if str(name).casefold() in SAMPLING]
     if asked and not approved:
         found.append(
-            Violation("sampling.approval", "nobody approved that a server asks for completions")
+            Violation("sampling.approval", "no approval lets a server ask for completions")
         )
     facts: dict[str, Json] = {"requested": bool(asked), "approved": approved}
     return GateResult(SAMPLING_GATE, tuple(found), facts)
@@ -194,7 +194,7 @@ def _broad(paths: list[str], policies: PolicySet) -> Iterator[Violation]:
         how = (
             "which needs an override"
             if policies.pack.override_approvals
-            else f"which the pack {policies.pack.pack} does not let anybody approve"
+            else f"which the pack {policies.pack.pack} does not let a person approve"
         )
         message = f"{quote_text(path)} is a broad directory, {how}"
         yield Violation("policy.broad", message, "allowed_paths")
@@ -224,7 +224,7 @@ def judge_output(
         found.append(Violation("output.binding", "no output schema is bound"))
     if value is None:
         why = f": {reason}" if reason else ""
-        found.append(Violation("output.missing", f"there is no structured answer{why}"))
+        found.append(Violation("output.missing", f"the structured answer is missing{why}"))
     found += [Violation("output.schema", text) for text in problems[:MAX_PROBLEMS]]
     said = None if value is None else value.get("task_id", task_id)
     if said is not None and said != task_id:

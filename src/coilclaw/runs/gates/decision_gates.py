@@ -51,7 +51,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Gates about people and other runs: approvals, the review, the merge, locks of paths."""
+    """Something that a person has to approve."""
 
     kind: ApprovalKind
     digest: str
@@ -76,7 +76,7 @@ def judge_approvals(
     for need in needs:
         fitting = [record for record in records if record.digest == need.digest]
         if not fitting:
-            found.append(Violation("approval.missing", f"{need.reason}: nobody was asked"))
+            found.append(Violation("approval.missing", f"{need.reason}: no approval was requested"))
             continue
         judged = [
             (record, [*_faults(record, need, run_id, policy_sha256, now, spent)])
@@ -155,7 +155,7 @@ def judge_review(
     """Judge a report whose schema holds, and the snapshots of the tree before and after it."""
     found = [*_isolation(before, after, diff)]
     if report is None:
-        found.append(Violation("review.missing", "there is no review report"))
+        found.append(Violation("review.missing", "the review report is missing"))
     else:
         found += _identity(report, run_id, task_id, workers)
         found += _verdict(report)
@@ -246,7 +246,7 @@ def judge_merge(
 
 
 def refuse_merge(rule: str, reason: str) -> GateResult:
-    """A merge that did not come so far as to be judged."""
+    """Return the result of a merge that failed before it could be judged."""
     return GateResult(MERGE, (Violation(rule, reason),))
 
 
@@ -294,7 +294,7 @@ def _siblings(claims: Sequence[LockClaim]) -> Iterator[Violation]:
 
 
 def _narrower(one: str, other: str) -> str:
-    """Of two paths that overlap, the one inside the other."""
+    """Return, of two paths that overlap, the one inside the other."""
     return max(one, other, key=lambda path: len(path.rstrip("/").split("/")))
 
 

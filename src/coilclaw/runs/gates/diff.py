@@ -236,7 +236,7 @@ def _of_entry(change: TreeChange, observed: Observed) -> Iterator[Violation]:
             "diff.nested", change.path, f"is a repository of its own that was {change.kind}"
         )
     elif EntryType.OPAQUE in types:
-        yield blame("diff.special", change.path, "is no file, link or directory")
+        yield blame("diff.special", change.path, "is not a file, a link or a directory")
     if change.kind is ChangeKind.TYPE:
         yield blame("diff.type", change.path, f"was a {change.old_type} and is a {change.new_type}")
     bits = observed.modes.get(change.path, 0)
@@ -251,7 +251,7 @@ def _of_content(change: TreeChange, binary: ScopePlaces, observed: Observed) -> 
     for path in change.paths:
         if path in observed.binary and not binary.cover(path):
             yield blame(
-                "diff.binary", path, "is no text, and the contract allows no binary change there"
+                "diff.binary", path, "is not text, and the contract allows no binary change there"
             )
         if path in observed.secrets:
             yield blame("diff.secret", path, "holds a secret")

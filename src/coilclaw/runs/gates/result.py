@@ -73,8 +73,8 @@ class ContractCase:
 def find_malformed_names(rule: str, key: str, names: Sequence[object]) -> Iterator[Violation]:
     """Say what is wrong with a list of names; a text is not a list of its letters."""
     if isinstance(names, str) or len(names) > MAX_NAMES:
-        yield Violation(rule, f"{key} is no list of at most {MAX_NAMES} names", key)
+        yield Violation(rule, f"{key} is not a list of at most {MAX_NAMES} names", key)
         return
     for name in names:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            yield Violation(rule, f"{key} holds {quote_text(str(name))}, which is no name", key)
+            yield Violation(rule, f"{key} holds {quote_text(str(name))}, which is not a name", key)
