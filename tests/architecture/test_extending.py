@@ -65,7 +65,7 @@ EXAMPLES = read_examples(PAGE.read_text(encoding="utf-8"))
 
 def test_there_is_an_example_of_every_kind() -> None:
     titles = " ".join(example.title for example in EXAMPLES)
-    wanted = ("model service", "answer format", "agent", "tool", "environment")
+    wanted = ("model service", "answer format", "agent", "tool", "gate", "environment")
     assert [word for word in wanted if word not in titles] == []
 
 
@@ -79,8 +79,10 @@ def test_an_edit_whose_lines_are_not_in_the_file_is_refused() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
 def test_the_example_works(example: Example, tmp_path: Path) -> None:
     source = tmp_path / "checkout" / "src"
-    shutil.copytree(PACKAGE, source / "coilclaw", ignore=shutil.ignore_patterns("__pycache__"))
-    checkout = source.parent
+    checkout, unwanted = source.parent, shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PACKAGE, source / "coilclaw", symlinks=True, ignore=unwanted)
+    for name in ("contracts", "environments", "policies", "schemas", "scripts"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=unwanted)
     for name, text in example.added.items():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text(text, encoding="utf-8")

@@ -1,13 +1,15 @@
 """Records of schemas that the product writes or reads as plain JSON; tests compare shapes."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from coilclaw.kernel import Json, Record
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.records import ArtifactRef, Failure, Gate, ResultStatus
+from coilclaw.runs.contracts.records import ArtifactRef, Failure, ResultStatus
 from coilclaw.runs.contracts.roles import Role
 from coilclaw.runs.contracts.task_contract import Agent
+from coilclaw.runs.gates.table import GATES
 
 Level: TypeAlias = Literal["INFO", "WARN", "ERROR"]
 SourceKind: TypeAlias = Literal[
@@ -65,6 +67,9 @@ class OrchestratorEvent(Record, schema="orchestrator_event.v1"):
     tool_name: str | None = None
     span_id: str | None = None
     parent_span_id: str | None = None
+
+
+Gate = StrEnum("Gate", [*GATES])  # type: ignore[misc]  # the names are those of the table
 
 
 class ViolationRecord(Record, schema="gate_result.v1#ViolationRecord"):

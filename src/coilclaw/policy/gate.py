@@ -35,7 +35,7 @@ def judge_effects(
     terms: list[Terms] = []
     for effect in effects:
         if isinstance(effect, Runs) and settings.rules is None:
-            reason = "there are no rules about commands, so that none may run"
+            reason = "no rules about commands exist, so no command may run"
             findings.append(PolicyFinding(Risk.HIGH, "policy.missing", reason, forbidden=True))
         elif isinstance(effect, Runs):
             from coilclaw.policy.commands.judge import judge_command

@@ -111,7 +111,7 @@ def parse_url(url: str) -> WebAddress:
         raise DeniedError(what, rule="http.url")
     found = _URL.fullmatch(url)
     if found is None:
-        raise DeniedError(f"{quote_text(url)} is no URL with a host", rule="http.url")
+        raise DeniedError(f"{quote_text(url)} is not a URL with a host", rule="http.url")
     scheme, authority, rest = found[1].lower(), found[2], found[3]
     if scheme not in _PORTS:
         what = f"the scheme of {quote_text(url)} is neither http nor https"
@@ -140,7 +140,7 @@ def judge_url(url: str, settings: SecuritySettings) -> PolicyFinding:
     inner = _inner(address.host) if not address.is_literal else not is_public(address.host)
     if inner and any(entry.host == "*" for entry in entries):
         reason = (
-            f"{where} is no public host; '*' of security.allowed_domains means those only, "
+            f"{where} is not a public host; '*' of security.allowed_domains means those only, "
             "any other has to be listed by itself"
         )
         return PolicyFinding(Risk.HIGH, "http.address", reason, forbidden=True)
@@ -180,7 +180,11 @@ def is_public(address: str) -> bool:
 
 def find_entry_problem(entry: str) -> str | None:
     """Say what is wrong with an entry of the list; one that is wrong means no host at all."""
-    return None if _entry(entry) else f"{quote_text(entry)} is no host, IP address, network or '*'"
+    return (
+        None
+        if _entry(entry)
+        else f"{quote_text(entry)} is not a host, an IP address, a network or '*'"
+    )
 
 
 def _public(ip: _Address) -> bool:

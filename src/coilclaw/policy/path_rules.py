@@ -75,7 +75,7 @@ def _written(place: Place, real: str, settings: SecuritySettings) -> PolicyFindi
     for path in dict.fromkeys((place.lexical, real)):
         relative = path[len(settings.workspace) :].strip("/")
         if not relative:
-            return _forbidden("path.root", "the workspace itself is no file to write")
+            return _forbidden("path.root", "the workspace itself cannot be written as a file")
         try:
             verdict = DEFAULT_POLICY.judge(TreePath.parse(relative), ignored=False)
         except PathRefused as refused:

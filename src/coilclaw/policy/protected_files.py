@@ -190,7 +190,7 @@ def find_protected_policy(name: str, protect: Sequence[str] = ()) -> ProtectedPo
                 ProtectedRule.of("protected.caller", "is protected by --protect", *protect)
             )
     raise UsageError(
-        f"there is no policy named {name!r}",
+        f"no policy is named {name!r}",
         rule="policy.unknown",
         hint=f"choose one of {', '.join(POLICY_NAMES)}",
     )

@@ -103,7 +103,7 @@ def test_all_problems_are_told_in_one_pass() -> None:
         "allow[5].needs: must be a string, not a whole number",
         "allow[6].tree: must be true or false, not a string",
         "harmless[0].network: a harmless command has no network",
-        "allow[7].options: there are no options named '@none'",
+        "allow[7].options: no set of options is named '@none'",
         "deny[0].id: no built-in rule is called 'destructive.everything'",
         "deny[1].commands: destructive.dd is built in; its commands cannot be changed",
     ):
@@ -114,7 +114,7 @@ def test_all_problems_are_told_in_one_pass() -> None:
     ("text", "expected"),
     [
         ("version = 1\n[[allow]\n", "line 2: is not valid TOML"),
-        ("version = 1\n", "there is no rule in it"),
+        ("version = 1\n", "it has no rule"),
         (policy(rule()).replace("version = 1", ""), "version: must be 1"),
         (policy(rule()).replace('match = ["tool a"]', "match = []"), "match: has no example"),
         (policy(rule()).replace('no_match = ["tool -x"]', ""), "no_match: has no example"),

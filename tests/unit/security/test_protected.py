@@ -95,7 +95,7 @@ def test_the_callers_globs_are_added_and_nothing_is_taken_away() -> None:
 
 
 def test_an_unknown_policy_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="no policy named"):
+    with pytest.raises(UsageError, match="no policy is named"):
         find_protected_policy("nope")
     assert [find_protected_policy(name).name for name in POLICY_NAMES] == ["default", "code-commit"]
 

@@ -165,6 +165,6 @@ def check_stream_program(name: str, words: Sequence[Word]) -> list[Classed]:
         if first is not None and (reads or first.raw.startswith("<(")):
             found.append(first)
     return [
-        unknown("shell.stdin", f"{name} would run what {word.raw!r} brings, which nobody can see")
+        unknown("shell.stdin", f"{name} would run what {word.raw!r} brings, which cannot be seen")
         for word in found
     ]

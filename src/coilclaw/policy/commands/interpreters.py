@@ -124,7 +124,7 @@ def _from_input(name: str, given: CommandInput) -> UnwrappedCommand:
 
 
 def _unseen(name: str) -> UnwrappedCommand:
-    reason = f"{name} would run text from a pipe, which nobody can see"
+    reason = f"{name} would run text from a pipe, which cannot be seen"
     return UnwrappedCommand(unknown("shell.stdin", reason))
 
 

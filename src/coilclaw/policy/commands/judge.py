@@ -74,7 +74,7 @@ class CommandFinding:
 def judge_command(runs: Runs, settings: SecuritySettings, locate: Locate) -> CommandFinding:
     """Judge a command line or an argv; what is not understood is forbidden."""
     if settings.rules is None:
-        reason = "there are no rules about commands, so that none may run"
+        reason = "no rules about commands exist, so no command may run"
         return _conclude(
             [JudgedCommand("", (), unknown("policy.rules", reason))], Terms(False, False)
         )

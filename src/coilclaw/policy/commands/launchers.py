@@ -1,4 +1,4 @@
-"""Acceptance commands that test nothing."""
+"""Launchers such as ``uv run`` and what they start; acceptance commands that test nothing."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _Reader:
         allow = _by_name(self._read_rules("allow"))
         deny = tuple(map(self._read_deny, top.tables("deny")))
         if not harmless and not allow and not deny and not self._contained:
-            top.document.note((), "there is no rule in it")
+            top.document.note((), "it has no rule")
         secrets = self._read_secrets(top.table("secrets"))
         top.refuse_unknown()
         return RuleSet(
@@ -159,7 +159,7 @@ class _Reader:
         words = []
         for word in text.split():
             if word.startswith("@") and word[1:] not in self._sets:
-                table.note(key, f"there are no options named {word!r}")
+                table.note(key, f"no set of options is named {word!r}")
             words.append(self._sets.get(word[1:], "") if word.startswith("@") else word)
         return " ".join(words)
 

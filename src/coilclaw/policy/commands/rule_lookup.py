@@ -1,4 +1,4 @@
-"""Programs that need the network, and programs that act beyond the workspace by their nature."""
+"""Look up the rule of a program; programs that need the network or act beyond the workspace."""
 
 from __future__ import annotations
 

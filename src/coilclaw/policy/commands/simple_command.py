@@ -209,16 +209,15 @@ class SimpleJudge:
                 yield replace(each, classed=_at_most_worth(each.classed, reason))
 
     def _has_harmless_rule(self, words: Sequence[Word], *, any_option: bool = False) -> bool:
-        """Whether a program that runs no other is looked up in the table of harmless ones."""
+        """Tell whether a program that runs no other is in the table of harmless ones.
+
+        ``any_option``: it does no harm with whatever words it is given besides its own.
+        """
         name = words[0].text if words else None
         if name is None or not is_bare(name) or program_name(name) == "git":
             return False
         rules = self._scene.rules.harmless.get(program_name(name), ())
         return any(rule.any_option or not any_option for rule in rules)
-
-    def _takes_any_word(self, words: Sequence[Word]) -> bool:
-        """Whether a program does no harm with whatever words it is given besides its own."""
-        return self._has_harmless_rule(words, any_option=True)
 
     def _git(
         self, words: tuple[Word, ...], raw: str, around: list[Classed], depth: int
@@ -271,7 +270,9 @@ class SimpleJudge:
             floor += _check_text(code, scene)
         if peeled.itself:
             floor.insert(0, judge_by_rules(words, scene))
-        if not peeled.passes_input and not all(map(self._takes_any_word, peeled.commands)):
+        if not peeled.passes_input and not all(
+            self._has_harmless_rule(inner, any_option=True) for inner in peeled.commands
+        ):
             floor.append(other("command.wrapper", "what its words become is known when it runs"))
         base = strictest(floor)
         if peeled.itself or not (peeled.commands or peeled.scripts):

@@ -246,7 +246,7 @@ def _peel_privilege(name: str, words: Sequence[Word]) -> UnwrappedCommand:
     """Forbidden as it is; what it would run is looked at so that the reason can name the worst."""
     line = read_line(words[1:], option_table(_SUDO), stop=True)
     rest = tuple(operand.word for operand in line.operands)
-    floor = forbidden("command.privilege", f"{name} runs things as somebody else")
+    floor = forbidden("command.privilege", f"{name} runs things as another user")
     return UnwrappedCommand(
         floor,
         commands=(rest,) if rest and name not in _TAKES_A_USER else (),

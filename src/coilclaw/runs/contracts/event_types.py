@@ -82,3 +82,4 @@ class EventType(StrEnum):
     MERGE_GATE_RESULT = "MERGE_GATE_RESULT", *GATE_KEYS
     POLICY_VIOLATION = "policy_violation", "reason", "rule", "path"
     GATE_FAILED = "gate_failed", "gate", "reason", "rule"
+    GATE_RESULT = "GATE_RESULT", *GATE_KEYS

@@ -190,7 +190,7 @@ def _chosen(packs: Mapping[PackName, PolicyPack], pack: str | None, role: Role) 
         if name == pack:
             return found
     raise UsageError(
-        f"there is no policy pack {quote_text(pack)}",
+        f"no policy pack is named {quote_text(pack)}",
         rule="policy.pack",
         hint=f"the packs are {', '.join(PACKS)}",
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import ClassVar, Final, Literal, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from coilclaw.kernel import JSON_NAME, Json, Record
 from coilclaw.runs.contracts.roles import Producer
@@ -44,25 +44,6 @@ class ArtifactRef(Record, schema="run_manifest.v1#ArtifactRef"):
     sha256: str
     media_type: str | None = None
     size_bytes: int | None = None
-
-
-Gate: TypeAlias = Literal[
-    "schema_gate",
-    "output_schema_gate",
-    "policy_gate",
-    "lock_gate",
-    "diff_gate",
-    "tool_gate",
-    "network_gate",
-    "mcp_gate",
-    "integrated_gate",
-    "sampling_gate",
-    "reviewer_gate",
-    "tests_gate",
-    "human_approval_gate",
-    "merge_gate",
-]
-GATES: tuple[Gate, ...] = get_args(Gate)
 
 
 class Handoff(Record, schema="handoff.v1"):

@@ -207,7 +207,7 @@ def find_reference_flaw(kind: str, text: str, read: Callable[[str], bytes | None
         return wrong or f"{quote_text(name)} is a directory"
     data = read(name)
     if data is None:
-        return f"there is no file {quote_text(name)}"
+        return f"the file {quote_text(name)} does not exist"
     if len(data) > MAX_REFERENCED_BYTES:
         return f"{quote_text(name)} has more than {MAX_REFERENCED_BYTES} bytes"
     if not mark:

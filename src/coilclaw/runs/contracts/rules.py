@@ -173,7 +173,7 @@ def _check_artifacts(
         data = None if wrong else known_files(artifact.uri)
         if data is None:
             yield SchemaProblem(
-                f"{where}/uri", wrong or f"there is no file {quote_text(artifact.uri)}"
+                f"{where}/uri", wrong or f"the file {quote_text(artifact.uri)} does not exist"
             )
         elif digest_bytes(data) != artifact.sha256.lower():
             yield SchemaProblem(
@@ -242,7 +242,7 @@ def _check_rollback(contract: TaskContract) -> Iterator[SchemaProblem]:
             )
         elif rollback.target_ref == rollback.baseline_ref:
             yield SchemaProblem(
-                "/rollback/target_ref", "reverting the baseline undoes somebody's work"
+                "/rollback/target_ref", "reverting the baseline undoes the work of others"
             )
     elif rollback.target_ref is not None:
         yield SchemaProblem("/rollback/target_ref", "belongs to git_revert_commit only")

@@ -1,7 +1,7 @@
 """``ContractGates``: everything that a contract has to pass before an agent works on it.
 
-A run judges by it and records each answer; ``contract validate`` asks the same without a run. A
-gate that is added here is added for both.
+A run judges by it and records each answer; ``contract validate`` asks the same without a run. Both
+ask the gates of ``GATES``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from coilclaw.runs.engine.approvals import RunApprovalRequest
 from coilclaw.runs.gates import contract_gates
 from coilclaw.runs.gates.command import CommandTerms, judge_text
 from coilclaw.runs.gates.command_line import ForbiddenAction, parse_command
-from coilclaw.runs.gates.result import GateResult
+from coilclaw.runs.gates.result import ContractCase
+from coilclaw.runs.gates.table import GATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from coilclaw.runs.contracts.policy_set import PolicySet
     from coilclaw.runs.contracts.records import ApprovalKind
     from coilclaw.runs.contracts.task_contract import AcceptanceTest, SetupCommand, TaskContract
+    from coilclaw.runs.gates.result import GateResult
     from coilclaw.workspace import Repository
 
 
@@ -193,16 +195,6 @@ def _choose_names(names: Iterable[str], scopes: Collection[str], limit: int) -> 
     return chosen
 
 
-_PLACES: Final = {
-    "policy_gate": "/allowed_paths",
-    "network_gate": "/tool_permissions/network",
-    "mcp_gate": "/tool_permissions/mcp_tools",
-    "sampling_gate": "/tool_permissions/mcp_tools",
-    "integrated_gate": "/runtime_options",
-}
-"""What of a contract a gate looks at above all."""
-
-
 @dataclass(frozen=True, slots=True)
 class ContractGates:
     """The gates, with everything that they look at beside the contract."""
@@ -271,40 +263,17 @@ class ContractGates:
 
     def judge(self, contract: TaskContract, approved: Collection[str]) -> tuple[GateResult, ...]:
         """Let every gate have its say; ``approved`` are the kinds of asks that got a yes."""
-        allowed, policies = contract.tool_permissions, self.policies
-        whole = "override" in approved or self.is_part
-        # The command gate over every command of the set-up and acceptance test, as one result.
-        tests, setup = contract.acceptance_tests, policies.setup_for(contract)
-        results = [*self.baseline.judge_setup(contract, policies)]
-        results += [self.baseline.judge_test(test, contract, policies) for test in tests]
-        refused = (violation for result in results for violation in result.violations)
-        facts: dict[str, Json] = {"commands": [test.cmd for test in tests]}
-        if setup:
-            facts["setup"] = [command.cmd for command in setup]
-        return (
-            contract_gates.judge_policy(
-                contract,
-                policies,
-                directories=self.baseline.broad(),
-                approved=self.find_broad(contract) if whole else (),
-            ),
-            contract_gates.judge_network(
-                allowed.network,
-                needed_by=("tool_permissions.network",) if allowed.network != "deny" else (),
-                approved="network" in approved,
-            ),
-            contract_gates.judge_mcp_tools(
-                allowed.mcp_tools,
-                servers=contract.mcp_tool_set,
-                allow=policies.mcp.allow,
-                deny=policies.mcp.deny,
-            ),
-            contract_gates.judge_integrated(self.runners, integrated=policies.tools.integrated),
-            contract_gates.judge_sampling(
-                (*allowed.mcp_tools, *contract.mcp_tool_set), approved="sampling" in approved
-            ),
-            GateResult("tool_gate", tuple(refused), facts),
+        tests, setup = contract.acceptance_tests, self.baseline.judge_setup(contract, self.policies)
+        case = ContractCase(
+            contract,
+            self.policies,
+            approved,
+            self.baseline.broad(),
+            self.runners,
+            (*setup, *(self.baseline.judge_test(each, contract, self.policies) for each in tests)),
+            self.is_part,
         )
+        return tuple(gate.judge(case) for gate in GATES.values() if gate.judge is not None)
 
     def list_refusals(self, contract: TaskContract) -> tuple[SchemaProblem, ...]:
         """Return why a run would refuse a contract even if everybody approved it.
@@ -327,7 +296,7 @@ class ContractGates:
         if not found:
             approved = [ask.kind for ask in self.list_asks(contract)]
             found += [
-                SchemaProblem(_PLACES.get(result.gate, "/"), str(violation))
+                SchemaProblem(GATES[result.gate].place, str(violation))
                 for result in self.judge(contract, approved)
                 for violation in result.violations
             ]

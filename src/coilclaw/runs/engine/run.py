@@ -14,6 +14,7 @@ from coilclaw.runs.contracts.event_types import EventType
 from coilclaw.runs.contracts.task_contract import TaskContract, parse_document
 from coilclaw.runs.evidence import layout
 from coilclaw.runs.evidence.progress import RunState, apply_event, fold_events, next_state
+from coilclaw.runs.gates.table import GATES
 from coilclaw.workspace import SandboxView, format_time
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from coilclaw.runs.evidence.event_log import EventLog, Level
     from coilclaw.runs.evidence.layout import RunPlaces
     from coilclaw.runs.evidence.progress import RunProgress, Trigger
-    from coilclaw.runs.gates.result import GateName, GateResult
+    from coilclaw.runs.gates.result import GateResult
     from coilclaw.workspace import (
         Cancellation,
         Kind,
@@ -125,14 +126,6 @@ class RunDependencies:
 
 _log = logging.getLogger(__name__)
 
-_GATE_EVENTS: Final[Mapping[str, EventType]] = {
-    "output_schema_gate": EventType.OUTPUT_SCHEMA_ENFORCED,
-    "mcp_gate": EventType.MCP_TOOL_GATE_RESULT,
-    "sampling_gate": EventType.MCP_SAMPLING_GATE_RESULT,
-}
-"""Gates whose events have other names."""
-_VIOLATING: Final[frozenset[GateName]] = frozenset({"diff_gate", "policy_gate", "tool_gate"})
-"""Gates whose failure is an agent's doing, not only a result that is not good enough."""
 AGENT_PART: Final = "agent_part"
 """The type of what ``show`` shows; it is in no event log."""
 MAX_VIOLATIONS: Final = 50
@@ -234,7 +227,7 @@ class Run:
     def record_gate(self, result: GateResult, *, task_id: str | None = None) -> bool:
         """Record the result of a gate, with an event for the failure and for each violation."""
         violations = result.violations
-        kind = _GATE_EVENTS.get(result.gate) or EventType(f"{result.gate.upper()}_RESULT")
+        gate = GATES[result.gate]
         payload = {
             "gate": result.gate,
             "passed": result.passed,
@@ -242,11 +235,11 @@ class Run:
             "facts": canonical_text(dict(result.facts)),
         }
         if result.passed:
-            self.emit(kind, payload, task_id=task_id)
+            self.emit(gate.event, payload, task_id=task_id)
             return True
         payload["paths"] = [each.path for each in violations]
-        self.emit(kind, payload, task_id=task_id, level="ERROR")
-        for each in violations[:MAX_VIOLATIONS] if result.gate in _VIOLATING else ():
+        self.emit(gate.event, payload, task_id=task_id, level="ERROR")
+        for each in violations[:MAX_VIOLATIONS] if gate.blames_agent else ():
             said = {"reason": each.message, "rule": each.rule, "path": each.path}
             self.emit(EventType.POLICY_VIOLATION, said, task_id=task_id, level="ERROR")
         first = violations[0]

@@ -28,7 +28,7 @@ from coilclaw.runs.engine.ready_worktree import ReadyWorktree, find_changes
 from coilclaw.runs.engine.worktree_setup import prepare_worktree
 from coilclaw.runs.evidence import patch_names
 from coilclaw.runs.evidence.layout import make_segment
-from coilclaw.runs.gates import contract_gates
+from coilclaw.runs.gates import contract_gates, diff
 from coilclaw.runs.gates.result import GateResult, Violation
 from coilclaw.runs.roles import prompts
 from coilclaw.runs.roles.tech_lead import evidence_prefix
@@ -295,7 +295,7 @@ class TaskStage(RunStage):
             if not problem.rule.startswith("snapshot."):
                 raise
             violation = Violation("diff.unkeepable", f"the tree cannot be kept: {problem.message}")
-            return Inspected(GateResult("diff_gate", (violation,)), place.start, b"", (), {}, {})
+            return Inspected(GateResult(diff.NAME, (violation,)), place.start, b"", (), {}, {})
 
     def _roll_back(self, place: Workplace, inspected: Inspected) -> None:
         """Take the work back; the offending tree stays as a snapshot, and as a patch to look at."""

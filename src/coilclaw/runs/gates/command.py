@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from coilclaw.policy import Interpreter, PlacedCommand
     from coilclaw.runs.contracts.policy_files import CommandRule
 
+NAME: Final = "tool_gate"
 MAX_TIMEOUT_S: Final = 86_400
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)|[\w.-]+@[\w.-]+:(?!:)")
 _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])(?!file:)[A-Za-z][A-Za-z0-9+.-]*://.*")
@@ -81,7 +82,7 @@ def judge_argv(
 ) -> GateResult:
     """Judge a command as the words it consists of."""
     if not argv or not argv[0]:
-        found = [Violation("tool.empty", "there is no command")]
+        found = [Violation("tool.empty", "the command is empty")]
     else:
         found = [*_of_command(argv, terms), *_of_words(argv)]
         if timeout_sec is None or not 0 < timeout_sec <= MAX_TIMEOUT_S:
@@ -99,7 +100,7 @@ def judge_text(text: str, *, terms: CommandTerms, timeout_sec: float | None) -> 
 
 
 def _result(argv: tuple[str, ...], violations: tuple[Violation, ...]) -> GateResult:
-    return GateResult("tool_gate", violations, {"argv": [*argv]})
+    return GateResult(NAME, violations, {"argv": [*argv]})
 
 
 def _blame(rule: str, text: str, *words: str, path: str = "") -> Violation:
@@ -155,7 +156,7 @@ def _of_allowlist(
 ) -> Iterator[Violation]:
     """``placing`` are the options that say where it works, which a rule may forbid as well."""
     if not terms.rules:
-        yield Violation("tool.allowlist", "there is no command allowlist")
+        yield Violation("tool.allowlist", "the policies have no command allowlist")
     fitting = _fitting_rules(terms.rules, argv)
     if not fitting and not named:
         yield Violation("tool.not_allowed", f"no rule of the allowlist names {_shown(argv)}")
@@ -197,7 +198,7 @@ def _of_program(argv: tuple[str, ...], terms: CommandTerms) -> Iterator[Violatio
     if name in INTERACTIVE:
         yield Violation("tool.interactive", f"{quote_text(name)} talks to a person")
     if "/" in argv[0] and not _is_of_tree(argv[0], terms):
-        yield _blame("tool.program_path", "{} is no program of the tree or of the PATH", argv[0])
+        yield _blame("tool.program_path", "{} is not a program of the tree or of the PATH", argv[0])
     known = interpreter(name)
     if known is not None:
         yield from _of_interpreter(argv, known, terms)
@@ -257,7 +258,7 @@ def _of_interpreter(
     elif call.script == "-" or not (call.script or call.testing or call.informing):
         yield Violation("tool.inline_code", f"{quote_text(argv[0])} would read code from its input")
     elif call.script and not call.testing and not _is_of_tree(call.script, terms):
-        yield _blame("tool.script", "{} is no file of the tree", call.script, path=call.script)
+        yield _blame("tool.script", "{} is not a file of the tree", call.script, path=call.script)
 
 
 def _is_of_tree(word: str, terms: CommandTerms) -> bool:
@@ -314,7 +315,7 @@ def _of_actions(
     for text in terms.forbidden_actions:
         action = ForbiddenAction.of(text)
         if action is None:
-            what = "{} is no command and no path"
+            what = "{} is neither a command nor a path"
             yield _blame("tool.forbidden_action_unreadable", what, text)
         elif action.matches(argv) or action.matches(whole):
             shown = " ".join(argv[:6])

@@ -57,7 +57,7 @@ def parse_command(text: str) -> ContractCommand:
     if found:
         return ContractCommand((), tuple(found))
     if not argv or not argv[0]:
-        return _refused("tool.empty", "there is no command")
+        return _refused("tool.empty", "the command is empty")
     if len(argv) > MAX_ARGUMENTS:
         return _refused("tool.length", f"the command has more than {MAX_ARGUMENTS} words")
     if _ASSIGNMENT.match(argv[0]):

@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from coilclaw.runs.contracts.task_contract import TaskContract
 
 
+INTEGRATED: Final = "integrated_gate"
+
+
 def judge_integrated(required: Sequence[str], *, integrated: Sequence[str] | None) -> GateResult:
     """Judge what a run needs: its runner and whatever else it was promised."""
     found = [*find_malformed_names("integrated.names", "required", required)]
     if integrated is None:
-        found.append(Violation("integrated.registry", "there is no registry of tools"))
+        found.append(Violation("integrated.registry", "the policies have no registry of tools"))
     else:
         found += find_malformed_names("integrated.registry", "integrated", integrated)
     found += [
@@ -52,7 +55,10 @@ def judge_integrated(required: Sequence[str], *, integrated: Sequence[str] | Non
         for name in dict.fromkeys(required)
         if name not in (integrated or ())
     ]
-    return GateResult("integrated_gate", tuple(found), {"required": [*required]})
+    return GateResult(INTEGRATED, tuple(found), {"required": [*required]})
+
+
+MCP: Final = "mcp_gate"
 
 
 def judge_mcp_tools(
@@ -67,7 +73,7 @@ def judge_mcp_tools(
     for key, names in (("mcp_tools", tools), ("mcp_tool_set", servers)):
         found += find_malformed_names("mcp.names", key, names)
     if allow is None or deny is None:
-        found.append(Violation("mcp.allowlist", "there is no allowlist of MCP tools"))
+        found.append(Violation("mcp.allowlist", "the policies have no allowlist of MCP tools"))
     else:
         for key, names in (("allow", allow), ("deny", deny)):
             found += find_malformed_names("mcp.allowlist", key, names)
@@ -82,7 +88,10 @@ def judge_mcp_tools(
         if name not in servers:
             message = f"{quote_text(name)} is not among the servers that the contract starts"
             found.append(Violation("mcp.unbound", message, name))
-    return GateResult("mcp_gate", tuple(found), {"tools": [*tools], "servers": [*servers]})
+    return GateResult(MCP, tuple(found), {"tools": [*tools], "servers": [*servers]})
+
+
+NETWORK: Final = "network_gate"
 
 
 def judge_network(policy: str, *, needed_by: Sequence[str], approved: bool) -> GateResult:
@@ -90,15 +99,16 @@ def judge_network(policy: str, *, needed_by: Sequence[str], approved: bool) -> G
     found = []
     needed = ", ".join(quote_text(item) for item in needed_by[:10])
     if policy not in {"deny", "on-request", "allow"}:
-        found.append(Violation("network.policy", f"{quote_text(policy)} is no network policy"))
+        found.append(Violation("network.policy", f"{quote_text(policy)} is not a network policy"))
     elif needed_by and policy == "deny":
         found.append(Violation("network.denied", f"{needed} would need the network"))
     elif needed_by and policy == "on-request" and not approved:
-        found.append(Violation("network.approval", f"nobody approved the network for {needed}"))
+        found.append(Violation("network.approval", f"no approval allows the network for {needed}"))
     facts: dict[str, Json] = {"policy": policy, "needed": bool(needed_by), "approved": approved}
-    return GateResult("network_gate", tuple(found), facts)
+    return GateResult(NETWORK, tuple(found), facts)
 
 
+SAMPLING_GATE: Final = "sampling_gate"
 SAMPLING: Final = frozenset({"sampling", "mcp.sampling", "mcp/sampling", "mcp:sampling"})
 
 
@@ -108,12 +118,13 @@ def judge_sampling(tools: Sequence[str], *, approved: bool) -> GateResult:
     asked = [name for name in tools if str(name).casefold() in SAMPLING]
     if asked and not approved:
         found.append(
-            Violation("sampling.approval", "nobody approved that a server asks for completions")
+            Violation("sampling.approval", "no approval lets a server ask for completions")
         )
     facts: dict[str, Json] = {"requested": bool(asked), "approved": approved}
-    return GateResult("sampling_gate", tuple(found), facts)
+    return GateResult(SAMPLING_GATE, tuple(found), facts)
 
 
+POLICY: Final = "policy_gate"
 DANGER: Final = "danger-full-access"
 
 
@@ -148,7 +159,7 @@ def judge_policy(
         "needs_approval": [*open_paths],
         "broad": [*broad],
     }
-    return GateResult("policy_gate", tuple(found), facts)
+    return GateResult(POLICY, tuple(found), facts)
 
 
 def _permissions(contract: TaskContract, policies: PolicySet) -> Iterator[Violation]:
@@ -183,7 +194,7 @@ def _broad(paths: list[str], policies: PolicySet) -> Iterator[Violation]:
         how = (
             "which needs an override"
             if policies.pack.override_approvals
-            else f"which the pack {policies.pack.pack} does not let anybody approve"
+            else f"which the pack {policies.pack.pack} does not let a person approve"
         )
         message = f"{quote_text(path)} is a broad directory, {how}"
         yield Violation("policy.broad", message, "allowed_paths")
@@ -195,6 +206,7 @@ def _tools(contract: TaskContract, policies: PolicySet) -> Iterator[Violation]:
             yield Violation("policy.mcp", f"{quote_text(name)} is not on the MCP allowlist", name)
 
 
+OUTPUT_SCHEMA: Final = "output_schema_gate"
 MAX_PROBLEMS: Final = 100
 
 
@@ -212,7 +224,7 @@ def judge_output(
         found.append(Violation("output.binding", "no output schema is bound"))
     if value is None:
         why = f": {reason}" if reason else ""
-        found.append(Violation("output.missing", f"there is no structured answer{why}"))
+        found.append(Violation("output.missing", f"the structured answer is missing{why}"))
     found += [Violation("output.schema", text) for text in problems[:MAX_PROBLEMS]]
     said = None if value is None else value.get("task_id", task_id)
     if said is not None and said != task_id:
@@ -220,7 +232,7 @@ def judge_output(
             f"the answer is for {quote_text(str(said))}, and the task is {quote_text(task_id)}"
         )
         found.append(Violation("output.task", message, "task_id"))
-    return GateResult("output_schema_gate", tuple(found), {"schema": schema, "task_id": task_id})
+    return GateResult(OUTPUT_SCHEMA, tuple(found), {"schema": schema, "task_id": task_id})
 
 
 def judge_text(
@@ -232,8 +244,11 @@ def judge_text(
     except (UsageError, UnicodeEncodeError) as wrong:
         message = wrong.message if isinstance(wrong, UsageError) else "it is not valid Unicode"
         found = Violation("output.not_json", f"the answer is not one JSON object: {message}")
-        return GateResult("output_schema_gate", (found,), {"schema": schema, "task_id": task_id})
+        return GateResult(OUTPUT_SCHEMA, (found,), {"schema": schema, "task_id": task_id})
     return judge_output(value, schema=schema, problems=check(value), task_id=task_id)
+
+
+SCHEMA: Final = "schema_gate"
 
 
 def judge_schema(
@@ -248,4 +263,4 @@ def judge_schema(
     found += [Violation("contract.rule", str(item), item.path) for item in rule_problems]
     if drift != "ok":
         found.append(Violation("schema.drift", f"the schemas do not match their hashes: {drift}"))
-    return GateResult("schema_gate", tuple(found), {"schema": name})
+    return GateResult(SCHEMA, tuple(found), {"schema": name})

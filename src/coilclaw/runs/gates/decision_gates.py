@@ -45,12 +45,13 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json, TreeDiff
     from coilclaw.runs.contracts.records import ApprovalKind, ApprovalRecord
 
+APPROVAL: Final = "human_approval_gate"
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Gates about people and other runs: approvals, the review, the merge, locks of paths."""
+    """Something that a person has to approve."""
 
     kind: ApprovalKind
     digest: str
@@ -75,7 +76,7 @@ def judge_approvals(
     for need in needs:
         fitting = [record for record in records if record.digest == need.digest]
         if not fitting:
-            found.append(Violation("approval.missing", f"{need.reason}: nobody was asked"))
+            found.append(Violation("approval.missing", f"{need.reason}: no approval was requested"))
             continue
         judged = [
             (record, [*_faults(record, need, run_id, policy_sha256, now, spent)])
@@ -87,9 +88,7 @@ def judge_approvals(
             # One yes is for one thing, also within a run.
             spent.add(record.approval_id)
             taken.append(record.approval_id)
-    return GateResult(
-        "human_approval_gate", tuple(found), {"needed": len(needs), "approvals": [*taken]}
-    )
+    return GateResult(APPROVAL, tuple(found), {"needed": len(needs), "approvals": [*taken]})
 
 
 def _faults(
@@ -139,6 +138,7 @@ def _moment(text: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], (found[2] or "").ljust(9, "0"))
 
 
+REVIEW: Final = "reviewer_gate"
 MAX_CHANGES: Final = 200
 
 
@@ -155,13 +155,13 @@ def judge_review(
     """Judge a report whose schema holds, and the snapshots of the tree before and after it."""
     found = [*_isolation(before, after, diff)]
     if report is None:
-        found.append(Violation("review.missing", "there is no review report"))
+        found.append(Violation("review.missing", "the review report is missing"))
     else:
         found += _identity(report, run_id, task_id, workers)
         found += _verdict(report)
     verdict = "" if report is None else str(report.get("verdict"))
     facts: dict[str, Json] = {"verdict": verdict, "before": before, "after": after}
-    return GateResult("reviewer_gate", tuple(found), facts)
+    return GateResult(REVIEW, tuple(found), facts)
 
 
 def _isolation(before: str, after: str, diff: TreeDiff) -> Iterator[Violation]:
@@ -213,6 +213,7 @@ def _verdict(report: Mapping[str, Json]) -> Iterator[Violation]:
         yield Violation("review.verdict", f"the verdict is {quote_text(str(verdict))}", "verdict")
 
 
+MERGE: Final = "merge_gate"
 MAX_LISTED: Final = 500
 
 
@@ -241,12 +242,15 @@ def judge_merge(
         found.append(Violation("merge.tests", "the tests are not green on the merged tree"))
     listed = [valid_text(path) for path in sorted(names)[:MAX_LISTED]]
     facts: dict[str, Json] = {"names": len(names), "paths": [*listed], "tests_passed": tests_passed}
-    return GateResult("merge_gate", tuple(found[:MAX_LISTED]), facts)
+    return GateResult(MERGE, tuple(found[:MAX_LISTED]), facts)
 
 
 def refuse_merge(rule: str, reason: str) -> GateResult:
-    """A merge that did not come so far as to be judged."""
-    return GateResult("merge_gate", (Violation(rule, reason),))
+    """Return the result of a merge that failed before it could be judged."""
+    return GateResult(MERGE, (Violation(rule, reason),))
+
+
+LOCK: Final = "lock_gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ def judge_locks(claims: Sequence[LockClaim], *, held: Mapping[str, str]) -> Gate
     """Judge tasks that would run at once; ``held`` maps paths to who holds or waits for them."""
     found = [*_undeclared(claims), *_siblings(claims), *_held(claims, held)]
     paths = sorted({path for claim in claims for path in claim.allowed_paths})
-    return GateResult("lock_gate", tuple(found), {"paths": [*paths], "tasks": len(claims)})
+    return GateResult(LOCK, tuple(found), {"paths": [*paths], "tasks": len(claims)})
 
 
 def _undeclared(claims: Sequence[LockClaim]) -> Iterator[Violation]:
@@ -290,7 +294,7 @@ def _siblings(claims: Sequence[LockClaim]) -> Iterator[Violation]:
 
 
 def _narrower(one: str, other: str) -> str:
-    """Of two paths that overlap, the one inside the other."""
+    """Return, of two paths that overlap, the one inside the other."""
     return max(one, other, key=lambda path: len(path.rstrip("/").split("/")))
 
 

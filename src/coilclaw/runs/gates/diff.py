@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from coilclaw.runs.gates.scope import Scope
 
 
+NAME: Final = "diff_gate"
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -134,7 +135,7 @@ def judge_diff(diff: TreeDiff, *, scope: Scope, observed: Observed) -> GateResul
         Violation("diff.git", f"'{part}' of the tree's own .git changed", f".git:{part}")
         for part in diff.git_changes
     ]
-    return GateResult("diff_gate", _bounded(found), _facts(diff, changes, dropped, scope, found))
+    return GateResult(NAME, _bounded(found), _facts(diff, changes, dropped, scope, found))
 
 
 def find_leavings(diff: TreeDiff, scope: Scope, ignored: Collection[str]) -> tuple[str, ...]:
@@ -235,7 +236,7 @@ def _of_entry(change: TreeChange, observed: Observed) -> Iterator[Violation]:
             "diff.nested", change.path, f"is a repository of its own that was {change.kind}"
         )
     elif EntryType.OPAQUE in types:
-        yield blame("diff.special", change.path, "is no file, link or directory")
+        yield blame("diff.special", change.path, "is not a file, a link or a directory")
     if change.kind is ChangeKind.TYPE:
         yield blame("diff.type", change.path, f"was a {change.old_type} and is a {change.new_type}")
     bits = observed.modes.get(change.path, 0)
@@ -250,7 +251,7 @@ def _of_content(change: TreeChange, binary: ScopePlaces, observed: Observed) -> 
     for path in change.paths:
         if path in observed.binary and not binary.cover(path):
             yield blame(
-                "diff.binary", path, "is no text, and the contract allows no binary change there"
+                "diff.binary", path, "is not text, and the contract allows no binary change there"
             )
         if path in observed.secrets:
             yield blame("diff.secret", path, "holds a secret")

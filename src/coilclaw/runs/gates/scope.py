@@ -69,11 +69,6 @@ class ScopePlaces:
         return False
 
 
-def covers(entry: str, path: str) -> bool:
-    """Whether one entry covers a path."""
-    return ScopePlaces.of((entry,)).cover(path)
-
-
 def lies_at(place: str, path: str) -> bool:
     """Whether the path is the place or below it for the least discerning file system."""
     above = [folded(name) for name in place.strip("/").split("/")]

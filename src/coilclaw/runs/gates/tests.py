@@ -19,9 +19,12 @@ from coilclaw.runs.gates.command_line import parse_command
 from coilclaw.runs.gates.result import GateResult, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from coilclaw.kernel import Json
+
+
+NAME: Final = "tests_gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def judge_tests(
         "tree": tested_tree,
         "weakened": len(weakened),
     }
-    return GateResult("tests_gate", tuple(found), facts)
+    return GateResult(NAME, tuple(found), facts)
 
 
 def _declared(tests: Sequence[tuple[str, str, bool]]) -> Iterator[Violation]:
@@ -82,7 +85,7 @@ def _same(
     for name in sorted(set(declared) - set(ran)):
         yield Violation("tests.missing", f"{quote_text(name)} was not run", name)
     for name in sorted(set(ran) - set(declared)):
-        yield Violation("tests.extra", f"{quote_text(name)} is no acceptance test", name)
+        yield Violation("tests.extra", f"{quote_text(name)} is not an acceptance test", name)
     if declared != ran and sorted(declared) == sorted(ran):
         yield Violation("tests.order", "the tests did not run in the order of the contract")
     elif len(declared) != len(ran) and set(declared) == set(ran):
@@ -189,14 +192,6 @@ CTEST: Final = RunnerSummary(
 )
 
 
-def judge_summaries(summaries: Iterable[RunnerSummary], text: str) -> bool | None:
-    """Whether one of several runners ran a test; a no counts only where none says yes."""
-    said = [summary.judge(text) for summary in summaries]
-    if True in said:
-        return True
-    return False if False in said else None
-
-
 TAIL_BYTES: Final = 64 * 2**10
 """A summary stands at the end; what a test printed before it proves nothing."""
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -248,8 +243,11 @@ def find_whether_tests_ran(argv: Sequence[str], stdout: bytes, stderr: bytes) ->
 
 
 def _driven(text: str) -> bool | None:
-    """Judge a command that runs whatever tests the project has, by any summary that is there."""
-    said = [judge_summaries(_DRIVEN, text)]
+    """Judge a command that runs whatever tests the project has, by any summary that is there.
+
+    A summary without tests counts only where no other shows one.
+    """
+    said = [summary.judge(text) for summary in _DRIVEN]
     if _UNITTEST.search(text):
         said.append(_unittest(text))
     if _PYTEST.search(text):
