@@ -136,12 +136,12 @@ def test_what_is_wrong_is_said_with_its_line(agent: AgentHome, coilclaw: Command
         {
             "key": "steps[3].tool",
             "line": 23,
-            "message": "there is no tool 'file_wirte'; did you mean 'file_write'?",
+            "message": "unknown tool 'file_wirte'; did you mean 'file_write'?",
         },
         {
             "key": "steps[3].args.content_from",
             "line": 24,
-            "message": "there is no earlier stage 'x'",
+            "message": "unknown earlier stage 'x'",
         },
     ]
     assert f"{path}:23: ".encode() in coilclaw("sop", "validate").stdout

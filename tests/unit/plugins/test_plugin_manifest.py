@@ -133,8 +133,10 @@ command = []
         "tools[0].description: is missing",
         "tools[0].name: 'Bad-Name' is not made of small letters, digits and '_'",
         "tools[0].descripton: is not a known key; did you mean 'description'?",
-        "tools[0].command: path '../../bin/sh' climbs out with '..'; "
-        "the program is a file of the plugin",
+        (
+            "tools[0].command: path '../../bin/sh' climbs out with '..'; "
+            "the program is a file of the plugin"
+        ),
         'tools[0].schema: does not have type = "object"',
         "tools[0].timeout_s: is out of bounds: it must be more than 0 and at most 3600",
         "tools[0].output_bytes: must be a number, not a string",

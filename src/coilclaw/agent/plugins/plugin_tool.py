@@ -117,7 +117,7 @@ class ExternalTool(Tool):
             isinstance(effect, Writes) or (isinstance(effect, Runs) and runs_writable)
             for effect in effects
         )
-        support = sandbox.probe_sandboxes() if context.support is None else context.support()
+        support = context.probe_sandboxes()
         files = self._store.place(self._pin.name)
         planned = _hold(self._entry, context, files=files, scratch=None, writable=writable)
         held = sandbox.choose_sandbox(planned, support).enforced
@@ -293,8 +293,7 @@ def _hold(
 def _environment(context: ToolContext, scratch: Path) -> dict[str, str]:
     """Return the environment of a plugin: the search path, and no other variable of the user."""
     ours = {"PATH": context.environ.get("PATH", "")}
-    kept_out = (str(context.root.path), str(context.home), *context.security.own_paths)
-    made = command_environment.command_environment(ours, kept_out=kept_out, only_reading=True)
+    made = command_environment.tool_environment(context, only_reading=True, ours=ours)
     return {
         "PATH": made["PATH"],
         "LANG": "C.UTF-8",
