@@ -230,7 +230,7 @@ def test_a_killed_run_is_resumed_with_a_decision_and_inputs_are_checked(
     (folder / "SOP.toml").write_text(KILLS)
     wrong = coilclaw("sop", "run", "kills", "--input", "wrd=a")
     assert wrong.returncode == 2
-    assert b"no input 'wrd'" in wrong.stderr
+    assert b"unknown input 'wrd'" in wrong.stderr
     assert b"word is missing" in wrong.stderr
     if coilclaw("sop", "run", "kills", "--input", "word=a").returncode != -9:
         pytest.skip("the command runs below another parent here")
