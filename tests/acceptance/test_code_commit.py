@@ -919,7 +919,7 @@ def test_a_short_key_of_a_provider_is_refused(project: Project) -> None:
     with playing(project, GOOD) as server:
         code, said = project.run()
         assert (code, server.requests) == (2, [])
-    assert "less than 8 characters" in said
+    assert "fewer than 8 characters" in said
 
 
 def test_a_key_in_the_query_is_taken_out_and_that_is_said(project: Project) -> None:
@@ -927,7 +927,7 @@ def test_a_key_in_the_query_is_taken_out_and_that_is_said(project: Project) -> N
     with playing(project, GOOD) as server:
         _, said = project.run()
         assert KEY not in json.dumps([request.body for request in server.requests])
-    assert "a key was taken out of the query" in said
+    assert "a key was removed from the query" in said
 
 
 def test_a_build_that_cannot_be_executed_is_found_before_anything_is_asked(

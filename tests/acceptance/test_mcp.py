@@ -118,7 +118,7 @@ def test_a_call_that_needs_approval_is_denied_when_nobody_answers(agent: AgentHo
         arguments = {"path": "new.txt", "content": "x"}
         result = await client.call_tool("file_write", arguments)
         assert result.is_error
-        assert told(result) == "denied by approval.timeout: nobody answered within 0.3 s"
+        assert told(result) == "denied by approval.timeout: no answer within 0.3 s"
 
     spoken_with(agent, work, "--approval-timeout", "0.3")
     assert not (agent.workspace / "new.txt").exists()

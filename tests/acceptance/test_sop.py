@@ -136,12 +136,12 @@ def test_what_is_wrong_is_said_with_its_line(agent: AgentHome, coilclaw: Command
         {
             "key": "steps[3].tool",
             "line": 23,
-            "message": "there is no tool 'file_wirte'; did you mean 'file_write'?",
+            "message": "unknown tool 'file_wirte'; did you mean 'file_write'?",
         },
         {
             "key": "steps[3].args.content_from",
             "line": 24,
-            "message": "there is no earlier stage 'x'",
+            "message": "unknown earlier stage 'x'",
         },
     ]
     assert f"{path}:23: ".encode() in coilclaw("sop", "validate").stdout
@@ -230,7 +230,7 @@ def test_a_killed_run_is_resumed_with_a_decision_and_inputs_are_checked(
     (folder / "SOP.toml").write_text(KILLS)
     wrong = coilclaw("sop", "run", "kills", "--input", "wrd=a")
     assert wrong.returncode == 2
-    assert b"no input 'wrd'" in wrong.stderr
+    assert b"unknown input 'wrd'" in wrong.stderr
     assert b"word is missing" in wrong.stderr
     if coilclaw("sop", "run", "kills", "--input", "word=a").returncode != -9:
         pytest.skip("the command runs below another parent here")

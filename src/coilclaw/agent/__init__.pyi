@@ -32,8 +32,8 @@ from coilclaw.agent.mcp.definitions import Definition as Definition
 from coilclaw.agent.mcp.definitions import ToolListing as ToolListing
 from coilclaw.agent.mcp.definitions import count_hidden as count_hidden
 from coilclaw.agent.mcp.definitions import tool_name as tool_name
+from coilclaw.agent.mcp.http_server import McpApp as McpApp
 from coilclaw.agent.mcp.http_server import OnDemand as OnDemand
-from coilclaw.agent.mcp.http_server import make_app as make_app
 from coilclaw.agent.mcp.pins import Pins as Pins
 from coilclaw.agent.mcp.pins import ServerPins as ServerPins
 from coilclaw.agent.mcp.server_process import launch as launch
@@ -88,10 +88,8 @@ from coilclaw.agent.sop.run_journal import RunFile as RunFile
 from coilclaw.agent.sop.run_journal import SopRun as SopRun
 from coilclaw.agent.sop.run_journal import SopRuns as SopRuns
 from coilclaw.agent.sop.run_journal import stored_inputs as stored_inputs
-from coilclaw.agent.sop.run_journal import valid as valid
 from coilclaw.agent.sop.stage_attempt import SopDependencies as SopDependencies
 from coilclaw.agent.sop.validation import Checker as Checker
-from coilclaw.agent.sop.validation import SopProblem as SopProblem
 from coilclaw.agent.sop.validation import invalid as invalid
 from coilclaw.agent.tools import command_environment as command_environment
 from coilclaw.agent.tools import output as output

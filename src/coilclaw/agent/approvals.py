@@ -1,8 +1,7 @@
-"""The desk where approvals wait: asked in one process, answered in another, kept as evidence.
+"""``ApprovalStore``: approvals, requested in one process, answered in another, kept as evidence.
 
-A journal is the truth: what was asked, who answered, and that the answer was used, which can happen
-once. The first answer counts. An approval is bound to the digest of what it was asked for, and
-runs out.
+A journal records each request, its answer, and its use, which can happen once. The first answer
+counts. An approval is bound to the digest of its request, and it expires.
 """
 
 from __future__ import annotations
@@ -33,23 +32,25 @@ APPROVAL_HASH_FIELD: Final = "approval_hash"
 LOOK_EVERY_S: Final = 0.1
 DEFAULT_EXPIRY_S: Final = 24 * 3600.0
 MAX_ANSWER_CHARS: Final = 16 * 2**10
-"""Longest text that answers a question."""
+"""Characters of the longest answer to a question."""
+NO_ANSWERER: Final = "nobody"
+"""The name in receipts of the one who answered, if no person, client or rule did."""
 
 _BOUND_TO_PROCESS: Final = frozenset({"tool", "question"})
 MAX_TEXT_CHARS: Final = 2**20
-"""Characters of the arguments, and of the detail, that lie on the desk; the digest binds all."""
+"""Characters of the arguments, and of the detail, that are stored; the digest covers all."""
 MAX_LABEL_CHARS: Final = 4000
 LEAST_PREFIX: Final = 4
-"""Characters of an id that name an approval: fewer are a slip of the finger."""
+"""Characters of an id that are enough to name an approval; fewer may be a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalQuestion:
-    """What is asked; ``digest`` names the exact thing that a yes is given for."""
+    """A request for approval; ``digest`` identifies exactly what a yes approves."""
 
     kind: QuestionKind
     origin: str
-    """The conversation or run that waits."""
+    """The conversation or run that waits for the answer."""
     title: str
     digest: str
     tool: str = ""
@@ -61,63 +62,63 @@ class ApprovalQuestion:
     conversation_id: str = ""
     turn_id: str = ""
     call_id: str = ""
-    """The stored call of a conversation that waits; with it the turn can be resumed."""
+    """The stored call that waits; with it the turn can be resumed."""
     asker: str = ""
-    """For whom it is asked, as ``client NAME`` or ``person NAME``; empty where nobody said so."""
+    """On whose behalf, as ``client NAME`` or ``person NAME``; empty if unknown."""
 
     @property
     def resumable(self) -> bool:
-        """Whether the turn that asks can be resumed by another process."""
+        """Whether another process can resume the turn that asks."""
         return self.kind == "tool" and bool(self.conversation_id and self.turn_id and self.call_id)
 
 
 class ApprovalSuspended(BaseException):
-    """The program ends while an approval is pending: the turn stays open, and is resumed later.
+    """The program ends while an approval is pending: the turn stays open and is resumed later.
 
-    Not an ``Exception``: between the wait and the end of the turn nothing may take it for a
+    Not an ``Exception``: no handler between the wait and the end of the turn may treat it as a
     failure of the call, which has not begun.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question on the desk, and what became of it."""
+    """A stored request and its current state."""
 
     id: str
     question: ApprovalQuestion
     created: str
     expires: str
     process: str
-    """Who waits; what can be resumed waits also when its process is gone."""
+    """The process that waits; a resumable request waits also after its process ended."""
     state: ApprovalState = "pending"
     answered_by: str = ""
     answered: str = ""
     text: str = ""
-    """What was answered to a question, which takes more than a yes."""
+    """The answer to a question, which takes more than a yes or no."""
 
     @property
     def waiting(self) -> bool:
-        """Whether the answer is heard, now or when the run or the turn is resumed."""
+        """Whether an answer has a receiver, now or when the run or the turn is resumed."""
         question = self.question
         bound = question.kind in _BOUND_TO_PROCESS and not question.resumable
         return not bound or is_alive(self.process)
 
 
 class ApprovalStore:
-    """Puts questions down and picks answers up. Making it touches nothing."""
+    """Stores requests and their answers. Creating the object touches no file."""
 
     def __init__(self, home: Path, now: Callable[[], datetime], *, asker: str = "") -> None:
         self._home = home
         self._now = now
         self.asker = asker
-        """For whom questions are asked that do not say so themselves."""
+        """The default for ``ApprovalQuestion.asker``."""
 
     def ask(self, question: ApprovalQuestion, *, expires_s: float = DEFAULT_EXPIRY_S) -> str:
-        """Put a question on the desk and return its id."""
+        """Store a request and return its id."""
         moment = self._now()
         approval_id = new_id("approval")
         question = replace(question, asker=question.asker or self.asker)
-        # Valid text, and no more than the journal can hold.
+        # Valid text that fits into a record of the journal.
         kept = {
             name: _kept(value, MAX_TEXT_CHARS if name == "arguments" else MAX_LABEL_CHARS)
             for name, value in asdict(question).items()
@@ -136,14 +137,14 @@ class ApprovalStore:
         return approval_id
 
     def list(self, *, pending_only: bool = True) -> tuple[Approval, ...]:
-        """What lies on the desk, oldest first; a tool call whose process died waits for nothing."""
+        """Return the approvals, oldest first; by default those that wait for an answer."""
         found = self._replay().values()
         return tuple(
             one for one in found if not pending_only or (one.state == "pending" and one.waiting)
         )
 
     def find(self, text: str) -> Approval:
-        """Return the one whose id is, or begins with, ``text``."""
+        """Return the approval whose id is, or begins with, ``text``; else raise ``UsageError``."""
         found = self._replay()
         if text in found:
             return found[text]
@@ -153,13 +154,13 @@ class ApprovalStore:
             fitting = []
         if len(fitting) == 1:
             return fitting[0]
-        what = "there is no approval" if not fitting else f"{len(fitting)} approvals begin with"
+        count = f"{len(fitting)} approvals begin" if fitting else "no approval begins"
         raise UsageError(
-            f"{what} {text!r}", rule="approval.unknown", hint="see 'coilclaw approvals list'"
+            f"{count} with {text!r}", rule="approval.unknown", hint="see 'coilclaw approvals list'"
         )
 
     def find_for_call(self, conversation_id: str, turn_id: str, call_id: str) -> Approval | None:
-        """Return the newest approval that was asked for a stored call, whatever its state."""
+        """Return the newest approval of a stored call, in any state, or ``None``."""
         wanted = (conversation_id, turn_id, _kept(call_id))
         for one in reversed(self._replay().values()):
             question = one.question
@@ -168,7 +169,7 @@ class ApprovalStore:
         return None
 
     def answer_of(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Use the answer that was given to exactly this request before; ``None`` without one."""
+        """Use and return an earlier answer to exactly this request, or return ``None``."""
         if not request.call_id or not self._path.exists():
             return None
         kept = self.find_for_call(request.conversation_id, request.turn_id, request.call_id)
@@ -185,10 +186,9 @@ class ApprovalStore:
     def ask_or_adopt(
         self, question: ApprovalQuestion, *, expires_s: float = DEFAULT_EXPIRY_S
     ) -> str:
-        """Ask, unless the same was asked for the same call before; return the id of either.
+        """Return the id of an earlier request with this digest for the same call, or ask.
 
-        What was asked for the call under another digest is withdrawn: another thing needs
-        another approval.
+        A request of the call with another digest is withdrawn.
         """
         if question.resumable:
             kept = self.find_for_call(question.conversation_id, question.turn_id, question.call_id)
@@ -199,9 +199,9 @@ class ApprovalStore:
         return self.ask(question, expires_s=expires_s)
 
     def answer(self, text: str, *, approved: bool, by: str, words: str | None = None) -> Approval:
-        """Answer one that is pending; whoever waits for it goes on.
+        """Answer a pending request and return its new state; only a question takes ``words``.
 
-        A question takes ``words``, and nothing else does.
+        Raise ``UsageError`` if it is not pending or another answer was first.
         """
         approval = self.find(text)
         _check_words(approval, words, approved=approved)
@@ -211,7 +211,7 @@ class ApprovalStore:
         about = {"approved": approved, "by": _kept(by), "time": format_time(self._now())}
         ours = self._append(approval.id, "answered", **about, **said)
         after = self.find(approval.id)
-        # Another may have answered at the same time: the journal says whose answer counts.
+        # Another process may have answered at the same time: the first record counts.
         if after.state not in {"approved", "rejected", "used"} or not self._is_first(
             approval.id, "answered", ours
         ):
@@ -219,23 +219,23 @@ class ApprovalStore:
         return after
 
     def use(self, approval_id: str, digest: str) -> bool:
-        """Take a yes for exactly this thing; it can be taken once."""
+        """Use an approval of exactly this digest, which is possible once; return success."""
         approval = self.find(approval_id)
         if approval.state != "approved" or approval.question.digest != digest:
             return False
         ours = self._append(approval_id, "used", by=this_process(), time=format_time(self._now()))
-        # Two may try at once: the journal puts them in an order, and the first has it.
+        # Two processes may try at once: the first record in the journal counts.
         return self._is_first(approval_id, "used", ours)
 
     def take_over(self, approval_id: str) -> bool:
-        """Wait for an approval in place of a process that is gone; say whether it is ours."""
+        """Wait in place of a process that ended; return whether this process now waits."""
         before, ours = self.find(approval_id).process, this_process()
         if before != ours and not is_alive(before):
             self._append(approval_id, "taken_over", by=ours, instead_of=before)
         return self.find(approval_id).process == ours
 
     def withdraw(self, approval_id: str) -> None:
-        """Take back a question that nobody waits for any more."""
+        """Withdraw a pending request that has no receiver any more."""
         if self.find(approval_id).state == "pending":
             self._append(approval_id, "withdrawn", time=format_time(self._now()))
 
@@ -248,9 +248,9 @@ class ApprovalStore:
         timeout_s: float | None = None,
         suspends: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Wait for the answer and use it; anything but a yes in time is a no.
+        """Wait for the answer and use it; return False for anything but a yes in time.
 
-        ``suspends`` says of a cancelled wait whether the approval stays pending, which raises
+        If ``suspends`` returns True for a cancelled wait, leave the request pending and raise
         ``ApprovalSuspended``.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -280,10 +280,10 @@ class ApprovalStore:
         timeout_s: float | None = None,
         stopping: Callable[[], str | None] = lambda: None,
     ) -> ApprovalAnswer:
-        """Wait like ``wait``, and say who or what gave the answer.
+        """Wait like ``wait``, and return the answer with its author.
 
-        ``stopping`` says why, if the program is being stopped; a turn that can be resumed is
-        suspended then, and its approval stays pending.
+        ``stopping`` returns the reason while the program is being stopped; a resumable turn is
+        then suspended, and its approval stays pending.
         """
 
         def suspends() -> bool:
@@ -304,7 +304,7 @@ class ApprovalStore:
             return ApprovalAnswer(ApprovalReply.NO, "shutdown", why)
         if cancel.cancelled or found.state not in {"expired", "withdrawn"}:
             why = cancel.reason or "the approval is not for this call"
-            return ApprovalAnswer(ApprovalReply.NO, "nobody", f"nobody answered: {why}")
+            return ApprovalAnswer(ApprovalReply.NO, NO_ANSWERER, f"no answer: {why}")
         return self._timed_out(found, timeout_s)
 
     def _timed_out(self, approval: Approval, timeout_s: float | None = None) -> ApprovalAnswer:
@@ -312,10 +312,10 @@ class ApprovalStore:
         waited = (until - asked).total_seconds()
         if timeout_s is not None:
             waited = min(waited, timeout_s)
-        return ApprovalAnswer(ApprovalReply.NO, "timeout", f"nobody answered within {waited:g} s")
+        return ApprovalAnswer(ApprovalReply.NO, "timeout", f"no answer within {waited:g} s")
 
     def _is_first(self, approval_id: str, event: str, record_hash: str) -> bool:
-        """Whether this record is the first of its kind; only that one counts."""
+        """Return whether this record is the first of its kind; only the first counts."""
         return record_hash == next(
             record[APPROVAL_HASH_FIELD]
             for record in self._journal().read()
@@ -354,16 +354,16 @@ class ApprovalStore:
 
 
 def _closed(approval: Approval) -> UsageError:
-    state = {"used": "was approved and used already", "pending": "is no longer waited for"}
+    state = {"used": "was already approved and used", "pending": "has no receiver any more"}
     return UsageError(
-        f"{approval.id} {state.get(approval.state, f'is {approval.state} already')}",
+        f"{approval.id} {state.get(approval.state, f'is already {approval.state}')}",
         rule="approval.closed",
         hint="see 'coilclaw approvals list'",
     )
 
 
 def _kept(text: str, limit: int = MAX_LABEL_CHARS) -> str:
-    """Text that can be written: names that are not Unicode carry surrogates."""
+    """Return valid Unicode text of bounded length; names of files may hold surrogates."""
     valid = valid_text(text)
     if len(valid) <= limit:
         return valid
@@ -374,7 +374,7 @@ def _check_words(approval: Approval, words: str | None, *, approved: bool) -> No
     if approval.question.kind == "question":
         if approved and not words:
             raise UsageError(
-                f"{approval.id} is a question, which takes an answer in words",
+                f"{approval.id} is a question and needs a text as the answer",
                 rule="approval.words",
                 hint=f"'coilclaw approve {approval.id} --text ANSWER', or 'answer' over HTTP",
             )
@@ -383,11 +383,11 @@ def _check_words(approval: Approval, words: str | None, *, approved: bool) -> No
                 f"the answer is longer than {MAX_ANSWER_CHARS} characters", rule="approval.long"
             )
     elif words is not None:
-        raise UsageError(f"{approval.id} takes a yes or a no, and no words", rule="approval.words")
+        raise UsageError(f"{approval.id} takes a yes or no, not a text", rule="approval.words")
 
 
 def _read_approval(record: dict[str, object]) -> Approval:
-    """Return a question as it was asked; older records lack what was added later."""
+    """Return an approval from its first record; older records lack newer fields."""
     detail = record["detail"]
     texts = {
         field.name: str(record[field.name])
@@ -395,7 +395,7 @@ def _read_approval(record: dict[str, object]) -> Approval:
         if field.name in record and field.name != "detail"
     }
     question = ApprovalQuestion(
-        **texts,  # type: ignore[arg-type]  # the kind is as it was written
+        **texts,  # type: ignore[arg-type]  # the kind is one that this class wrote
         detail=tuple(str(line) for line in detail) if isinstance(detail, list) else (),
     )
     created, expires, process = (str(record[name]) for name in ("created", "expires", "process"))
@@ -403,7 +403,7 @@ def _read_approval(record: dict[str, object]) -> Approval:
 
 
 def _apply_event(approval: Approval, record: dict[str, object]) -> Approval:
-    """Return the next state; an answer after the first, or after the end, changes nothing."""
+    """Return the next state; a second or late answer changes nothing."""
     event = record["event"]
     if event == "answered" and approval.state == "pending":
         if str(record["time"]) > approval.expires:

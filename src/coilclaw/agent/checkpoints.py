@@ -1,7 +1,7 @@
-"""``CheckpointWriter``: one checkpoint every so many receipts, and one for each sealed run.
+"""``CheckpointWriter``: one checkpoint per N receipts, and one per sealed run.
 
-A checkpoint that cannot be written costs no receipt. It is logged, and noted beside our state, so
-that ``receipt verify`` and ``doctor`` can say how far behind the last one is.
+A failed checkpoint does not affect the receipt. The failure is logged and stored, so that
+``receipt verify`` and ``doctor`` can report how old the last checkpoint is.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _REF: Final = re.compile(r"refs(?:/[A-Za-z0-9_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlace:
-    """A file, a ref of a repository, or an address."""
+    """Where checkpoints are written: a file, a ref of a repository, or an address."""
 
     kind: PlaceKind
     target: str
     """The file's path, the name of the ref, or the address."""
     directory: Path | None = None
-    """The repository of a ref; without it, one of our own beside our other state."""
+    """The repository of a ref; by default, one in the home."""
     token_env: str | None = None
-    """The variable with the bearer token of an address."""
+    """The variable that holds the bearer token for an address."""
 
     def __str__(self) -> str:
         if self.kind != GIT_REF:
@@ -61,14 +61,14 @@ class CheckpointPlace:
 
 
 def classify_place(text: str) -> PlaceKind:
-    """Tell the three forms apart."""
+    """Return the kind of place that a setting names."""
     if text.split(" ", 1)[0] == GIT_REF:
         return "git-ref"
     return "url" if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) else "file"
 
 
 def is_ref(name: str) -> bool:
-    """Tell whether a name is one that git takes, with nothing in it that means more."""
+    """Return whether a name is a valid git ref without any special syntax."""
     return _REF.fullmatch(name) is not None and not name.endswith(".lock")
 
 
@@ -83,7 +83,7 @@ _APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFO
 def write_checkpoint(
     place: CheckpointPlace, text: str, *, home: Path, environ: Mapping[str, str]
 ) -> None:
-    """Put one checkpoint where the configuration says; what fails is an ``EnvironmentFault``."""
+    """Write one checkpoint to its place; raise ``EnvironmentFault`` if that fails."""
     if place.kind == "file":
         _append(Path(place.target), text.encode("utf-8"))
     elif place.kind == "git-ref":
@@ -98,7 +98,7 @@ def _append(path: Path, data: bytes) -> None:
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                data = b"\n\n" + data  # what a power cut left does not swallow this one
+                data = b"\n\n" + data  # separates it from a line that a power cut left
             write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
@@ -112,14 +112,14 @@ def _commit(place: CheckpointPlace, text: str, home: Path) -> None:
 
     own = home / CHECKPOINT_REPOSITORY
     git = Git(own) if place.directory is None else open_foreign(place.directory)
-    # The message is the lines before the signatures, the first two as the subject.
+    # The message holds the lines before the signatures, with the first two as the subject.
     origin, size, rest = text.partition("\n\n")[0].split("\n", 2)
     message = f"{origin} {size}\n\n{rest}\n"
     append_file(git, place.target, CHECKPOINT_FILE, text.encode("utf-8"), message)
 
 
 def _post_in_time(place: CheckpointPlace, text: str, environ: Mapping[str, str]) -> None:
-    """Wait no longer than the bound, whatever trickles in; the thread ends by its own bounds."""
+    """Send the checkpoint within the time limit, even if the server answers byte by byte."""
     headers = {"content-type": "text/plain; charset=utf-8", "user-agent": "coilclaw"}
     if place.token_env is not None:
         token = environ.get(place.token_env)
@@ -135,7 +135,7 @@ def _post_in_time(place: CheckpointPlace, text: str, environ: Mapping[str, str])
     thread.start()
     thread.join(POST_TIMEOUT_S)
     if not outcome:
-        raise _fault(place, f"there was no answer within {POST_TIMEOUT_S:g} s")
+        raise _fault(place, f"no answer within {POST_TIMEOUT_S:g} s")
     answer = outcome[0]
     if isinstance(answer, str):
         raise _fault(place, answer)
@@ -144,7 +144,7 @@ def _post_in_time(place: CheckpointPlace, text: str, environ: Mapping[str, str])
 
 
 def _post(url: str, body: bytes, headers: Mapping[str, str]) -> int | str:
-    """Return the status, or what went wrong; nobody reads the body of the answer."""
+    """Return the HTTP status or a text about the failure; the body is not read."""
     import httpx2
 
     try:
@@ -163,7 +163,7 @@ def _fault(place: object, what: str) -> EnvironmentFault:
 
 CHECKPOINT_STATE_FILE: Final = "checkpoint.json"
 RETRY_S: Final = 60.0
-"""How long a place that failed is left alone, so that calls do not wait for it each time."""
+"""Pause after a failure, so that calls do not wait for a broken place each time."""
 _LOCK_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """The last checkpoint of the receipts that was written, and what failed since."""
+    """The last checkpoint of the receipts, and the last failure since then."""
 
     origin: str = ""
     size: int = 0
@@ -180,7 +180,7 @@ class CheckpointState:
 
 
 def read_checkpoint_state(home: Path) -> CheckpointState:
-    """Return what is noted; nothing, where nothing readable is."""
+    """Return the stored state; an unreadable one is reported as its ``problem``."""
     raw = read_private(home / CHECKPOINT_STATE_FILE)
     try:
         value = json.loads(raw or b"{}")
@@ -193,7 +193,7 @@ def read_checkpoint_state(home: Path) -> CheckpointState:
 
 
 class CheckpointWriter:
-    """Writes checkpoints for one home. Making it touches nothing."""
+    """Writes checkpoints for one home. Creating the object touches no file."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class CheckpointWriter:
         self._not_before = 0.0
 
     def after_receipt(self, book: ReceiptBook) -> None:
-        """Write a checkpoint, if enough receipts came since the last; never raise for its sake."""
+        """Write a checkpoint if enough receipts followed the last one; never raise an error."""
         from coilclaw.agent.receipts.verification import take_checkpoint
         from coilclaw.kernel import read_head
         from coilclaw.workspace import format_time
@@ -228,7 +228,7 @@ class CheckpointWriter:
             with FileLock(self._home / f"{CHECKPOINT_STATE_FILE}.lock", timeout_s=_LOCK_S):
                 taken = take_checkpoint(book, format_time(self._now()))
                 state = read_checkpoint_state(self._home)
-                # The log may have been begun anew on purpose, and then counts from the beginning.
+                # The user may have started a new log, which counts from its beginning.
                 written = state.size if state.origin == taken.origin else 0
                 if count - written >= self._every:
                     self._write(taken)
@@ -241,7 +241,7 @@ class CheckpointWriter:
             self._note_failure(problem)
 
     def after_seal(self, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint of a run that was sealed; never raise for its sake."""
+        """Write the checkpoint of a sealed run; never raise an error."""
         try:
             self._write(checkpoint)
         except CoilClawError as problem:

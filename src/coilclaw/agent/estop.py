@@ -1,4 +1,4 @@
-"""The emergency stop: a file in our home that every process looks for before and during a call."""
+"""The emergency stop: a file in the home that every process checks before and during a call."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LOOK_EVERY_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Estop:
-    """The switch; whatever stands at its path, even what cannot be read, means stop."""
+    """The switch: any entry at its path, even an unreadable one, means stop."""
 
     path: Path
     reason: str = ESTOP_REASON
-    """What whoever is stopped is told."""
+    """The reason that stopped calls report."""
     look_every_s: float = LOOK_EVERY_S
 
     @classmethod
@@ -49,19 +49,19 @@ class Estop:
         return True
 
     def trigger(self, reason: str, *, log_level: int = logging.WARNING) -> None:
-        """Stop every tool call of every process, now and until it is cleared."""
+        """Stop every tool call of every process until ``clear`` is called."""
         with explain_os_errors(f"create {self.path}", rule="estop.create"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 write_atomic(self.path, f"{reason}\n".encode("utf-8", "replace"), mode=0o600)
             except (OSError, EnvironmentFault):
-                # A full disk still has room for a name, and the name alone is the stop.
+                # A full disk still has room for a name, and the name alone is enough.
                 os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
                 sync_directory(self.path.parent)
         _log.log(log_level, "estop triggered: %s", reason, extra={"event": "estop_triggered"})
 
     def clear(self) -> bool:
-        """Let tools run again; say whether it was set."""
+        """Let tools run again; return whether the stop was set."""
         with explain_os_errors(f"remove {self.path}", rule="estop.clear"):
             try:
                 self.path.unlink()
@@ -72,7 +72,7 @@ class Estop:
 
     @contextmanager
     def watched(self, cancel: Cancellation, timeout_s: float) -> Iterator[None]:
-        """Cancel when the stop is set, or when the time is up, for as long as this is open."""
+        """Cancel when the stop is set or the time is up, for the duration of the block."""
         done = threading.Event()
         deadline = time.monotonic() + timeout_s
 

@@ -1,7 +1,7 @@
-"""The guard: every tool call that we execute goes through here, and leaves a receipt.
+"""The guard: every tool call that CoilClaw executes passes it and leaves a receipt.
 
-estop → schema → verdict → approval → intent, synced → perform in the sandbox → receipt. There is no
-other way to a tool, and without a receipt there is no action.
+estop → schema → verdict → approval → intent, synced → perform in the sandbox → receipt. No other
+code runs a tool, and no tool runs without a receipt.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.agent import estop as stop
-from coilclaw.agent.approvals import ApprovalSuspended
+from coilclaw.agent.approvals import NO_ANSWERER, ApprovalSuspended
 from coilclaw.agent.open_turns import describe_lookup
 from coilclaw.agent.receipts.book import Intent, Receipt, bounded, name_call
 from coilclaw.kernel import (
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from coilclaw.agent.estop import Estop
     from coilclaw.agent.receipts.book import ReceiptBook, Status
     from coilclaw.agent.tools.contract import ReadyCall, Tool, ToolContext, Validators
-    from coilclaw.kernel import Approve, Effect, Json, ToolCall
-    from coilclaw.policy import Judgement
+    from coilclaw.kernel import Approve, Json, ToolCall
 
 _log = logging.getLogger(__name__)
 
@@ -50,26 +49,27 @@ _UNANSWERED: Final = {
     "timeout": "approval.timeout",
     "estop": stop.ESTOP_RULE,
     "shutdown": "approval.shutdown",
-    "nobody": "approval.unattended",
+    NO_ANSWERER: "approval.unattended",
 }
-"""The rule that denies where no person and no client said no."""
+"""The rule of a denial that neither a person nor a client decided."""
 Phase: TypeAlias = Literal["declaring", "judging", "preparing", "asking", "performing"]
 _UNDECIDED: Final = frozenset({"declaring", "judging", "asking"})
-"""Phases in which nothing was allowed yet: what ends there is denied."""
+"""Phases before the approval: a call that ends in one of them is denied."""
 _FAULTS: Final = {"judging": "gate.fault", "asking": "approval.fault"}
-"""The rule of an exception that nobody expected, where it is not ``tool.fault``."""
-_DISABLED: Final = "receipts are switched off, and without a receipt there is no action"
+"""The rule of an unexpected exception, if it is not ``tool.fault``."""
+_DISABLED: Final = "receipts are switched off, and no tool runs without a receipt"
 MAX_REASON_CHARS: Final = 4000
-"""How much of a reason the model hears."""
+"""Characters of a reason that the model is given."""
 
 
 @dataclass(slots=True)
 class CallAttempt:
-    """One call on its way: what is known of it so far."""
+    """One call on its way through the guard, and its state so far."""
 
     call: ToolCall
     context: ToolContext
     args_text: str
+    args_hash: str
     phase: Phase = "judging"
     risk: Risk = Risk.HIGH
     policy_hash: str = ""
@@ -77,54 +77,57 @@ class CallAttempt:
     intent_hash: str = ""
     intent_id: str = field(default_factory=lambda: new_id("intent"))
     lookup: str = ""
-    """Where to see after a crash whether it happened."""
+    """Where to find out after a crash whether the call had its effect."""
 
-    @property
-    def args_hash(self) -> str:
-        return digest_bytes(self.args_text.encode("utf-8"))
+    @classmethod
+    def of(cls, call: ToolCall, context: ToolContext, args_text: str | None) -> CallAttempt:
+        """Return the attempt at a call; arguments without a canonical form count as empty."""
+        text = args_text or ""
+        return cls(call, context, text, digest_bytes(text.encode("utf-8")))
 
 
 @dataclass(slots=True)
 class Guard:
-    """Executes tool calls, or says why not. One object serves one workspace and one policy."""
+    """Executes or denies tool calls for one workspace and one policy."""
 
     tools: Mapping[str, Tool]
     allowed: frozenset[str]
     """The tools that the channel allows."""
     book: ReceiptBook | None
-    """``None`` when receipts are switched off; then nothing runs."""
+    """``None`` if receipts are switched off; then no tool runs."""
     estop: Estop
     approve: Approve
     policy_hash: Callable[[], str]
-    """Names the policy in force; asked for with every call."""
+    """Returns the hash of the policy in force, for every call."""
     validators: Validators
     redact: Callable[[str], str]
     before_change: Callable[[ToolContext], None] = field(default=lambda _: None)
-    """Told before the first thing that may change the workspace, so that it can be taken back."""
+    """Called before a call that may change the workspace, so that it can be undone."""
     _always: dict[str, str] = field(default_factory=dict)
-    """Digests of exact calls that are approved for as long as this process runs, and by whom."""
+    """Digests of exact calls that are approved for the life of this process, and by whom."""
 
     def call(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Take one call through all gates and return what became of it.
+        """Take one call through all gates and return its result.
 
-        Whatever goes wrong is a result with a receipt. Only a stop leaves as ``KeyboardInterrupt``,
-        with its receipt written, a receipt that cannot be written as an ``EnvironmentFault``, and
-        an approval that is still pending when the program ends as ``ApprovalSuspended``.
+        Every failure is a result with a receipt, with three exceptions: raise
+        ``KeyboardInterrupt`` for a stop, after its receipt is written; ``EnvironmentFault`` if a
+        receipt cannot be written; and ``ApprovalSuspended`` if the program ends while an approval
+        is pending.
         """
         _log_event("tool_requested", bounded(call.name), tool=bounded(call.name))
         if self.book is None:
             return _unrecorded("receipts.disabled", _DISABLED)
         text = _text(call.arguments)
-        attempt = CallAttempt(call, context, text or "")
+        attempt = CallAttempt.of(call, context, text)
         try:
             self._admit(attempt, malformed=text is None)
             perform = self._agree(attempt)
         except ApprovalSuspended:
-            # Nothing is decided yet: the turn is resumed later, and then the call gets its receipt.
+            # Nothing is decided: the turn is resumed later, and the call gets its receipt then.
             raise
         except BaseException as problem:  # noqa: BLE001 - a stop is raised again from there
             return self._settle(attempt, problem)
-        # Not caught: where no intent can be written nothing runs, and the turn ends.
+        # Not caught: if the intent cannot be written, the call does not run and the turn ends.
         intent = Intent(
             id=attempt.intent_id,
             timestamp=format_time(context.now()),
@@ -149,10 +152,10 @@ class Guard:
         return self._close(attempt, status, result)
 
     def refuse(self, call: ToolCall, context: ToolContext, rule: str, reason: str) -> ToolResult:
-        """Deny a call for a reason outside of policy; it leaves its receipt like any other."""
+        """Deny a call for a reason outside of policy, with a receipt like any other call."""
         if self.book is None:
             return _unrecorded(rule, reason)
-        attempt = CallAttempt(call, context, _text(call.arguments) or "")
+        attempt = CallAttempt.of(call, context, _text(call.arguments))
         try:
             attempt.policy_hash = self.policy_hash()
             raise DeniedError(reason, rule=rule)
@@ -160,7 +163,7 @@ class Guard:
             return self._settle(attempt, problem)
 
     def _admit(self, attempt: CallAttempt, *, malformed: bool) -> None:
-        """Raise everything that can be said before policy judges the call."""
+        """Raise ``DeniedError`` for every reason that does not need the verdict of the policy."""
         call = attempt.call
         attempt.policy_hash = self.policy_hash()
         if self.estop.set:
@@ -168,7 +171,7 @@ class Guard:
         if call.name not in self.tools:
             known = ", ".join(sorted(self.allowed & set(self.tools)))
             raise DeniedError(
-                f"there is no tool {bounded(call.name)!r}; use {known}", rule="tool.unknown"
+                f"the tool {bounded(call.name)!r} does not exist; use {known}", rule="tool.unknown"
             )
         if call.name not in self.allowed:
             raise DeniedError(
@@ -183,7 +186,7 @@ class Guard:
             raise DeniedError("; ".join(problems), rule="arguments.schema")
 
     def _agree(self, attempt: CallAttempt) -> Callable[[], ToolResult]:
-        """Let policy judge, the tool prepare and whoever has to be asked agree."""
+        """Let the policy judge, the tool prepare and the user approve; return the prepared call."""
         call, context = attempt.call, attempt.context
         tool = self.tools[call.name]
         effects = tool.effects(call.arguments)
@@ -194,11 +197,11 @@ class Guard:
         if verdict.denied:
             raise DeniedError(verdict.reason, rule=verdict.rule)
         attempt.phase = "preparing"
-        assert self.book is not None, "a call without receipts was denied long before"
+        assert self.book is not None, "a call without receipts is denied at the start"
         judge = context.judge
         context = replace(
             context,
-            # What was judged is what the tool is told when it asks for its terms.
+            # The tool gets the same judgement when it asks for its terms.
             judge=lambda asked: judged if asked == effects else judge(asked),
             starting=partial(self.book.mark_start, attempt.intent_id),
         )
@@ -207,7 +210,8 @@ class Guard:
         attempt.phase = "asking"
         attempt.approval = self._approval(attempt, verdict, prepared)
         attempt.phase = "preparing"
-        if may_change(effects, judged):
+        writable = judged.terms.writable
+        if any(isinstance(one, Writes) or (isinstance(one, Runs) and writable) for one in effects):
             self.before_change(context)
         if all(isinstance(effect, Consults) for effect in effects):
             return prepared.perform
@@ -220,7 +224,7 @@ class Guard:
         return perform
 
     def _approval(self, attempt: CallAttempt, verdict: Verdict, prepared: ReadyCall) -> str:
-        """Ask whoever has to be asked, and return who said yes, as the receipt names it."""
+        """Return who approved the call, as the receipt names it; ask the user if needed."""
         if verdict.decision is Decision.ALLOW:
             return f"policy {verdict.rule}"
         key = _bound(attempt, prepared.detail)
@@ -237,7 +241,7 @@ class Guard:
                 attempt.call.id,
             )
             attempt.context.asking()
-            attempt.approval = f"nobody no {verdict.rule}"
+            attempt.approval = f"{NO_ANSWERER} no {verdict.rule}"
             answer = self.approve(request)
             attempt.approval = given = f"{answer.by} {answer.reply.value} {verdict.rule}"
             if not answer.granted:
@@ -252,7 +256,7 @@ class Guard:
         return given
 
     def _checked(self, result: ToolResult) -> ToolResult:
-        """Return a result without secrets, and without metadata that no record can hold."""
+        """Return a result without secrets, and without metadata that JSON cannot express."""
         return replace(
             result,
             output=self.redact(result.output),
@@ -265,7 +269,7 @@ class Guard:
         )
 
     def _settle(self, attempt: CallAttempt, problem: BaseException) -> ToolResult:
-        """Turn what was raised into a receipt and an answer for the model; raise a stop again."""
+        """Turn an exception into a receipt and a result for the model; raise a stop again."""
         if isinstance(problem, CoilClawError):
             rule, reason = problem.rule, problem.message
         else:
@@ -282,7 +286,7 @@ class Guard:
                     exc_info=problem,
                     extra={"event": rule.replace(".", "_"), "fields": {"rule": rule}},
                 )
-        # Refused at the last moment, before any effect, is denied as well: a path moved.
+        # A refusal at the last moment, before any effect, is a denial as well: a path moved.
         refused = isinstance(problem, DeniedError) and not isinstance(problem, Stopped)
         denied = refused or attempt.phase in _UNDECIDED
         reason = self._shown(reason)
@@ -292,24 +296,24 @@ class Guard:
         result = ToolResult(False, "", error, {"rule": rule})
         result = self._close(attempt, status, result)
         if isinstance(problem, Stopped):
-            # The writer took back what it had begun.
+            # The writer has undone its unfinished change.
             raise KeyboardInterrupt from problem
         if _is_stop(problem):
             raise problem
         return result
 
     def _shown(self, text: str) -> str:
-        """Return a reason that the model may hear: without secrets, and not too long."""
+        """Return a reason for the model, redacted and bounded."""
         try:
             clean = self.redact(text)
-        except Exception:  # noqa: BLE001 - whatever it was, the receipt has to be written
+        except Exception:  # noqa: BLE001 - the receipt has to be written in any case
             _log.exception("a reason could not be redacted", extra={"event": "redaction_fault"})
             return "the reason is withheld, because redaction failed"
         return clean if len(clean) <= MAX_REASON_CHARS else f"{clean[:MAX_REASON_CHARS]}…"
 
     def _close(self, attempt: CallAttempt, status: Status, result: ToolResult) -> ToolResult:
-        """Write the receipt; only then is the result told."""
-        assert self.book is not None, "a call without receipts was denied long before"
+        """Write the receipt, and return the result with its id and status."""
+        assert self.book is not None, "a call without receipts is denied at the start"
         tool = bounded(attempt.call.name)
         receipt_id = new_id("receipt")
         self.book.add(
@@ -328,7 +332,7 @@ class Guard:
                 approval=attempt.approval,
             )
         )
-        if attempt.intent_hash:
+        if attempt.intent_hash and attempt.lookup.startswith("start "):
             self.book.clear_start_mark(attempt.intent_id)
         fields = {"tool": tool, "status": status, "receipt": receipt_id}
         event = "completed" if status == "allowed" else status
@@ -345,7 +349,7 @@ def _log_event(event: str, what: str, **fields: str) -> None:
 
 
 def _is_stop(problem: BaseException) -> bool:
-    """Whether somebody wants to stop; a library in Rust that panics is no stop."""
+    """Return whether an exception is a stop; the panic of a Rust library is not."""
     return not (isinstance(problem, Exception) or type(problem).__name__ == "PanicException")
 
 
@@ -354,22 +358,14 @@ def _stop_is_set() -> DeniedError:
 
 
 def _unrecorded(rule: str, reason: str) -> ToolResult:
-    """A denial where there are no receipts, and therefore none for this either."""
+    """Return a denial without a receipt, because receipts are switched off."""
     _log_event("tool_denied", reason, rule=rule)
     metadata: dict[str, Json] = {"rule": rule, "status": "denied"}
     return ToolResult(False, "", f"denied by {rule}: {reason}", metadata)
 
 
-def may_change(effects: tuple[Effect, ...], judged: Judgement) -> bool:
-    """Whether a call may change the workspace."""
-    return any(
-        isinstance(effect, Writes) or (isinstance(effect, Runs) and judged.terms.writable)
-        for effect in effects
-    )
-
-
 def result_hash(result: ToolResult) -> str:
-    """SHA-256 of what the caller was told, in canonical form."""
+    """Return the SHA-256 of the result that the caller gets, in canonical form."""
     return canonical_json.hash_json(
         {
             "success": result.success,
@@ -382,12 +378,12 @@ def result_hash(result: ToolResult) -> str:
 def _text(value: Mapping[str, Json]) -> str | None:
     try:
         return canonical_json.render_json(dict(value))
-    except Exception:  # noqa: BLE001 - whatever they are, values without a text are not used
+    except Exception:  # noqa: BLE001 - values without a canonical form are not used
         return None
 
 
 def _bound(attempt: CallAttempt, detail: tuple[str, ...]) -> str:
-    """What an approval is given for; anything else needs another one."""
+    """Return the digest that an approval is bound to; any other call needs another approval."""
     context = attempt.context
     return canonical_json.hash_json(
         {

@@ -1,4 +1,4 @@
-"""What a channel sees of the runtime."""
+"""``RuntimeHandle``: the interface of the runtime for channels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """What one message came to."""
+    """The result of one message."""
 
     conversation_id: str
     turn_id: str
     text: str
-    """The final answer, or the sentence that says why there is none."""
+    """The final answer, or the reason why the turn has none."""
     tool_rounds: int
     tool_calls: int
     denials: int
@@ -32,7 +32,7 @@ class TurnOutcome:
 
 @dataclass(frozen=True, slots=True)
 class UndoneTurn:
-    """What ``undo`` took back: paths, and those that it had to leave, each with the reason."""
+    """The paths that ``undo`` restored, and those that it left, each with the reason."""
 
     turn_id: str
     paths: tuple[str, ...]
@@ -51,39 +51,39 @@ class RuntimeHandle(Protocol):
         conversation_id: str | None = None,
         draft: Callable[[str], None] | None = None,
     ) -> TurnOutcome:
-        """Run one turn; ``draft`` is given pieces of the answer while it is being made.
+        """Run one turn; ``draft`` gets pieces of the answer as the model produces them.
 
-        Provider failures raise ``ProviderError``; ``KeyboardInterrupt`` during a turn leaves a
-        conversation that goes on.
+        Raise ``ProviderError`` if the provider fails. After a ``KeyboardInterrupt`` the
+        conversation can continue.
         """
 
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The active tools."""
+        """Return the active tools."""
 
     def search(self, query: str, limit: int = 20) -> tuple[Recollection, ...]: ...
 
     def policy(self) -> Mapping[str, str]:
-        """Autonomy, workspace boundary and the rest, as label → text, in the order to show."""
+        """Return the policy in force as label → text, in display order."""
 
     def receipts(self, limit: int = 10) -> Sequence[Mapping[str, object]]:
-        """The last receipts, newest last."""
+        """Return the last receipts, newest last."""
 
     def undo(self, conversation_id: str) -> UndoneTurn:
-        """Take back what the last turn changed; ``UndoRefused`` says why it cannot be."""
+        """Undo the changes of the last turn; raise ``UndoRefused`` if that is not possible."""
 
     def models(self) -> Mapping[str, str]:
-        """Provider name → model; what can be chosen."""
+        """Return the model of each configured provider, by the name of the provider."""
 
     @property
     def model(self) -> str:
         """The name of the provider in use."""
 
     def use(self, provider: str) -> None:
-        """Ask another provider from now on; ``UsageError`` if there is none of that name."""
+        """Use another provider from now on; raise ``UsageError`` for an unknown name."""
 
 
 def check_message(message: str) -> None:
-    """Refuse a message with NUL or with what is not Unicode, rather than change it."""
+    """Raise ``UsageError`` for a message that holds NUL or is not valid Unicode."""
     if "\0" in message:
         raise UsageError("the message holds the character NUL", rule="text.nul")
     try:
@@ -93,7 +93,7 @@ def check_message(message: str) -> None:
 
 
 def not_unicode_error() -> UsageError:
-    """Return the error for a message that is not text."""
+    """Return the error for a message that is not valid Unicode."""
     return UsageError(
         "the message is not valid Unicode", rule="text.unicode", hint="write it in UTF-8"
     )

@@ -1,4 +1,4 @@
-"""A remembered conversation as messages for a model: bounded, whole turns, every call answered."""
+"""A stored conversation as messages for a model: bounded, whole turns, every call answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ background ends with the command. rm is blocked: delete files with apply_changes
 def system_prompt(
     settings: SecuritySettings, tools: Sequence[ToolSpec], *, stopped: bool, rounds: int
 ) -> str:
-    """Build the prompt; the same settings always give the same text."""
+    """Return the system prompt; equal settings give an equal text."""
     level = settings.autonomy.value
     parts = [
         _WHO,
@@ -66,20 +66,20 @@ def system_prompt(
 
 MAX_RECORDS: Final = 200
 MAX_HISTORY_BYTES: Final = 512 * 2**10
-"""How much of a conversation a model is given again."""
+"""Bytes of earlier turns that a model is given."""
 
 LOST: Final = "the program ended while this call was running; whether it had an effect is unknown"
 PROCESS: Final = "process"
-"""In the metadata of an answer with calls: the process that makes them."""
+"""The key of the process that makes the calls, in the metadata of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """A turn whose last answer of the model asks for calls, some of which have no answer."""
+    """A turn that ends with calls of the model, some of which have no answer."""
 
     said: TurnRecord
     calls: tuple[ToolCall, ...]
-    """Those without an answer."""
+    """The calls without an answer."""
     rounds: int
     """Rounds of calls before this one."""
 
@@ -93,12 +93,12 @@ class OpenTurn:
 
     @property
     def process(self) -> str:
-        """The process that was to make the calls; empty where it is not known."""
+        """The process that was to make the calls; empty if it is unknown."""
         return str(self.said.metadata.get(PROCESS, ""))
 
 
 def find_open(records: Sequence[TurnRecord]) -> OpenTurn | None:
-    """Return the turn at the end of a conversation that was left open, if there is one."""
+    """Return the open turn at the end of a conversation, or ``None``."""
     answered: set[str] = set()
     for index in range(len(records) - 1, -1, -1):
         record = records[index]
@@ -115,7 +115,7 @@ def find_open(records: Sequence[TurnRecord]) -> OpenTurn | None:
 
 
 def build_messages(records: Sequence[TurnRecord]) -> tuple[Message, ...]:
-    """Return the newest whole turns that fit; a call whose answer was lost is answered so."""
+    """Return the newest whole turns that fit, with an error for each call without an answer."""
     result: list[Message] = []
     for record in _fitting(records):
         if record.role == "tool":
@@ -129,14 +129,14 @@ def build_messages(records: Sequence[TurnRecord]) -> tuple[Message, ...]:
 
 
 def render_answer(answer: ToolAnswer) -> str:
-    """What the model is told of a result."""
+    """Return the text of a result for the model."""
     if answer.success:
         return answer.output
     return f"error: {answer.error or 'failed'}" + (f"\n{answer.output}" if answer.output else "")
 
 
 def _fitting(records: Sequence[TurnRecord]) -> Sequence[TurnRecord]:
-    """Cut at the beginning of a turn, so that no answer stands without its question."""
+    """Return the newest records that fit, starting at the beginning of a turn."""
     recent = records[-MAX_RECORDS:]
     size, begin = 0, len(recent)
     for index in range(len(recent) - 1, -1, -1):
@@ -150,7 +150,7 @@ def _fitting(records: Sequence[TurnRecord]) -> Sequence[TurnRecord]:
 
 
 def _completed(found: Iterable[Message]) -> Iterable[Message]:
-    """A crash leaves calls without an answer, which no provider takes."""
+    """Yield the messages with an error for each unanswered call, because providers need one."""
     open_calls: dict[str, None] = {}
     for message in found:
         if message.role == "tool":

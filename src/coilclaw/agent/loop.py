@@ -1,8 +1,8 @@
 """The agent loop: one message in, tool calls through the guard, one answer out.
 
-Everything is on the disk before the next thing happens: the message before the model is asked, the
-model's calls before the first of them runs, their results before the model hears of them. So a
-crash at any instant leaves a conversation that goes on.
+Each record is on the disk before the next action: the message before the model is asked, the
+model's calls before the first of them runs, their results before the model gets them. A crash at
+any instant therefore leaves a conversation that can continue.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_MESSAGE_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn while it goes on."""
+    """One turn in progress."""
 
     conversation_id: str
     id: str
@@ -59,14 +59,14 @@ class Turn:
 
 
 class Drafts:
-    """Passes pieces of an answer on as soon as no secret can begin in them; the rest at the end."""
+    """Passes on pieces of an answer once they are known to hold no secret; the rest at the end."""
 
     def __init__(self, draft: Callable[[str], None] | None, redactor: Redactor) -> None:
         self._draft = draft
         self._stream = redactor.stream()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.listener = None if draft is None else self._feed
-        """Takes the pieces; ``None`` where the caller wants none."""
+        """Takes the pieces; ``None`` if the caller wants none."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +85,7 @@ class Drafts:
 
 @dataclass(slots=True)
 class Tally:
-    """What a turn used and came to so far."""
+    """The counts of a turn so far."""
 
     rounds: int = 0
     calls: int = 0
@@ -100,9 +100,9 @@ class AgentLoop:
     provider: Provider
     model: str
     tools: tuple[ToolSpec, ...]
-    """What the model may call."""
+    """The tools that the model may call."""
     guard: Callable[[], Guard]
-    """Made when the first call comes: many conversations never need it."""
+    """Creates the guard at the first call: many conversations never need it."""
     estop: Estop
     memory: Memory
     security: SecuritySettings
@@ -110,10 +110,10 @@ class AgentLoop:
     redactor: Redactor
     undoing: TurnUndo
     context: Callable[[str, str], ToolContext]
-    """Makes the context of a call, for a conversation and a turn."""
+    """Creates the context of a call from a conversation and a turn."""
     now: Callable[[], datetime]
     open_turns: OpenTurns | None = None
-    """Decides about turns that were left open; without it they stay as they are."""
+    """Decides about open turns; without it they stay as they are."""
     temperature: float | None = None
 
     def turn(
@@ -124,7 +124,7 @@ class AgentLoop:
         draft: Callable[[str], None] | None = None,
         asker: str = "",
     ) -> TurnOutcome:
-        """Answer one message; ``asker`` says whose it is, where it is not the operator's."""
+        """Answer one message; ``asker`` names its author, if it is not the operator."""
         name = new_id("conv") if conversation_id is None else check_conversation_id(conversation_id)
         turn = Turn(name, new_id("turn"), draft)
         _log.info(
@@ -145,7 +145,7 @@ class AgentLoop:
     def resume(
         self, conversation_id: str, *, draft: Callable[[str], None] | None = None
     ) -> TurnOutcome | None:
-        """Finish the turn that the end of a program left open; ``None`` where there is none."""
+        """Finish the turn that a program left open when it ended; return ``None`` without one."""
         records = list(self.memory.conversation(conversation_id, last=history.MAX_RECORDS))
         left = self._left_open(records)
         if left is None:
@@ -155,7 +155,7 @@ class AgentLoop:
     def _past(
         self, conversation_id: str, draft: Callable[[str], None] | None
     ) -> tuple[TurnRecord, ...]:
-        """Return what was said before, with no turn left open."""
+        """Return the earlier records, after finishing a turn that was left open."""
         past = self.memory.conversation(conversation_id, last=history.MAX_RECORDS)
         left = self._left_open(past)
         if left is None:
@@ -168,8 +168,8 @@ class AgentLoop:
         left = None if self.open_turns is None else history.find_open(records)
         if left is None or self.open_turns is None:
             return None
-        if left.process != this_process() and is_alive(left.process):  # it goes on elsewhere
-            self.open_turns.resumes(left)  # refuses while an answer is awaited there
+        if left.process != this_process() and is_alive(left.process):  # it runs elsewhere
+            self.open_turns.resumes(left)  # refuses while that process waits for an answer
             return None
         return left, self.open_turns
 
@@ -180,12 +180,12 @@ class AgentLoop:
         records: list[TurnRecord],
         draft: Callable[[str], None] | None,
     ) -> TurnOutcome | None:
-        """Resume an open turn whose approval is kept; of any other, tell what became of it."""
+        """Resume an open turn that has an approval; otherwise record the fate of its calls."""
         turn = Turn(left.conversation_id, left.id, draft)
         resumes = open_turns.resumes(left)
         known = open_turns.tell(left)
         if not resumes:
-            answers = tuple(_untold(call, known.get(call.id, NOT_BEGUN)) for call in left.calls)
+            answers = tuple(_fail_call(call, known.get(call.id, NOT_BEGUN)) for call in left.calls)
             self._add(records, self._results(turn, answers))
             return None
         open_turns.take_over(left)
@@ -198,7 +198,7 @@ class AgentLoop:
                 "fields": {"conversation_id": turn.conversation_id, "turn_id": turn.id},
             },
         )
-        began = tuple(_untold(call, known[call.id]) for call in left.calls if call.id in known)
+        began = tuple(_fail_call(call, known[call.id]) for call in left.calls if call.id in known)
         if began:
             self._add(records, self._results(turn, began))
         calls = tuple(call for call in left.calls if call.id not in known)
@@ -212,7 +212,7 @@ class AgentLoop:
             self.undoing.after(turn.conversation_id, turn.id)
 
     def _clean_message(self, message: str) -> str:
-        """Return what the user said, without the key that may have slipped into it."""
+        """Return the user's message without secrets; raise ``UsageError`` if it is too long."""
         text = _storable(message)
         if len(text.encode("utf-8")) > MAX_MESSAGE_BYTES:
             raise UsageError(
@@ -247,7 +247,7 @@ class AgentLoop:
             if not calls:
                 return self._outcome(turn, tally, response.final_text, said)
             if turn.draft is not None and response.final_text:
-                # What was said before the calls is a paragraph of its own.
+                # The text before the calls is a paragraph of its own.
                 turn.draft("\n\n")
             ended = self._round(turn, tally, records, said, calls)
             if ended is not None:
@@ -261,7 +261,7 @@ class AgentLoop:
         said: TurnRecord,
         calls: tuple[ToolCall, ...],
     ) -> TurnOutcome | None:
-        """Make the calls of one answer; return how the turn ends when no more may follow."""
+        """Make the calls of one answer; return the outcome if no further round is allowed."""
         bound = self.limits.budget.tool_rounds or 0
         exhausted = tally.rounds >= bound
         answers: list[ToolAnswer] = []
@@ -272,7 +272,7 @@ class AgentLoop:
                 answers.clear()
 
         for call in calls:
-            # What was answered is kept before the next call waits for a person.
+            # Earlier results are stored before a call waits for the user.
             context = replace(self.context(turn.conversation_id, turn.id), asking=keep)
             answers.append(self._run(context, tally, call, refused=exhausted))
         keep()
@@ -283,7 +283,7 @@ class AgentLoop:
             f"{said.content}\n\n"
             * bool(said.content)
             + f"I stopped after {bound} rounds of tool calls without coming to an end "
-            f"({ROUNDS_RULE}). Ask me to go on, or raise the limit."
+            f"({ROUNDS_RULE}). Ask me to continue, or raise the limit."
         )
         metadata = {name: one for name, one in said.metadata.items() if name != history.PROCESS}
         last = replace(said, timestamp=self._time(), content=text, tool_calls=(), metadata=metadata)
@@ -315,12 +315,12 @@ class AgentLoop:
         return self._clean(response)
 
     def _clean(self, response: ChatResponse) -> ChatResponse:
-        """A model may echo a key; what is kept, judged and run is the answer without it."""
+        """Return the answer without secrets: a model may echo a key."""
         redact = self.redactor.redact
         calls = []
         for call in response.tool_calls:
             arguments = self.redactor.redact_json(dict(call.arguments))
-            assert isinstance(arguments, dict), "an object stays one when it is redacted"
+            assert isinstance(arguments, dict), "redaction keeps the type of an object"
             problem = None if call.problem is None else redact(call.problem)
             clean = replace(call, id=redact(call.id), name=redact(call.name), problem=problem)
             calls.append(replace(clean, arguments=arguments))
@@ -372,7 +372,7 @@ class AgentLoop:
         return format_time(self.now())
 
 
-def _untold(call: ToolCall, error: str) -> ToolAnswer:
+def _fail_call(call: ToolCall, error: str) -> ToolAnswer:
     return ToolAnswer(call.id, call.name, False, "", error)
 
 
@@ -381,7 +381,7 @@ def _call_ids(records: list[TurnRecord]) -> set[str]:
 
 
 def _unique(calls: tuple[ToolCall, ...], seen: set[str]) -> tuple[ToolCall, ...]:
-    """Ids may repeat from answer to answer; within a conversation each names one call."""
+    """Return the calls with ids that are unique in the conversation; models may repeat ids."""
     result = []
     for call in calls:
         name, number = call.id, 1
@@ -394,5 +394,5 @@ def _unique(calls: tuple[ToolCall, ...], seen: set[str]) -> tuple[ToolCall, ...]
 
 
 def _storable(text: str) -> str:
-    """Return text without surrogates and NUL, which can neither be stored nor sent."""
+    """Return a text without surrogates and NUL, which can neither be stored nor sent."""
     return valid_text(text).replace("\0", "\\x00")

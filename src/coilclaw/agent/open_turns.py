@@ -1,8 +1,8 @@
-"""Turns that the end of a program left open: whether they resume, and what is told of their calls.
+"""Turns that a program left open when it ended: whether they resume, and the fate of their calls.
 
-A turn is open when the model asked for calls and some of them have no answer. It resumes when an
-approval of one of them is kept: then that call is made under that approval, and only that one.
-Otherwise the model is told of each call what the receipts know.
+A turn is open when the model asked for calls and some of them have no answer. It resumes if one of
+them has an approval: only that call is then made, under that approval. Otherwise the model is told
+what the receipts record about each call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NOT_BEGUN: Final = (
     "this call did not begin: the program ended while it waited for approval, or for another call"
 )
-_MADE: Final = "the call was made; what it put out was lost when the program ended"
+_MADE: Final = "the call was made; its output was lost when the program ended"
 _HAPPENED: Final = {
     "yes": "the program ended during this call; it was found later that it had its effect",
     "no": "the program ended during this call; it was found later that it had no effect",
@@ -41,21 +41,21 @@ _HAPPENED: Final = {
 class OpenTurns:
     """Decides about the open turns of one home."""
 
-    desk: Callable[[], ApprovalStore]
+    approvals: Callable[[], ApprovalStore]
     book: Callable[[], ReceiptBook | None]
     waits: bool = False
-    """Whether a turn may wait for a pending approval; otherwise it has to be answered before."""
+    """Whether a turn may wait for a pending approval; otherwise the answer has to come first."""
 
     def kept(self, turn: OpenTurn) -> Approval | None:
-        """Return the approval with which an open turn resumes."""
+        """Return the approval with which an open turn resumes, or ``None``."""
         for call in turn.calls:
-            found = self.desk().find_for_call(turn.conversation_id, turn.id, call.id)
+            found = self.approvals().find_for_call(turn.conversation_id, turn.id, call.id)
             if found is not None and found.state not in {"used", "withdrawn"}:
                 return found
         return None
 
     def resumes(self, turn: OpenTurn) -> bool:
-        """Say whether a turn is to be resumed; refuse while an answer is still awaited."""
+        """Return whether a turn resumes; raise ``UsageError`` while its answer is pending."""
         found = self.kept(turn)
         if found is None:
             return False
@@ -63,26 +63,26 @@ class OpenTurns:
             raise UsageError(
                 f"the conversation {turn.conversation_id} waits for {found.id}",
                 rule="approval.open",
-                hint=f"'coilclaw approve {found.id}' or 'coilclaw reject {found.id}' comes first",
+                hint=f"run 'coilclaw approve {found.id}' or 'coilclaw reject {found.id}' first",
             )
         return True
 
     def take_over(self, turn: OpenTurn) -> None:
-        """Make sure that no other program resumes a turn, too."""
+        """Claim a turn; raise ``UsageError`` if another program resumes it."""
         found = self.kept(turn)
-        if found is None or not self.desk().take_over(found.id):
+        if found is None or not self.approvals().take_over(found.id):
             raise UsageError(
                 f"another program resumes the turn of {turn.conversation_id}", rule="approval.open"
             )
 
     def release(self, turn: OpenTurn, call_id: str) -> None:
-        """Withdraw an approval that its call did not need any more."""
-        found = self.desk().find_for_call(turn.conversation_id, turn.id, call_id)
+        """Withdraw an approval that its call no longer needs."""
+        found = self.approvals().find_for_call(turn.conversation_id, turn.id, call_id)
         if found is not None:
-            self.desk().withdraw(found.id)
+            self.approvals().withdraw(found.id)
 
     def tell(self, turn: OpenTurn) -> Mapping[str, str]:
-        """Say of each call that began what became of it; the others are left out."""
+        """Return a sentence about the fate of each call that began, by its id."""
         book = self.book()
         wanted = {name_call(call.id): call.id for call in turn.calls}
         intents = {
@@ -108,7 +108,7 @@ class OpenTurns:
 
 
 def is_abandoned(approval: Approval) -> bool:
-    """Say whether an approval can resume a turn whose program is gone."""
+    """Return whether an approval can resume a turn whose program ended."""
     return (
         approval.question.resumable
         and approval.state not in {"used", "withdrawn"}
@@ -121,7 +121,7 @@ _TREE: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 def describe_lookup(effects: tuple[Effect, ...], prepared: ReadyCall) -> str:
-    """Say for an intent where to see after a crash whether the call had its effect."""
+    """Return where to find out after a crash whether a call had its effect, for its intent."""
     if prepared.lookup == "start":
         return f"start {read_boot_id()}"
     if prepared.lookup:
@@ -134,7 +134,7 @@ def describe_lookup(effects: tuple[Effect, ...], prepared: ReadyCall) -> str:
 
 
 def read_boot_id() -> str:
-    """Name the time since the machine started; empty where the system does not say."""
+    """Return the id of the current boot; empty if the system has none."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read(64).strip()
@@ -145,24 +145,24 @@ def read_boot_id() -> str:
 def look_up_call(
     intent: Mapping[str, object], book: ReceiptBook, home: Path
 ) -> SettlementFinding | None:
-    """Find out whether an interrupted call had its effect; ``None`` when nothing can tell.
+    """Find out whether an interrupted call had its effect; return ``None`` if that is unknown.
 
-    An interrupted change of the workspace must have been repaired before.
+    An interrupted change of the workspace must be repaired first.
     """
     from coilclaw.agent.receipts.settlement import SettlementFinding
 
     kind, _, what = str(intent.get("lookup", "")).partition(" ")
     if kind == "nothing":
-        return SettlementFinding("no", "the call only looks at things")
+        return SettlementFinding("no", "the call only reads")
     if kind == "request":
         return SettlementFinding(
-            "unknown", "the call only asks; nothing tells whether the request was sent"
+            "unknown", "the call only sends a request; whether it was sent is unknown"
         )
     if kind == "change":
         return _look_up_change(what, home)
     if kind == "start":
         began = book.has_start_mark(str(intent[ID_FIELD]))
-        # Marks are not synced: one that was made is missing after a power cut, too.
+        # Marks are not synced, so a mark may be missing after a power cut.
         if began or not what or what != read_boot_id():
             return None
         return SettlementFinding("no", "the program ended before the call started a process")
@@ -179,7 +179,7 @@ def _look_up_change(what: str, home: Path) -> SettlementFinding | None:
     directory = home / "trees" / tree
     state = TreeState.at(home, directory, directory)
     if state.pending.exists():
-        return None  # a change is under way there, or waits to be repaired: the next start sees
+        return None  # a change is in progress, or waits for repair: the next start decides
     if Changelog(state).holds(change_id):
         return SettlementFinding("yes", f"the change {change_id} is in the journal of changes")
-    return SettlementFinding("no", f"the change {change_id} was not made, or was taken back")
+    return SettlementFinding("no", f"the change {change_id} was not made, or was undone")

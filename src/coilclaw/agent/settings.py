@@ -1,4 +1,4 @@
-"""The settings of the agent, as the configuration holds them."""
+"""The settings of the agent in the configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AgentLimits:
 
     @property
     def budget(self) -> Budget:
-        """What one turn may use."""
+        """The budget of one turn."""
         return Budget(tool_rounds=self.max_tool_rounds, bytes=self.max_response_bytes)
 
 
@@ -32,22 +32,22 @@ ENDPOINTS: Final = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
     "tavily": "https://api.tavily.com/search",
 }
-"""Where the services are; searxng is wherever somebody runs it."""
+"""The addresses of the services; searxng has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """``[web_search]`` of the configuration; without a provider there is no search."""
+    """``[web_search]`` of the configuration; without a provider, search is off."""
 
     provider: SearchProvider | None = None
     api_key_env: str = ""
-    """The variable that holds the key; the key itself never stands in a file of ours."""
+    """The variable that holds the key; the key itself is never stored in the configuration."""
     base_url: str = ""
-    """The address of the endpoint, where it is not the vendor's; searxng always needs it."""
+    """The address of the endpoint, if it is not the vendor's; searxng always needs it."""
 
     @property
     def endpoint(self) -> str:
-        """The address that is asked, or nothing where it is not known."""
+        """The address of the service, or an empty text if it is unknown."""
         return self.base_url or ENDPOINTS.get(self.provider or "", "")
 
 
@@ -56,10 +56,10 @@ class PluginSettings:
     """``[plugins.NAME]`` of the configuration."""
 
     risk: Risk = Risk.HIGH
-    """How far the plugin is trusted; what it declares can make a call riskier, never safer."""
+    """The risk of every call; declared effects can only raise it."""
     network: bool = False
-    """Whether a tool that declares ``network`` gets it; without this such a tool is denied."""
+    """Whether tools may use the network; otherwise a tool that declares ``network`` is denied."""
     memory_mb: int = 1024
-    """Memory of a call, with all of its processes; one process alone may not have more either."""
+    """Memory of a call, for all of its processes together."""
     processes: int = 64
-    """Processes of a call at once."""
+    """Simultaneous processes of a call."""

@@ -1,8 +1,7 @@
-"""Taking back what a turn changed, also what a shell command did: two snapshots per such turn.
+"""Undo the changes of a turn, including those of shell commands, with two snapshots per turn.
 
-The picture before is taken when the first call that may change something is about to run, and the
-one after when the turn ends. A turn that died in between has none after; then the tree as it is
-counts.
+The first snapshot is taken before the first call that may change something, the second at the end
+of the turn. For a turn that died in between, the current tree takes the place of the second.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from coilclaw.kernel import CoilClawError, UndoRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from coilclaw.kernel import Journal, TreeDiff
     from coilclaw.workspace import Root, SnapshotStore, TreeState
@@ -39,32 +37,24 @@ class TurnSpan:
 
 
 class TurnUndo:
-    """Remembers what turns changed in one workspace, and takes it back."""
+    """Records the changes of turns in one workspace, and undoes them."""
 
     def __init__(self, tree: Callable[[], tuple[Root, TreeState]]) -> None:
         self._tree = tree
-        """The workspace, which may not be open yet."""
+        """Opens the workspace at the first use."""
         self._open: set[tuple[str, str]] = set()
-        """The conversations and turns whose picture before is taken."""
+        """The conversations and turns with a first snapshot."""
         self._guard = threading.Lock()
-
-    @property
-    def _root(self) -> Root:
-        return self._tree()[0]
-
-    @property
-    def _state(self) -> TreeState:
-        return self._tree()[1]
 
     @cached_property
     def _store(self) -> SnapshotStore:
-        # Most turns change nothing, and need none of it.
+        # Most turns change nothing and do not need the import.
         from coilclaw.workspace import SnapshotStore
 
-        return SnapshotStore(self._state.snapshots)
+        return SnapshotStore(self._tree()[1].snapshots)
 
     def before(self, conversation_id: str, turn_id: str) -> None:
-        """Take the picture before, once a turn; where there can be none, a warning must do."""
+        """Take the first snapshot of a turn, once; log a warning if that fails."""
         with self._guard:
             if (conversation_id, turn_id) in self._open:
                 return
@@ -72,7 +62,7 @@ class TurnUndo:
             self._note("before", conversation_id, turn_id)
 
     def after(self, conversation_id: str, turn_id: str) -> None:
-        """Take the picture after, if there is one before."""
+        """Take the second snapshot of a turn that has a first one."""
         if (conversation_id, turn_id) not in self._open:
             return
         with self._guard:
@@ -80,11 +70,15 @@ class TurnUndo:
             self._note("after", conversation_id, turn_id)
 
     def undo(self, conversation_id: str) -> UndoneTurn:
-        """Take back the last turn of a conversation that changed something and still stands."""
+        """Undo the last turn of a conversation that changed files and was not undone yet.
+
+        Raise ``UndoRefused`` without such a turn, or if its files were changed since.
+        """
         from coilclaw.workspace import Purpose, restore_snapshot
 
         span = self._last(conversation_id)
-        now = self._store.take(self._root.path).id
+        root, state = self._tree()
+        now = self._store.take(root.path).id
         after = span.after or now
         changed = self._store.diff(span.before, after)
         paths = _paths(changed)
@@ -95,11 +89,11 @@ class TurnUndo:
                 + ", ".join(sorted(since)[:10]),
                 paths=tuple(sorted(since)),
                 rule="undo.changed",
-                hint="'coilclaw snapshot restore' takes the whole tree back",
+                hint="'coilclaw snapshot restore' restores the whole tree",
             )
         restored = restore_snapshot(
-            self._root,
-            self._state,
+            root,
+            state,
             self._store,
             span.before,
             only=paths,
@@ -113,12 +107,13 @@ class TurnUndo:
 
     def _last(self, conversation_id: str) -> TurnSpan:
         spans: dict[str, TurnSpan] = {}
-        for record in self._journal().read() if self._path.exists() else ():
+        journal = self._journal()
+        for record in journal.read() if journal.path.exists() else ():
             if record.get("conversation_id") != conversation_id:
                 continue
             turn, snapshot = str(record.get("turn_id")), str(record.get("snapshot"))
             if record.get("kind") == "before":
-                # A turn that was resumed has a picture of each part; the first is the one before.
+                # A resumed turn has a first snapshot for each of its parts: the oldest counts.
                 first = spans[turn].before if turn in spans else snapshot
                 spans[turn] = TurnSpan(turn, first, None)
             elif record.get("kind") == "after" and turn in spans:
@@ -129,16 +124,16 @@ class TurnUndo:
             if span.before != span.after:
                 return span
         raise UndoRefused(
-            "no turn of this conversation changed a file that could be taken back",
+            "no turn of this conversation changed a file that could be restored",
             rule="undo.nothing",
         )
 
     def _note(self, kind: str, conversation_id: str, turn_id: str) -> None:
         try:
-            snapshot = self._store.take(self._root.path).id
+            snapshot = self._store.take(self._tree()[0].path).id
         except CoilClawError as problem:
             _log.warning(
-                "this turn cannot be taken back as a whole: %s",
+                "this turn cannot be undone as a whole: %s",
                 problem.message,
                 extra={"event": "snapshot_failed"},
             )
@@ -146,19 +141,17 @@ class TurnUndo:
         self._append(kind, conversation_id, turn_id, snapshot)
 
     def _append(self, kind: str, conversation_id: str, turn_id: str, snapshot: str) -> None:
-        self._state.create()
+        self._tree()[1].create()
         record = {"kind": kind, "conversation_id": conversation_id, "turn_id": turn_id}
         with self._journal() as journal:
             journal.append({**record, "snapshot": snapshot})
 
-    @property
-    def _path(self) -> Path:
-        return self._state.directory / TURNS_FILE
-
     def _journal(self) -> Journal:
         from coilclaw.kernel import Journal
 
-        return Journal(self._path, hash_field=TURN_HASH_FIELD, key_path=self._state.key)
+        _, state = self._tree()
+        path = state.directory / TURNS_FILE
+        return Journal(path, hash_field=TURN_HASH_FIELD, key_path=state.key)
 
 
 def _paths(difference: TreeDiff) -> frozenset[str]:

@@ -15,11 +15,11 @@ from coilclaw.agent import (
     ApprovalStore,
     Estop,
     Guard,
+    McpApp,
     OnDemand,
     history,
     intents_path,
     is_abandoned,
-    make_app,
 )
 from coilclaw.app import providers
 from coilclaw.app.agent_runtime import People, open_runtime
@@ -418,7 +418,7 @@ def open_gateway(
         served = Served(runtime, memory, redactor, metrics, settings, people.halt)
         counter = ToolCounter(metrics, runtime.guard.tools)
         calls = counter.around(make_guarded_call(runtime, people, lambda: client_of(REQUEST.get())))
-        ours = make_app(calls, list_offered_tools(runtime))
+        ours = McpApp(calls, list_offered_tools(runtime))
         runs = open_runs(settings, metrics, home, environ, config=chosen, redactor=redactor)
         sops = ServedSops(runtime, environ, redactor, settings, metrics)
         mounts = {MCP_PATH: OnDemand(ours)}

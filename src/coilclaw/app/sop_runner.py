@@ -14,14 +14,12 @@ from coilclaw.agent import (
     FileWrite,
     SopDependencies,
     SopEngine,
-    SopProblem,
     SopRuns,
     StageOutcome,
     check_inputs,
     folders,
     invalid,
     parse_inputs,
-    valid,
 )
 from coilclaw.app.agent_runtime import People, open_runtime
 from coilclaw.app.home import now
@@ -32,8 +30,10 @@ from coilclaw.kernel import (
     CoilClawError,
     DeniedError,
     LockTimeout,
+    Problem,
     UsageError,
     digest_bytes,
+    valid_text,
 )
 from coilclaw.workspace import Cancellation, link_cancellation, new_id
 
@@ -77,7 +77,7 @@ class ExaminedSop:
     description: str
     stages: tuple[tuple[str, str], ...]
     """Ids and kinds."""
-    problems: tuple[SopProblem, ...]
+    problems: tuple[Problem, ...]
     inputs: tuple[InputSpec, ...] = ()
 
 
@@ -163,7 +163,7 @@ class Sops:
         if isinstance(inputs, Mapping):
             given = check_inputs(sop.inputs, inputs)
         else:
-            given = parse_inputs(sop.inputs, [valid(text) for text in inputs])
+            given = parse_inputs(sop.inputs, [valid_text(text) for text in inputs])
         file = self._runs.begin(
             sop, str(self._workspace), str(self._receipts), given, asker=self._asker
         )
@@ -188,11 +188,11 @@ class Sops:
         """The SOP of a run, if everything is as it was when the run began."""
         if run.ending is not None:
             raise UsageError(f"the run {run.id} has ended: {run.ending}", rule="sop.ended")
-        if run.workspace != valid(str(self._workspace)):
+        if run.workspace != valid_text(str(self._workspace)):
             message = f"the run {run.id} began in the workspace {run.workspace}"
             hint = "set workspace_dir back, or begin a new run"
             raise DeniedError(message, rule="sop.workspace", hint=hint)
-        if run.receipts != valid(str(self._receipts)):
+        if run.receipts != valid_text(str(self._receipts)):
             message = f"the receipts of the run {run.id} are in {run.receipts}"
             hint = "set receipts.path back, or begin a new run"
             raise DeniedError(message, rule="sop.receipts", hint=hint)
@@ -223,7 +223,7 @@ class Sops:
         try:
             sop, problems = self._checker.check(found.read(), found.name)
         except UsageError as problem:
-            sop, problems = None, (SopProblem("", None, problem.message),)
+            sop, problems = None, (Problem("", problem.message),)
         if sop is None:
             return ExaminedSop(found.name, found.path, "", (), problems)
         stages = tuple((one.id, one.kind) for one in sop.stages)
@@ -245,7 +245,7 @@ class Sops:
             in_place=self._is_in_place,
             book=runtime.guard.book,
             estop=runtime.guard.estop,
-            desk=open_desk(runtime.home, file.run.asker or self._asker),
+            approvals=open_desk(runtime.home, file.run.asker or self._asker),
             approve=None if attended is None else attended.approve,
             confirm=None if attended is None else attended.confirm,
             halt=self._cancel.cancel,

@@ -1,4 +1,4 @@
-"""Running ``./build.sh`` and saying what came of it."""
+"""Run ``./build.sh`` and report its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coilclaw.workspace import Cancellation, Sandbox, SandboxSupport
 
 OUTPUT_BYTES: Final = 16 * 2**20
-"""What is kept of each of stdout and stderr: the head and the tail."""
+"""Bytes of stdout and of stderr that are kept: the head and the tail."""
 
 KEY_VARIABLES: Final = frozenset(
     {
@@ -31,11 +31,11 @@ KEY_VARIABLES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One run of the build, or what stood in its place."""
+    """The result of a build, or of an answer that was not applied."""
 
     passed: bool
     text: str
-    """stdout, stderr and exit code: what the log holds, and what goes into a repair query."""
+    """stdout, stderr and exit code, for the log and for a repair query."""
     exit_code: int | None
     seconds: float
 
@@ -51,7 +51,7 @@ def run(
     sandbox: Sandbox = command.NO_SANDBOX,
     support: SandboxSupport | None = None,
 ) -> Build:
-    """Build the project in the environment given, less the keys."""
+    """Build the project in the given environment without keys, and return the result."""
     result = command.run(
         [f"./{BUILD}"],
         cwd=project,
@@ -75,13 +75,13 @@ def run(
 
 
 def not_run(problem: str) -> Build:
-    """An answer that could not be used takes the place of a build."""
+    """Return the result for an answer that could not be applied."""
     text = f"The answer was not applied, and the build was not run: {problem}\n"
     return Build(False, text, None, 0.0)
 
 
 def clean_environment(environ: Mapping[str, str], redact: Callable[[str], str]) -> dict[str, str]:
-    """Return the user's environment less every variable that is or holds a provider's key."""
+    """Return the user's environment without every variable that holds a provider's key."""
     return {
         name: value
         for name, value in environ.items()

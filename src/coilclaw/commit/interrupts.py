@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: stop at once where that is safe, else at the next safe place."""
+"""Ctrl-C, SIGTERM and SIGHUP: stop at once if that is safe, else at the next safe point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """What a signal does to the run, and whether one came."""
+    """Handles the signals that stop a run."""
 
     def __init__(self) -> None:
         self.cancellation = Cancellation()
@@ -22,17 +22,17 @@ class Interrupts:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Listen to signals; a thread that is not the main one cannot, and need not."""
+        """Handle signals for the duration of the block; outside the main thread do nothing."""
         with (
             signal_scope(self._arrived, signal.SIGINT, signal.SIGTERM),
-            # A run under nohup continues when its terminal is closed.
+            # Under nohup, the run continues when its terminal is closed.
             signal_scope(self._arrived, signal.SIGHUP, keep_ignored=True),
         ):
             yield
 
     @contextmanager
     def deferred(self) -> Iterator[Cancellation]:
-        """Finish what is inside first; a process that is given the cancellation ends at once."""
+        """Defer a stop to the end of the block; the yielded cancellation ends processes at once."""
         before, self._deferring = self._deferring, True
         try:
             yield self.cancellation
@@ -40,7 +40,7 @@ class Interrupts:
             self._deferring = before
 
     def check(self) -> None:
-        """Stop here if a signal came."""
+        """Raise ``Stopped`` if a signal arrived."""
         if self.cancellation.cancelled:
             raise Stopped(f"stopped by {self.cancellation.reason}")
 

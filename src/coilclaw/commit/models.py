@@ -1,4 +1,4 @@
-"""Which model is asked, where it lives and which file holds its key."""
+"""Choose the model to ask, its address and the file with its key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VENDORS: Final[dict[Kind, tuple[str, tuple[str, ...]]]] = {
     "openai": ("https://api.openai.com", ("gpt-", "o1", "o3", "o4")),
     "anthropic": ("https://api.anthropic.com", ("claude-",)),
 }
-"""Each supported provider: its address, and what the names of its models begin with.
+"""Each supported provider: its address, and the prefixes of its model names.
 
 ``COILCLAW_KIND_BASE_URL`` replaces the address; the key is in ``kind-key.txt``.
 """
@@ -34,7 +34,7 @@ assert tuple(f"{kind}-key.txt" for kind in VENDORS) == KEY_FILES
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """A model to ask: its wire, its address, and where its key is, if it has one."""
+    """A model with its protocol, its address and the file with its key, if any."""
 
     model: str
     kind: Kind
@@ -49,19 +49,22 @@ def choose_target(
     base_url: str | None = None,
     key_file: str | None = None,
 ) -> ModelTarget:
-    """Choose by the model's name, or by an address of one's own, which gets no other key."""
+    """Return the target for a model name, or for a custom address, which gets only its own key.
+
+    Raise ``UsageError`` for an unknown model or an invalid key file.
+    """
     if base_url is not None:
         if key_file in KEY_FILES:
             raise UsageError(
-                f"{key_file} is the key of a provider, and does not go to another address",
+                f"{key_file} is the key of a provider and is not sent to another address",
                 rule="model.key_file",
             )
         return ModelTarget(model, "openai", base_url, key_file)
     if key_file is not None:
         raise UsageError(
-            "--key-file goes with --base-url",
+            "--key-file is only valid with --base-url",
             rule="model.key_file",
-            hint="the known models have theirs",
+            hint="known models have their own key files",
         )
     for kind, (usual, prefixes) in VENDORS.items():
         if model.startswith(prefixes):
@@ -82,7 +85,7 @@ def provider_of(
     redact: Callable[[str], str],
     report: Callable[[str], None],
 ) -> Provider:
-    """Make the provider that asks the targets in order."""
+    """Return the provider that asks the targets in order."""
     choices = []
     for target in targets:
         endpoint = ModelEndpoint(

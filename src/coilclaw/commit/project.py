@@ -1,4 +1,4 @@
-"""The project that code-commit runs in: its query, its codebase, its keys."""
+"""The project of a code-commit run: its query, its codebase and its keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_KEY_CHARS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What the supervisor prepared."""
+    """The prepared files of a project."""
 
     directory: Path
     query: str
@@ -38,7 +38,7 @@ class Project:
 
 
 def load_project(directory: Path) -> Project:
-    """Read the project's files; everything that is missing is said at once."""
+    """Return the project's files; raise a ``UsageError`` that names all missing ones."""
     missing = [name for name in (QUERY, CODEBASE, BUILD) if not (directory / name).is_file()]
     if missing:
         raise UsageError(
@@ -64,9 +64,9 @@ def check_ignored(
     key_files: tuple[str, ...],
     ignored: Callable[[Sequence[str]], Collection[str]],
 ) -> None:
-    """Refuse a project whose ``.gitignore`` does not keep every key file out of git.
+    """Raise ``UsageError`` if ``.gitignore`` does not keep every key file out of git.
 
-    Each has a line of its own, and ``ignored`` (git itself) agrees that it is ignored.
+    Each needs a line of its own, and ``ignored`` (git itself) must confirm it.
     """
     missing = missing_lines(directory, key_files)
     if missing:
@@ -80,14 +80,14 @@ def check_ignored(
     open_ = [name for name in key_files if name not in kept]
     if open_:
         raise UsageError(
-            f".gitignore names {', '.join(open_)}, but a later line takes that back",
+            f".gitignore names {', '.join(open_)}, but a later line overrides that",
             rule="project.gitignore",
             hint="'git check-ignore -v --no-index NAME' shows which line decides",
         )
 
 
 def missing_lines(directory: Path, key_files: tuple[str, ...]) -> list[str]:
-    """Return the lines that ``.gitignore`` should have and has not."""
+    """Return the required lines that ``.gitignore`` does not have."""
     try:
         text = _text(directory / ".gitignore", MAX_QUERY_BYTES)
     except FileNotFoundError:
@@ -97,24 +97,24 @@ def missing_lines(directory: Path, key_files: tuple[str, ...]) -> list[str]:
 
 
 def read_key(directory: Path, name: str) -> Secret:
-    """Read the key that a request needs."""
+    """Return the key in a file; raise ``UsageError`` if it is missing or unusable."""
     found = _key(directory / name)
     if found is None:
-        raise UsageError(f"there is no key file {directory / name}", rule="project.key")
+        raise UsageError(f"the key file {directory / name} does not exist", rule="project.key")
     if not found:
         raise UsageError(f"the key file {directory / name} is empty", rule="project.key")
     if name in KEY_FILES and not _secret(found):
         raise UsageError(
-            f"the key file {directory / name} holds less than {MIN_KEY_CHARS} characters",
+            f"the key file {directory / name} holds fewer than {MIN_KEY_CHARS} characters",
             rule="project.key",
         )
     return found
 
 
 def read_keys(directory: Path, names: tuple[str, ...]) -> tuple[Secret, ...]:
-    """Return every key that lies in the project, used or not, so that none gets out.
+    """Return every key in the project, used or not, so that all can be redacted.
 
-    A word such as ``none``, which local endpoints are given, is no secret.
+    A short word such as ``none``, for local endpoints, does not count as a secret.
     """
     found = (_key(directory / name) for name in names)
     return tuple(secret for secret in found if secret is not None and _secret(secret))
@@ -134,7 +134,7 @@ def _key(path: Path) -> Secret | None:
     except IsADirectoryError:
         raise UsageError(f"the key file {path} is a directory", rule="project.key") from None
     except UnicodeDecodeError:
-        raise UsageError(f"the key file {path} is no text", rule="project.key") from None
+        raise UsageError(f"the key file {path} is not valid UTF-8", rule="project.key") from None
     if len(raw) > MAX_KEY_BYTES or any(char.isspace() for char in text):
         raise UsageError(f"the key file {path} holds more than one key", rule="project.key")
     return Secret(text)
@@ -159,14 +159,14 @@ def _text(path: Path, bound: int, errors: str = "replace") -> str:
 LOCK: Final = "code-commit.lock"
 HOLDER: Final = "code-commit.json"
 _LOOK_S: Final = 0.5
-"""How long the lock is waited for between two looks at the signals."""
+"""Seconds to wait for the lock between two checks for signals."""
 
 
 @contextmanager
 def take_turn(
     directory: Path, interrupts: Interrupts, tell: Callable[[str, str], None], *, wait: bool
 ) -> Iterator[None]:
-    """Hold the project while its run goes on; wait for another run, or refuse if not to wait."""
+    """Lock the project for a run; wait for another run, or raise ``DeniedError`` if not."""
     lock = FileLock(directory / LOCK, timeout_s=0)
     try:
         lock.acquire()
@@ -194,12 +194,12 @@ def take_turn(
 
 
 def _holder(directory: Path) -> str:
-    """Say who holds the project, as far as it said so itself."""
+    """Return a description of the process that holds the project, as it recorded itself."""
     try:
         record = json.loads((directory / HOLDER).read_bytes())
         return f"process {int(record['pid'])}, since {str(record['since'])[:40]}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "a process that has just begun"
+        return "a process that has just started"
 
 
 BUILD_SAMPLE: Final = """\
@@ -214,7 +214,7 @@ QUERY_SAMPLE: Final = "Describe here what the model should change.\n"
 
 
 def set_up(directory: Path) -> list[str]:
-    """Make what is missing and say what was made."""
+    """Create the missing files and return a description of each."""
     done: list[str] = []
     ignore = directory / ".gitignore"
     old = ignore.read_bytes() if ignore.exists() else b""

@@ -1,4 +1,4 @@
-"""The queries: what is sent to the model, built from the project's own files."""
+"""Build the queries to the model from the project's own files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 INITIAL: Final = "initial"
 REPAIR: Final = "repair"
 MAX_OUTPUT_CHARS: Final = 200_000
-"""Characters of a build's output that a repair query holds."""
+"""Characters of a build's output in a repair query."""
 
 
 def system_prompt(name: str) -> str:
@@ -23,19 +23,19 @@ def system_prompt(name: str) -> str:
 
 
 def initial_query(query: str, codebase: str) -> str:
-    """System prompt, query, codebase."""
+    """Return the first query: system prompt, query, codebase."""
     return _joined(system_prompt(INITIAL), query, codebase)
 
 
 def repair_query(output: str, query: str, codebase: str, replacements: Replacements) -> str:
-    """System prompt, build output, query, codebase, file replacements."""
+    """Return a repair query: system prompt, build output, query, codebase, replacements."""
     return _joined(
         system_prompt(REPAIR), cut_output(output), query, codebase, replacements.render()
     )
 
 
 def cut_output(output: str, most: int = MAX_OUTPUT_CHARS) -> str:
-    """Return the head and the tail of a build's output, and say how much lies between them."""
+    """Return the head and the tail of a build's output, with a note of the omitted length."""
     if len(output) <= most:
         return output
     head = output[: most // 2]
@@ -55,12 +55,12 @@ def _joined(*parts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """The latest content of every file the answers replaced; ``None`` for one they removed."""
+    """The latest content of every file that answers replaced; ``None`` for a removed one."""
 
     latest: Mapping[str, str | None]
 
     def after(self, change_set: ChangeSet) -> Replacements:
-        """Return these, with what one more answer replaced."""
+        """Return these and the replacements of one more answer."""
         latest = dict(self.latest)
         for operation in change_set.operations:
             name = str(operation.path)

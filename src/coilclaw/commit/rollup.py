@@ -1,4 +1,4 @@
-"""The codebase in one text: tracked and unignored files, in a fixed order, within bounds."""
+"""The codebase as one text: tracked and unignored files, in a fixed order, within bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_FILES: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """What went in, and what was left out and why."""
+    """The text, its files, and the skipped files with the reason."""
 
     text: str
     files: tuple[str, ...]
@@ -38,7 +38,7 @@ class Rollup:
 
 
 def roll_up(root: Root, state: TreeState, key_files: tuple[str, ...] = ()) -> Rollup:
-    """Collect the text files of a tree."""
+    """Return the text files of a tree as one text."""
     names = sorted(_candidates(root, state))
     pieces: list[str] = []
     taken: list[str] = []
@@ -66,7 +66,7 @@ def roll_up(root: Root, state: TreeState, key_files: tuple[str, ...] = ()) -> Ro
 
 
 def write(path: Path, rollup: Rollup) -> None:
-    """Put the roll-up in its place."""
+    """Write the roll-up to a file."""
     write_atomic(path, rollup.text.encode("utf-8"))
 
 
@@ -89,7 +89,7 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 def _tracked(root: Path) -> set[str]:
-    """Return what git tracks; a tree that is no repository tracks nothing."""
+    """Return the files that git tracks; none outside of a repository."""
     git_dir = root / ".git"
     if not git_dir.is_dir():
         return set()
@@ -98,7 +98,7 @@ def _tracked(root: Path) -> set[str]:
 
 
 def _read(root: Root, name: str) -> tuple[str | None, str]:
-    """Return the text of a file, or why it has none; protected files are left out silently."""
+    """Return the text of a file, or why it is skipped; protected files are skipped silently."""
     try:
         path = TreePath.parse(name)
     except PathRefused as problem:
@@ -110,7 +110,7 @@ def _read(root: Root, name: str) -> tuple[str | None, str]:
     except CoilClawError as problem:
         return None, problem.message
     if not isinstance(found, RegularFile):
-        return None, "no regular file"
+        return None, "not a regular file"
     if b"\0" in found.content[:8000]:
         return None, "binary"
     try:

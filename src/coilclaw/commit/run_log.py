@@ -1,4 +1,4 @@
-"""The logs of one run: every file redacted, whole, and on the disk before the run goes on."""
+"""The logs of one run: every file redacted, complete and on the disk before the run continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunLog:
 
     @classmethod
     def create(cls, project: Path, now: datetime, redactor: SecretRedactor) -> RunLog:
-        """Make the folder; it is never one that is there already."""
+        """Create a new folder, with a number if the name is taken."""
         logs = project / "logs"
         logs.mkdir(exist_ok=True)
         name = f"{now:%Y-%m-%d-%H-%S}"
@@ -50,16 +50,16 @@ class RunLog:
         return clean
 
     def failure(self, name: str, problem: CoilClawError | str) -> None:
-        """Write a response that did not come: ``ERROR`` first, then why."""
+        """Write a failed response: ``ERROR`` first, then the reason."""
         self.text(name, f"ERROR\n{problem}\n")
 
     def note(self, text: str) -> None:
-        """Keep what happened besides: a retry, a fallback."""
+        """Append a note, for example about a retry or a fallback."""
         with (self.folder / "notes.txt").open("a", encoding="utf-8") as file:
             file.write(self._redactor.redact(text) + "\n")
 
     def json(self, name: str, body: bytes) -> None:
-        """Write a provider's JSON as it came, unless a key stands in it."""
+        """Write a provider's JSON unchanged, or redacted if it contains a key."""
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):

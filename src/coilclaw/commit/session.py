@@ -1,4 +1,4 @@
-"""A run of code-commit, wired: project, keys, model, logs, tree."""
+"""Wire and start a run of code-commit: project, keys, model, logs, tree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_SHOWN_SKIPPED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class CommitOptions:
-    """What the person who starts a run asks for."""
+    """The options of a run."""
 
     directory: Path
     home: Path
@@ -42,7 +42,7 @@ class CommitOptions:
     model_timeout_s: float
     rollup: bool
     wait: bool = True
-    """Wait for another run in the project, and do not give up."""
+    """Whether to wait for another run in the project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class CommitDisplay(Observer, AbstractContextManager["CommitDisplay", None], Pro
 
 
 def run_commit(
-    wishes: CommitOptions,
+    options: CommitOptions,
     environ: Mapping[str, str],
     display: Callable[[Callable[[str], str], int], CommitDisplay],
 ) -> Committed:
     """Check everything first; then ask, apply, build and repair."""
-    with open_tree(wishes.directory, wishes.home) as tree, ExitStack() as stack:
+    with open_tree(options.directory, options.home) as tree, ExitStack() as stack:
         directory = tree.root.path
-        own = (wishes.key_file,) if wishes.key_file else ()
+        own = (options.key_file,) if options.key_file else ()
         key_files = (*KEY_FILES, *own)
         tree.state.create()
         git = Git(tree.state.git)
@@ -77,26 +77,26 @@ def run_commit(
         shown = stack.enter_context(display(redactor.redact, REPAIRS))
         stack.enter_context(interrupts.watching())
         place = tree.state.directory
-        stack.enter_context(take_turn(place, interrupts, shown.line, wait=wishes.wait))
-        if wishes.rollup:
+        stack.enter_context(take_turn(place, interrupts, shown.line, wait=options.wait))
+        if options.rollup:
             made = rollup.roll_up(tree.root, tree.state, key_files)
             rollup.write(directory / project.CODEBASE, made)
             for path, reason in made.skipped[:MAX_SHOWN_SKIPPED]:
                 shown.line(f"left out of the roll-up: {path}: {reason}", "yellow")
         loaded = project.load_project(directory)
-        targets = _targets(wishes, environ)
+        targets = _targets(options, environ)
         files = [target.key_file for target in targets if target.key_file]
         held = {file: project.read_key(directory, file) for file in files}
         forbid_inspection()
         log: RunLog | None = None
 
         def report(text: str) -> None:
-            """Pass on what the provider reports, once there is a log."""
+            """Show and log a report of the provider, once the log exists."""
             if log is not None:
                 shown.line(f"  {text}", "yellow")
                 log.note(text)
 
-        redact, timeout_s = redactor.redact, wishes.model_timeout_s
+        redact, timeout_s = redactor.redact, options.model_timeout_s
         provider = provider_of(targets, held, timeout_s=timeout_s, redact=redact, report=report)
         log = RunLog.create(directory, datetime.now().astimezone(), redactor)
         ignore_root = Path(stack.enter_context(TemporaryDirectory(prefix="coilclaw-ignore-")))
@@ -107,29 +107,29 @@ def run_commit(
             state=tree.state,
             log=log,
             provider=provider,
-            model=wishes.model,
+            model=options.model,
             environ=environ,
             interrupts=interrupts,
             observer=shown,
-            build_timeout_s=wishes.build_timeout_s,
+            build_timeout_s=options.build_timeout_s,
             run_id=f"{log.folder.name}-{secrets.token_hex(3)}",
             key_lines=tuple(f"/{name}" for name in key_files),
             ignore_root=ignore_root,
             key_files=own,
         )
         outcome = run.go()
-    return Committed(outcome, log.folder, wishes.model, redactor.redact)
+    return Committed(outcome, log.folder, options.model, redactor.redact)
 
 
-def _targets(wishes: CommitOptions, environ: Mapping[str, str]) -> tuple[models.ModelTarget, ...]:
+def _targets(options: CommitOptions, environ: Mapping[str, str]) -> tuple[models.ModelTarget, ...]:
     first = models.choose_target(
-        wishes.model, environ, base_url=wishes.base_url, key_file=wishes.key_file
+        options.model, environ, base_url=options.base_url, key_file=options.key_file
     )
-    return (first, *(models.choose_target(name, environ) for name in wishes.fallbacks))
+    return (first, *(models.choose_target(name, environ) for name in options.fallbacks))
 
 
 def _copy_ignore_files(tree: Path, target: Path) -> None:
-    """Keep what the tree ignores now: an answer may change it, and must not gain by that."""
+    """Copy the current ``.gitignore`` files, so that an answer cannot profit from changing them."""
     for folder, names, files in os.walk(tree):
         names[:] = [name for name in names if name != ".git"]
         place = Path(folder) / ".gitignore"
@@ -142,8 +142,8 @@ def _copy_ignore_files(tree: Path, target: Path) -> None:
 def find_known_secrets(
     directory: Path, key_files: tuple[str, ...], environ: Mapping[str, str]
 ) -> SecretRedactor:
-    """Return what takes the keys of a project and of the environment out of a text."""
-    # Keys in the environment are none of ours, but no log should show them either.
+    """Return the redactor of the keys in a project and in the environment."""
+    # Keys in the environment are not used, but no log may show them either.
     values = {environ[name].strip() for name in KEY_VARIABLES if name in environ}
     found = [Secret(one) for one in sorted(values) if len(one) >= project.MIN_KEY_CHARS]
     return SecretRedactor((*project.read_keys(directory, key_files), *found))

@@ -47,7 +47,7 @@ ANSWER_LIMITS: Final = AnswerLimits(
 
 
 class Observer(Protocol):
-    """What a run reports to."""
+    """Receives the progress of a run."""
 
     def line(self, text: str, style: str | None = None) -> None: ...
     def attempt(self, number: int, name: str) -> None: ...
@@ -62,7 +62,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try: its name in the logs, the change it made, and how its build ended."""
+    """One attempt: its name in the logs, its change, and the result of its build."""
 
     name: str
     change: str | None
@@ -71,7 +71,7 @@ class Attempt:
     passed: bool
     problem: str | None = None
     model: str = ""
-    """The model that answered, which a fallback may have changed."""
+    """The model that answered, which may be a fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class CommitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CommitRun:
-    """Everything one run works with."""
+    """One run and everything that it uses."""
 
     project: Project
     root: Root
@@ -98,15 +98,15 @@ class CommitRun:
     observer: Observer
     build_timeout_s: float
     run_id: str
-    """Names everything the run changes, so that it can be taken back at once."""
+    """The id of all changes of the run, so that they can be undone together."""
     key_lines: tuple[str, ...] = ()
-    """Lines that ``.gitignore`` must not lose."""
+    """Lines that ``.gitignore`` must keep."""
     ignore_root: Path | None = None
-    """The ``.gitignore`` files as they were before the run."""
+    """A copy of the ``.gitignore`` files from before the run."""
     key_files: tuple[str, ...] = ()
     repairs: int = REPAIRS
     sandbox: Sandbox = NO_SANDBOX
-    """What the build is held to: nothing where a person started the run, an agent's otherwise."""
+    """The sandbox of the build: none if the user started the run, otherwise that of an agent."""
     support: SandboxSupport | None = None
     limits: AnswerLimits = field(default_factory=lambda: ANSWER_LIMITS)
 
@@ -134,11 +134,11 @@ class CommitRun:
         return CommitOutcome("failed", tuple(done))
 
     def _ask(self, name: str, text: str) -> ChatResponse:
-        """Log the query, send what was logged, and log what came back."""
+        """Log the query, send it as logged, and log and return the response."""
         self.interrupts.check()
         sent = self.log.text(f"{name}.txt", text)
         if sent != text:
-            self.observer.line("  a key was taken out of the query before it was sent", "yellow")
+            self.observer.line("  a key was removed from the query before it was sent", "yellow")
         self.observer.asking(self.model)
         began = time.monotonic()
         request = ChatRequest("", (Message("user", sent),), self.model)
@@ -160,7 +160,7 @@ class CommitRun:
     def _try(
         self, name: str, response: ChatResponse, replacements: Replacements
     ) -> tuple[Attempt, Replacements, Build]:
-        """Apply one answer and build; an answer that cannot be used is not applied at all."""
+        """Apply one answer and build; an answer with any problem is not applied at all."""
         log_name = "initial-build.txt" if name == "initial-query" else f"{name}-build.txt"
         try:
             changes = self._parse(response)
@@ -247,7 +247,7 @@ class CommitRun:
 
 
 def _keep_key_lines(changes: ChangeSet, lines: tuple[str, ...]) -> None:
-    """Refuse an answer after which git would take a key file."""
+    """Raise ``DeniedError`` for an answer after which git would track a key file."""
     for operation in changes.operations:
         if operation.path.folded != (".gitignore",):
             continue
@@ -261,7 +261,7 @@ def _keep_key_lines(changes: ChangeSet, lines: tuple[str, ...]) -> None:
 
 
 def _was_repaired(payload: bytes) -> bool:
-    """Say whether a provider's JSON holds what no text may, which was replaced when it was read."""
+    """Return whether reading a provider's JSON replaced characters that no text may hold."""
     try:
         whole = json.dumps(json.loads(payload), ensure_ascii=False)
     except (ValueError, RecursionError):

@@ -32,7 +32,7 @@ CASES = [
     ("no", "client gateway no", "denied by approval.denied: the request was not approved"),
     ("estop", "estop no", "denied by estop: the emergency stop is set"),
     ("halt", "shutdown no", "denied by approval.shutdown: the gateway is being stopped"),
-    ("late", "timeout no", "denied by approval.timeout: nobody answered within 0.3 s"),
+    ("late", "timeout no", "denied by approval.timeout: no answer within 0.3 s"),
 ]
 
 
@@ -110,7 +110,7 @@ def test_a_gateway_that_stops_decides_nothing_and_the_approval_stays(tmp_path: P
     ("happens", "by", "error"),
     [
         *CASES,
-        ("gone", "nobody no", "denied by approval.unattended: nobody answered: the client left"),
+        ("gone", "nobody no", "denied by approval.unattended: no answer: the client left"),
     ],
 )
 def test_a_call_over_mcp_records_who_answered(

@@ -88,7 +88,7 @@ def test_a_stream_that_is_no_terminal_is_not_read() -> None:
     source, out = io.StringIO("y\ny\n"), io.StringIO()
     answer = TerminalApprover({}, source=source, out=out)(_request())
     assert answer == ApprovalAnswer(
-        ApprovalReply.NO, "nobody", "there is no terminal where the user could be asked"
+        ApprovalReply.NO, "nobody", "no terminal is available to ask the user"
     )
     assert source.tell() == 0
     assert out.getvalue() == (

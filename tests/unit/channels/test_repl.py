@@ -144,8 +144,8 @@ def test_on_a_terminal_what_a_command_shows_is_dead() -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("/tool", "there is no command /tool [command.unknown]\n  hint: did you mean /tools? "),
-        ("/etc/passwd is?", "there is no command /etc/passwd [command.unknown]\n  hint: /help"),
+        ("/tool", "unknown command /tool [command.unknown]\n  hint: did you mean /tools? "),
+        ("/etc/passwd is?", "unknown command /etc/passwd [command.unknown]\n  hint: /help"),
         ("/memory", "/memory needs something to look for [command.argument]"),
         ("/tools all", "/tools takes no argument [command.argument]"),
         ("/model nobody", "there is no provider nobody [provider.unknown]"),
@@ -229,7 +229,7 @@ def test_a_long_question_is_cut_with_a_note() -> None:
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="there is no command /nope"):
+    with pytest.raises(UsageError, match="unknown command /nope"):
         ChatCommands(World(), "c").perform("/nope")
 
 

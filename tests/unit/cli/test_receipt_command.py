@@ -63,7 +63,7 @@ def test_the_memory_tells_of_receipts_when_the_keys_are_gone_too(
     wipe(home)
     shutil.rmtree(home.home / "keys")
     done = verify(world, home)
-    assert (done.code, "the memory tells of receipts" in done.err) == (1, True)
+    assert (done.code, "the memory refers to receipts" in done.err) == (1, True)
 
 
 def test_a_memory_without_tools_tells_of_none(world: World, home: AgentHome) -> None:

@@ -25,8 +25,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from coilclaw.agent.mcp.connection import ConnectionTerms, McpConnection
-from coilclaw.agent.mcp.http_server import SessionTable
-from coilclaw.agent.mcp.http_server import make_app as mcp_app
+from coilclaw.agent.mcp.http_server import McpApp, SessionTable
 from coilclaw.agent.mcp.settings import McpServer
 from coilclaw.agent.mcp.tool_server import RECEIPT_KEY, OfferedTool
 from coilclaw.kernel.errors import EnvironmentFault, UsageError
@@ -280,7 +279,7 @@ class Calls:
 
 def gateway(calls: Calls, table: SessionTable | None = None) -> Starlette:
     """Mount the application as the gateway does."""
-    mounted = mcp_app(calls.call, calls.tools, table)
+    mounted = McpApp(calls.call, calls.tools, table)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -388,7 +387,7 @@ def test_a_body_that_is_too_large_is_not_taken() -> None:
 
 
 def test_it_answers_within_its_lifespan_only() -> None:
-    application = mcp_app(Calls().call, Calls().tools)
+    application = McpApp(Calls().call, Calls().tools)
 
     async def ask() -> None:
         await application({"type": "http"}, None, None)  # type: ignore[arg-type]  # never used

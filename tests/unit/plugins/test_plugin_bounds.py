@@ -53,7 +53,7 @@ def test_endless_output_is_not_read_to_its_end(tmp_path: Path) -> None:
     endless = "while True:\n    os.write(1, b'x' * 65536)\n"
     result = called(tmp_path, PYTHON + endless, "output_bytes = 4000")
     assert not result.success
-    assert "wrote more than 4000 bytes, and was ended" in str(result.error)
+    assert "wrote more than 4000 bytes and was ended" in str(result.error)
     assert (result.metadata["rule"], result.metadata["outcome"]) == (
         "plugin.bounds",
         "too_much_output",
@@ -91,7 +91,7 @@ def test_processes_get_no_more_memory_together(tmp_path: Path) -> None:
         "time.sleep(60)\n"
     )
     result = called(tmp_path, PYTHON + program)
-    assert "used more than 128 MiB (plugins.sample.memory_mb), and was ended" in str(result.error)
+    assert "used more than 128 MiB (plugins.sample.memory_mb) and was ended" in str(result.error)
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])

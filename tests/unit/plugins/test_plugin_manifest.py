@@ -14,7 +14,7 @@ from coilclaw.agent.plugins.manifest import (
     Manifest,
     PluginTool,
     check_files,
-    examine,
+    inspect,
     parse,
 )
 from coilclaw.kernel.document import Document
@@ -37,13 +37,13 @@ schema = { type = "object" }
 
 
 def problems(text: str) -> list[str]:
-    found = examine(text)
-    assert not isinstance(found, Manifest)
+    found = inspect(text)[1].problems
+    assert found
     return [f"{problem.key}: {problem.message}" for problem in found]
 
 
 def test_the_manifest_of_the_specification_is_right() -> None:
-    assert examine(SPECIFIED) == Manifest(
+    assert parse(SPECIFIED) == Manifest(
         "echo-plugin",
         "0.1.0",
         (PluginTool("echo", "Echoes input", ("echo-plugin",), {"type": "object"}),),
@@ -129,12 +129,15 @@ command = []
         "name: is missing",
         "nmae: is not a known key; did you mean 'name'?",
         "version: 'one' is not a version such as 0.1.0",
-        'capabilities: is not ["tool"], which is all there is',
+        'capabilities: is not ["tool"], the only supported value',
         "tools[0].description: is missing",
         "tools[0].name: 'Bad-Name' is not made of small letters, digits and '_'",
         "tools[0].descripton: is not a known key; did you mean 'description'?",
-        "tools[0].command: path '../../bin/sh' climbs out with '..'; it is a file of the plugin",
-        'tools[0].schema: has no type = "object", which all arguments have',
+        (
+            "tools[0].command: path '../../bin/sh' climbs out with '..'; "
+            "the program is a file of the plugin"
+        ),
+        'tools[0].schema: does not have type = "object"',
         "tools[0].timeout_s: is out of bounds: it must be more than 0 and at most 3600",
         "tools[0].output_bytes: must be a number, not a string",
         "tools[0].network: must be true or false, not a string",
@@ -142,7 +145,7 @@ command = []
         "tools[0].effects.writes: must be a list, not a string",
         "tools[1].schema: is missing",
         "tools[1].description: is empty",
-        "tools[1].command: is neither a program nor a list of it and its arguments",
+        "tools[1].command: is neither a program nor a list of a program and its arguments",
     ]
     with pytest.raises(UsageError) as problem:
         parse(text)
@@ -164,7 +167,7 @@ def test_a_name_that_could_be_something_else_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "echo-plugin", "a_b-c2", "x" * 64])
 def test_other_names_are_not(name: str) -> None:
-    found = examine(SPECIFIED.replace('"echo-plugin"', f'"{name}"', 1))
+    found = parse(SPECIFIED.replace('"echo-plugin"', f'"{name}"', 1))
     assert isinstance(found, Manifest)
     assert found.name == name
 
@@ -196,9 +199,9 @@ def test_a_program_must_be_there_and_executable() -> None:
 
     plain = PluginFile("echo-plugin", b"", 0o644)
     right = PluginFile("echo-plugin", b"", 0o755)
-    assert missing({}) == ["tools[0].command: there is no file 'echo-plugin' in the plugin"]
+    assert missing({}) == ["tools[0].command: the plugin has no file 'echo-plugin'"]
     assert missing({"echo-plugin": plain}) == [
-        "tools[0].command: 'echo-plugin' is not executable; chmod +x it first"
+        "tools[0].command: 'echo-plugin' is not executable; run chmod +x"
     ]
     assert missing({"echo-plugin": right}) == []
 
@@ -234,19 +237,19 @@ def test_examples_must_fit_the_schema() -> None:
 
 def test_an_effect_may_not_name_an_argument_that_is_none() -> None:
     assert problems(manifest(more="effects = { reads = ['$pth'] }")) == [
-        "tools[0].effects: '$pth' names no property of the tool's schema"
+        "tools[0].effects: '$pth' is not a property of the tool's schema"
     ]
     schema = "{ type = 'object', properties = { pth = { type = 'string' } } }"
-    right = examine(manifest(more="effects = { reads = ['$pth'] }", schema=schema))
+    right = parse(manifest(more="effects = { reads = ['$pth'] }", schema=schema))
     assert isinstance(right, Manifest)
 
 
 def test_servers_are_named_only_with_the_network() -> None:
     effects = "effects = { fetches = ['example.com'] }"
     assert problems(manifest(more=effects)) == [
-        "tools[0].effects.fetches: names servers, and 'network' is not true"
+        "tools[0].effects.fetches: names servers, but 'network' is not true"
     ]
-    assert isinstance(examine(manifest(more=f"network = true\n{effects}")), Manifest)
+    assert isinstance(parse(manifest(more=f"network = true\n{effects}")), Manifest)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,7 @@ def test_what_is_no_manifest_at_all_is_said(text: str) -> None:
 
 def test_two_tools_may_not_have_one_name() -> None:
     tool = SPECIFIED[SPECIFIED.index("[[tools]]") :]
-    assert problems(SPECIFIED + tool) == ["tools[1].name: 'echo' is there twice"]
+    assert problems(SPECIFIED + tool) == ["tools[1].name: 'echo' is used twice"]
 
 
 @pytest.mark.parametrize(

@@ -231,12 +231,12 @@ def test_the_question_and_the_answer(here: World, kind: str) -> None:
         ("[]", "what it wrote is not a JSON object"),
         ("{}", "its answer has no 'success' that is true or false"),
         ('{"success": 1}', "its answer has no 'success' that is true or false"),
-        ('{"success": true, "output": 7}', "the 'output' of its answer is no text"),
-        ('{"success": true, "output": null}', "the 'output' of its answer is no text"),
-        ('{"success": false, "error": 7}', "the 'error' of its answer is no text"),
-        ('{"success": true, "metadata": []}', "the 'metadata' of its answer is no object"),
+        ('{"success": true, "output": 7}', "the 'output' of its answer is not a text"),
+        ('{"success": true, "output": null}', "the 'output' of its answer is not a text"),
+        ('{"success": false, "error": 7}', "the 'error' of its answer is not a text"),
+        ('{"success": true, "metadata": []}', "the 'metadata' of its answer is not an object"),
         ('{"success": true, "extra": 1}', "its answer has unknown keys: 'extra'"),
-        ('{"success": true, "error": "x"}', "its answer says success and names an error"),
+        ('{"success": true, "error": "x"}', "its answer reports both success and an error"),
         (
             '{"success": true, "success": false}',
             "what it wrote has the key 'success' twice in one object",
@@ -273,7 +273,7 @@ def test_deep_nesting_is_an_answer_like_any_other(here: World) -> None:
         ('{"success": true}', (True, "", None)),
         ('{"success": true, "output": "x", "error": null}', (True, "x", None)),
         ('{"success": false, "output": "y", "error": "no"}', (False, "y", "no")),
-        ('{"success": false, "output": "y"}', (False, "y", "it says that it failed")),
+        ('{"success": false, "output": "y"}', (False, "y", "it reports a failure")),
         ('{"success": true, "output": "\\\\ud800"}', (True, "?", None)),
     ],
 )
@@ -323,7 +323,7 @@ def test_a_program_that_cannot_be_started_is_a_failure(here: World) -> None:
 def test_too_much_output_is_a_failure(here: World) -> None:
     program = "#!/bin/sh\ncat >/dev/null\nhead -c 5000 /dev/zero | tr '\\0' x\n"
     told = here.call(tool(here, program, text=manifest(more="output_bytes = 1000")))
-    assert str(told.error).startswith("sample: it wrote more than 1000 bytes, and was ended")
+    assert str(told.error).startswith("sample: it wrote more than 1000 bytes and was ended")
 
 
 def test_a_long_output_is_cut_to_what_the_model_is_given(here: World) -> None:

@@ -136,7 +136,7 @@ def test_a_log_that_was_begun_anew_is_noticed(home: Home) -> None:
         running.add(receipt(7, running.intend(intent(7))))
     found = verify(home.book(), gone)
     assert (found.ok, found.missing, found.receipts) == (False, False, 1)
-    assert "was begun anew" in found.problems[0]
+    assert "was replaced" in found.problems[0]
 
 
 def test_a_new_log_can_be_begun_on_purpose(home: Home) -> None:

@@ -173,7 +173,7 @@ def test_without_us_as_with_us_unreadable_intents_do_not_hold(place: Place, size
     kept = place.file.read_text(encoding="utf-8")
     assert place.without_us().returncode == 0
     place.file.write_text(kept.replace("\nintents 1 ", f"\nintents {size} "), encoding="utf-8")
-    assert "says nothing readable about intents" in "".join(place.departures())
+    assert "has an unreadable line about intents" in "".join(place.departures())
     done = place.without_us()
     assert (done.returncode, "nothing readable about intents" in done.stderr) == (1, True)
 

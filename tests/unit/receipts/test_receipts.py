@@ -148,7 +148,7 @@ def test_a_call_without_an_intent_is_noticed(book: ReceiptBook) -> None:
     found = verify(book, gone)
     assert (found.broken_at, found.problems) == (
         2,
-        ("receipt 2 says that a call was made, and names no intent",),
+        ("receipt 2 records a call that was made, but names no intent",),
     )
     assert "receipt 2: a call was made" in contrib(book).stderr
 

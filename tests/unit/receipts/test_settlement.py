@@ -164,7 +164,7 @@ def test_a_receipt_that_was_removed_is_not_taken_for_a_crash(book: ReceiptBook) 
     crash(book, 3, process="7:7")
     found = verify(book, gone)
     assert [one.overtaken for one in found.open_intents] == [True, False]
-    assert "intent-2 has no receipt, though its process went on" in found.problems[0]
+    assert "intent-2 has no receipt, though its process made a later call" in found.problems[0]
     elsewhere = contrib(book)
     assert "broken: a receipt was lost or removed" in elsewhere.stderr
     assert elsewhere.returncode == 1

@@ -255,12 +255,12 @@ def test_waiting_ends_when_the_time_of_the_question_is_over(
     [
         ("yes", "person ann", ""),
         ("no", "client ci", ""),
-        ("late", "timeout", "nobody answered within 86400 s"),
-        ("patience", "timeout", "nobody answered within 0 s"),
+        ("late", "timeout", "no answer within 86400 s"),
+        ("patience", "timeout", "no answer within 0 s"),
         ("estop", "estop", "the emergency stop is set"),
         ("halt", "shutdown", "the gateway is being stopped"),
-        ("gone", "nobody", "nobody answered: the client went away"),
-        ("other", "nobody", "nobody answered: the approval is not for this call"),
+        ("gone", "nobody", "no answer: the client went away"),
+        ("other", "nobody", "no answer: the approval is not for this call"),
     ],
 )
 def test_an_answer_names_who_or_what_gave_it(

@@ -146,10 +146,10 @@ def test_yes_approves_once_and_always_only_the_very_same(home: AgentHome) -> Non
 @pytest.mark.parametrize(
     ("by", "reason", "rule"),
     [
-        ("timeout", "nobody answered within 300 s", "approval.timeout"),
+        ("timeout", "no answer within 300 s", "approval.timeout"),
         ("estop", "the emergency stop is set", "estop"),
         ("shutdown", "the gateway is being stopped", "approval.shutdown"),
-        ("nobody", "there is no terminal where the user could be asked", "approval.unattended"),
+        ("nobody", "no terminal is available to ask the user", "approval.unattended"),
         ("person ann", "the request was not approved", "approval.denied"),
         ("client ci", "the request was not approved", "approval.denied"),
     ],

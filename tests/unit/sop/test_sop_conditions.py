@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.agent.sop.conditions import MAX_DEPTH, Came, Not, Says, Several, holds, parse, stages
+from coilclaw.agent.sop.conditions import (
+    MAX_DEPTH,
+    Came,
+    Not,
+    Says,
+    Several,
+    holds,
+    list_sources,
+    parse,
+)
 from coilclaw.agent.sop.document import StageOutcome
 from coilclaw.kernel.errors import UsageError
 
@@ -102,7 +111,8 @@ def test_an_output_that_was_lost_is_not_taken_for_an_empty_one() -> None:
 
 
 def test_the_stages_it_speaks_of() -> None:
-    assert list(stages(parse("a.success or not (b.failure and c.output equals 'x')"))) == [
+    condition = parse("a.success or not (b.failure and c.output equals 'x')")
+    assert [name for name, _ in list_sources(condition)] == [
         "a",
         "b",
         "c",
@@ -134,5 +144,5 @@ def test_any_text_is_a_condition_or_a_problem_and_never_anything_else(words: lis
         condition = parse(" ".join(words))
     except UsageError:
         return
-    assert set(stages(condition)) <= {"good", "bad"}
+    assert {name for name, _ in list_sources(condition)} <= {"good", "bad"}
     assert isinstance(holds(condition, OUTCOMES), bool)

@@ -290,17 +290,17 @@ def test_all_that_is_wrong_with_inputs_is_told_at_once(home: SopHome) -> None:
     for part in (
         "'files' is not of the form NAME=VALUE",
         "count is given twice",
-        "count is 'many', which is no integer",
-        "there is no input 'nam'; did you mean 'name'?",
-        "deep is 'yes', which is no boolean",
+        "count is 'many', not of type integer",
+        "unknown input 'nam'; did you mean 'name'?",
+        "deep is 'yes', not of type boolean",
         "name is missing",
     ):
         assert part in caught.value.message
     with pytest.raises(UsageError) as caught:
         home.run("probe", inputs={"name": "c", "files": ["x", 3], "count": True})
-    assert "name is 'c', and may be a, b" in caught.value.message
-    assert "files is no list of texts" in caught.value.message
-    assert "count is 'True', which is no integer" in caught.value.message
+    assert "name is 'c', but must be one of a, b" in caught.value.message
+    assert "files is not a list of texts" in caught.value.message
+    assert "count is 'True', not of type integer" in caught.value.message
     assert not (home.agent.home / "sops").exists()
 
 
@@ -321,26 +321,26 @@ def test_what_is_wrong_with_the_new_keys_is_told_with_its_line(home: SopHome) ->
             "inputs.a.type",
             "is 'int'; did you mean 'integer'? (allowed: string, integer, number, boolean, list)",
         ),
-        (6, "inputs.b.default", "is 'x', which is no integer"),
-        (9, "inputs.c.required", "is false, and there is no default to stand for the integer"),
+        (6, "inputs.b.default", "is 'x', not of type integer"),
+        (9, "inputs.c.required", "is false, but the integer has no default"),
         (
             10,
             "inputs.output",
-            "is no name of an input: a letter, then letters, digits, '_', '-'",
+            "is not a valid input name: a letter, then letters, digits, '_', '-'",
         ),
-        (16, "steps[0].args.path_from", "there is no input 'd'"),
+        (16, "steps[0].args.path_from", "unknown input 'd'"),
         (17, "steps[0].retry", "is out of bounds: it must be at least 1 and at most 10"),
         (
             18,
             "steps[0].for_each",
             "is neither a list of texts and numbers nor the name of a stage",
         ),
-        (23, "steps[1].args.path_from", "there is an 'item' only in a stage with for_each"),
+        (23, "steps[1].args.path_from", "'item' is available only in a stage with for_each"),
         (24, "steps[1].parallel", "must be true or false, not a string"),
         (25, "steps[1].retry_delay_s", "nothing is retried here; add 'retry'"),
-        (31, "steps[2].retry", "on_failure says retry(2) as well"),
+        (31, "steps[2].retry", "conflicts with on_failure = retry(2)"),
         (38, "steps[3].args.path_from", "'t' does not come before this stage"),
-        (40, "steps[3].for_each", "there is no earlier stage 'gone'"),
+        (40, "steps[3].for_each", "unknown earlier stage 'gone'"),
     ]
 
 

@@ -54,21 +54,21 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
             "on_failur",
             f"is not a known key; did you mean 'on_failure'? (allowed: {TOP_KEYS})",
         ),
-        (9, "steps[1].id", "'list' is the id of stage 1"),
+        (9, "steps[1].id", "'list' is already the id of stage 1"),
         (
             10,
             "steps[1].kind",
             "is 'tol'; did you mean 'tool'? (allowed: tool, agent, approval)",
         ),
         (11, "steps[2].prompt", "is missing"),
-        (12, "steps[2].id", "'bad id' is no id: a letter, then letters, digits, '_' and '-'"),
-        (17, "steps[3].tool", "there is no tool 'file_wirte'; did you mean 'file_write'?"),
+        (12, "steps[2].id", "'bad id' is not an id: a letter, then letters, digits, '_' and '-'"),
+        (17, "steps[3].tool", "unknown tool 'file_wirte'; did you mean 'file_write'?"),
         (23, "steps[4].args.content_from", "'w3' does not come before this stage"),
         (23, "steps[4].args.path", '/path: the value is not of type "string"'),
-        (24, "steps[4].when", "there is no earlier stage 'later'"),
+        (24, "steps[4].when", "unknown earlier stage 'later'"),
         (25, "steps[4].on_failure", "'retry(0)' is none of abort, continue, retry(1) … retry(10)"),
         (29, "steps[5].prompt", "'w3' does not come before this stage"),
-        (29, "steps[5].prompt", "{{x}} is not understood; write {{STAGE.output}}"),
+        (29, "steps[5].prompt", "{{x}} is not a known reference; write {{STAGE.output}}"),
         (30, "steps[5].on_failure", "does not belong to the kind 'approval'"),
     ]
 
@@ -76,10 +76,10 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "part"),
     [
-        ("", "steps", "there is no stage"),
-        ("steps = 3\n", "steps", "there is no stage"),
+        ("", "steps", "the SOP has no stages"),
+        ("steps = 3\n", "steps", "the SOP has no stages"),
         ("steps = [1]\n", "steps[0]", "must be a table"),
-        ("[[steps]]\n" * (MAX_STAGES + 1), "steps", "is the most"),
+        ("[[steps]]\n" * (MAX_STAGES + 1), "steps", "the maximum is"),
         (stage(kind='"agent"', prompt='"x"'), "steps[0].id", "is missing"),
         (stage(id="3", kind='"agent"', prompt='"x"'), "steps[0].id", "must be a string"),
         (stage(id='"a"', kind='"agent"', prompt='""'), "steps[0].prompt", "is empty"),
@@ -93,12 +93,12 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
         (
             stage(id='"a"', kind='"tool"', tool='"time"', args="{ at = 2020-01-01 }"),
             "steps[0].args",
-            "JSON cannot say",
+            "JSON cannot express",
         ),
         (
             stage(id='"a"', kind='"tool"', tool='"file_read"', args="{ pth = 'x' }"),
             "steps[0].args",
-            "there is no argument",
+            "unknown argument",
         ),
         (
             LIST
@@ -109,7 +109,7 @@ def test_all_problems_are_told_at_once_with_their_lines(home: SopHome) -> None:
                 args='{ path = "x", content = "y", content_from = "list" }',
             ),
             "steps[1].args.content_from",
-            "given as well",
+            "conflicts with",
         ),
         (
             LIST
@@ -160,7 +160,7 @@ def test_the_name_is_that_of_the_folder(home: SopHome) -> None:
     with home.sops() as sops:
         (found,) = sops.examine()
     assert [problem.message for problem in found.problems] == [
-        "is 'other', and its folder is called 'probe'"
+        "is 'other', but its folder is named 'probe'"
     ]
 
 
@@ -199,7 +199,7 @@ def test_a_name_in_both_folders_is_an_error(home: SopHome) -> None:
     with home.sops() as sops:
         mine, probe = sops.examine()
         assert (mine.name, mine.problems) == ("mine", ())
-        assert "is there twice" in probe.problems[0].message
+        assert "exists twice" in probe.problems[0].message
         with pytest.raises(UsageError) as caught:
             sops.run("probe")
     assert caught.value.rule == "sop.ambiguous"
@@ -231,4 +231,4 @@ def test_a_pipe_in_the_place_of_the_file_does_not_make_us_wait(home: SopHome) ->
     os.mkfifo(path)
     with home.sops() as sops:
         (found,) = sops.examine()
-    assert "no regular file" in found.problems[0].message
+    assert "not a regular file" in found.problems[0].message

@@ -117,7 +117,7 @@ def test_other_sandboxes_and_none_at_all_do(here: World, kind: str) -> None:
 @pytest.mark.parametrize(
     ("pages", "output"),
     [
-        ("1", "[page 1 of 3]\nalpha\n[go on with pages '2-']\n"),
+        ("1", "[page 1 of 3]\nalpha\n[continue with pages '2-']\n"),
         ("2-3", "[page 2 of 3]\nbeta\n[page 3 of 3]\ngamma\n"),
         ("2-", "[page 2 of 3]\nbeta\n[page 3 of 3]\ngamma\n"),
         ("3-100", "[page 3 of 3]\ngamma\n"),
@@ -145,7 +145,7 @@ def test_the_schema_takes_what_the_tool_takes() -> None:
 def test_pages_that_are_not_there_are_said(here: World) -> None:
     told = here.call(PdfExtract(), path="three.pdf", pages="4")
     assert failed(told, "pdf.pages")
-    assert told.error == "'three.pdf' has 3 pages, and none from 4"
+    assert told.error == "'three.pdf' has only 3 pages; page 4 was requested"
 
 
 def test_files_are_reached_like_those_of_file_read(here: World) -> None:
@@ -190,7 +190,7 @@ def test_an_encrypted_file_is_said_to_be_one(here: World) -> None:
     made.write(out)
     told = written(here, out.getvalue()).call(PdfExtract(), path="x.pdf")
     assert failed(told, "pdf.encrypted")
-    assert told.error == "'x.pdf' is encrypted, and cannot be read without its password"
+    assert told.error == "'x.pdf' is encrypted and cannot be read without its password"
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_what_does_not_fit_is_left_for_the_next_call(here: World) -> None:
     last = told.metadata["last"]
     assert isinstance(last, int)
     assert 1 <= last < 10
-    assert told.output.endswith(f"[go on with pages '{last + 1}-']\n")
+    assert told.output.endswith(f"[continue with pages '{last + 1}-']\n")
     following = narrow.call(PdfExtract(), path="x.pdf", pages=f"{last + 1}-")
     assert following.output.startswith(f"[page {last + 1} of 10]\n{last} word")
 
@@ -308,7 +308,7 @@ def test_one_page_that_does_not_fit_is_cut_and_said_so(here: World) -> None:
     assert told.success
     assert len(told.output.encode()) <= 600
     assert "[page 1 is cut; " in told.output
-    assert told.output.endswith("[go on with pages '2-']\n")
+    assert told.output.endswith("[continue with pages '2-']\n")
 
 
 def test_the_child_sees_nothing_and_writes_nothing(here: World) -> None:

@@ -204,7 +204,7 @@ def test_a_whole_file_is_given_exactly(here: World) -> None:
 
 def test_lines_can_be_chosen(here: World) -> None:
     told = here.call(FileRead(), path="a.txt", offset=2, limit=1)
-    assert told.output == "two\n[lines 2 to 2 of 3; go on with offset 3]\n"
+    assert told.output == "two\n[lines 2 to 2 of 3; continue with offset 3]\n"
     assert (
         here.call(FileRead(), path="a.txt", offset=2).output == "two\nthree\n[lines 2 to 3 of 3]\n"
     )
@@ -217,11 +217,11 @@ def test_what_does_not_fit_is_cut_at_a_line_and_said(here: World) -> None:
     told = small.call(FileRead(), path="long")
     assert len(told.output.encode()) <= 400
     last = told.metadata["last"]
-    assert told.output.endswith(f"[lines 1 to {last} of 1000; go on with offset {last + 1}]\n")  # type: ignore[operator] # a number
+    assert told.output.endswith(f"[lines 1 to {last} of 1000; continue with offset {last + 1}]\n")  # type: ignore[operator] # a number
     (here.workspace / "wide").write_text("é" * 1000)
     told = small.call(FileRead(), path="wide")
     assert len(told.output.encode()) <= 400
-    assert "less 1760 bytes at its end" in told.output
+    assert "without the last 1760 bytes" in told.output
 
 
 def test_names_that_only_other_systems_refuse_can_be_read(here: World) -> None:

@@ -35,7 +35,7 @@ def test_all_problems_are_told_with_their_pointers() -> None:
     problems = check(SCHEMA, {"limit": 9, "argv": ["a", 1, "c"], "extra": True})
     assert sorted(problems) == [
         '/: "path" is a required property',
-        "/: there is no argument 'extra'",
+        "/: unknown argument: 'extra'",
         '/argv/1: the value is not of type "string"',
         "/argv: the value has more than 2 items",
         "/limit: the value is greater than the maximum of 5",
@@ -84,8 +84,8 @@ def test_misleading_names_are_made_visible_and_many_are_cut() -> None:
     [
         ({"path": "\ud800"}, "/: holds text that is not valid Unicode"),
         ({"path": "a", "\udfff": 1}, "/: holds text that is not valid Unicode"),
-        ({"path": float("nan")}, "/: holds what JSON cannot say"),
-        ({"limit": float("inf")}, "/: holds what JSON cannot say"),
+        ({"path": float("nan")}, "/: holds a value that JSON cannot express"),
+        ({"limit": float("inf")}, "/: holds a value that JSON cannot express"),
     ],
 )
 def test_what_no_record_could_hold_is_a_problem(args: dict[str, Json], problem: str) -> None:
@@ -106,9 +106,12 @@ def test_deep_nesting_is_a_problem_and_no_crash() -> None:
 def test_a_schema_is_compiled_once_and_by_its_own_identity() -> None:
     validators = Validators()
     assert validators.check(SCHEMA, {"path": "a"}) == ()
-    first = validators._validator(SCHEMA)
-    assert validators._validator(SCHEMA) is first
-    assert validators._validator(dict(SCHEMA)) is not first
+    first = validators._compiled[id(SCHEMA)]
+    assert validators.check(SCHEMA, {"path": "b"}) == ()
+    assert validators._compiled[id(SCHEMA)] is first
+    copy = dict(SCHEMA)
+    assert validators.check(copy, {"path": "a"}) == ()
+    assert validators._compiled[id(copy)] is not first
     for number in range(50):  # ids of dead objects are given out again
         schema: dict[str, Json] = {"required": [f"k{number}"]}
         assert validators.check(schema, {f"k{number}": 1}) == ()

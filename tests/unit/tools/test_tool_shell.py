@@ -103,17 +103,17 @@ def test_the_network_is_shown_with_its_reason(writing: World) -> None:
         "network: yes, because `pip install` downloads",
     )
     detail = Shell().prepare({"command": "ls", "network": True}, writing.context).detail
-    assert detail[3] == "network: no, although it was asked for"
+    assert detail[3] == "network: no, although it was requested"
 
 
 def test_a_longer_time_is_granted_up_to_the_bound(writing: World) -> None:
     ready = Shell().prepare({"command": "true", "timeout_s": 600}, writing.context)
     assert (ready.detail[4], ready.timeout_s > 600) == ("at most: 600 s", True)
-    with pytest.raises(DeniedError, match="shell_timeout_max_s permits 600 s") as refused:
+    with pytest.raises(DeniedError, match="shell_timeout_max_s permits at most 600 s") as refused:
         Shell().prepare({"command": "true", "timeout_s": 601}, writing.context)
     assert refused.value.rule == "shell.timeout"
     small = writing.using(limits=ToolLimits(shell_timeout_max_s=20))
-    with pytest.raises(DeniedError, match="permits 20 s"):
+    with pytest.raises(DeniedError, match="permits at most 20 s"):
         Shell().prepare({"command": "true", "timeout_s": 21}, small.context)
     assert Shell().prepare({"command": "true"}, small.context).detail[4] == "at most: 15 s"
 

@@ -61,7 +61,7 @@ def test_memory_search_finds_nothing_and_is_bounded(here: World) -> None:
 
 def test_ask_user_where_nobody_can_be_asked_fails(here: World) -> None:
     told = here.call(AskUser(), question="which?")
-    assert told == ToolResult(False, "", "nobody can be asked", {"rule": "ask.nobody"})
+    assert told == ToolResult(False, "", "no user can be asked", {"rule": "ask.nobody"})
 
 
 def test_ask_user_returns_the_answer_also_an_empty_one(here: World) -> None:
@@ -138,7 +138,7 @@ def test_what_the_system_says_is_a_failure_and_a_denial_is_none() -> None:
     assert ReadyCall((), gone).perform() == ToolResult(
         False,
         "",
-        "the operating system says about 'x\\u000a': No such file or directory",
+        "the operating system reports an error for 'x\\u000a': No such file or directory",
         {"rule": "tool.system"},
     )
 

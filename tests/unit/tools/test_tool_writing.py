@@ -155,7 +155,7 @@ def test_a_file_that_holds_it_already_is_left_alone(here: World) -> None:
     assert prepared.detail == ("nothing would change",)
     told = prepared.perform()
     assert told == ToolResult(
-        True, "everything is as asked already; nothing was changed", None, {"files": 0}
+        True, "the files already have this content; nothing was changed", None, {"files": 0}
     )
     assert Changelog(here.context.state).entries() == ()
 

@@ -1,4 +1,4 @@
-"""The ``/`` commands of the REPL: what they are called, what they show."""
+"""The ``/`` commands of the REPL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_SHOWN: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class ChatCommand:
-    """One command, as ``/help`` shows it."""
+    """One command with its line in ``/help``."""
 
     name: str
     argument: str
@@ -42,7 +42,7 @@ COMMANDS: Final = (
 
 
 class ChatCommands:
-    """Performs commands for one conversation; each returns the lines to show."""
+    """Performs commands for one conversation; each returns the lines to print."""
 
     __slots__ = ("_conversation_id", "_handle")
 
@@ -51,7 +51,7 @@ class ChatCommands:
         self._conversation_id = conversation_id
 
     def perform(self, line: str) -> Iterator[str]:
-        """Yield what a command line shows; ``UsageError`` for one that does not exist."""
+        """Return the output lines of a command; raise ``UsageError`` for an unknown one."""
         name, _, argument = line.strip().partition(" ")
         argument = argument.strip()
         command = next((one for one in COMMANDS if one.name == name != "/exit"), None)
@@ -71,7 +71,7 @@ class ChatCommands:
         return actions[name]()
 
     def complete(self, line: str, word: str) -> list[str]:
-        """Return what the last word of a line can become."""
+        """Return the completions of the last word of a line."""
         before = line[: len(line) - len(word)]
         if not before.strip():
             names = [f"{c.name} " if c.argument else c.name for c in COMMANDS]
@@ -102,7 +102,7 @@ class ChatCommands:
     def _list_receipts(self) -> Iterator[str]:
         receipts = self._handle.receipts()
         if not receipts:
-            yield "There are no receipts yet."
+            yield "No receipts yet."
         for receipt in receipts:
             shown = (receipt.get(key, "") for key in ("timestamp", "id", "tool", "status", "risk"))
             yield "  ".join(str(value) for value in shown)
@@ -127,7 +127,7 @@ def _list_commands() -> Iterator[str]:
     width = max(len(command.usage) for command in COMMANDS)
     for command in COMMANDS:
         yield f"{command.usage:<{width}}  {command.meaning}"
-    yield "A line that ends in \\ goes on in the next one. Ctrl-C cancels a turn."
+    yield "A line that ends in \\ continues on the next line. Ctrl-C cancels a turn."
 
 
 def _unknown(name: str) -> UsageError:
@@ -137,7 +137,7 @@ def _unknown(name: str) -> UsageError:
     close = get_close_matches(name, names, n=1) or [n for n in names if n.startswith(name)][:1]
     meant = f"did you mean {close[0]}? " if close else ""
     return UsageError(
-        f"there is no command {_shorten(name)}",
+        f"unknown command {_shorten(name)}",
         rule="command.unknown",
         hint=f"{meant}/help lists the commands; a message that begins with / needs a space first",
     )

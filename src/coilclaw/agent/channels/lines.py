@@ -1,4 +1,4 @@
-"""Lines that come in: edited at a terminal, with history and completion, or read from a pipe."""
+"""Input lines: edited at a terminal, with history and completion, or read from a pipe."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES: Final = 1000
 MAX_ENTRY: Final = 4096
-"""Characters of a line that is worth remembering."""
+"""Characters of the longest line that is stored."""
 MAX_BYTES: Final = 2**20
-"""Size at which the file is cut down to its last entries."""
+"""Size at which the file is reduced to its last entries."""
 
 _FLAGS: Final = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -34,7 +34,7 @@ class LineHistory:
         self._last = ""
 
     def load(self) -> list[str]:
-        """Return the last entries, oldest first; what cannot be read in the file is left out."""
+        """Return the last entries, oldest first, without unreadable ones."""
         data = b""
         doing = f"read the history {self._path}"
         with explain_os_errors(doing, rule="history.io"), suppress(FileNotFoundError):
@@ -51,7 +51,7 @@ class LineHistory:
         return entries
 
     def add(self, line: str) -> bool:
-        """Keep a line, unless it begins with a space, repeats the last one or is too long."""
+        """Store a line, unless it begins with a space, repeats the last one or is too long."""
         if not line or line[0] == " " or line == self._last or len(line) > MAX_ENTRY:
             return False
         self._last = line
@@ -81,21 +81,21 @@ _log = logging.getLogger(__name__)
 
 
 class MessageLines(Protocol):
-    """Where messages come from."""
+    """The source of messages."""
 
     def read(self, prompt: str) -> str | None:
-        """Return the next line without its end; ``None`` when there are no more."""
+        """Return the next line without its end; ``None`` at the end of input."""
 
 
 class PipedLines:
-    """One line after the other, without a prompt."""
+    """Lines from a pipe, without a prompt."""
 
     __slots__ = ("_source",)
 
     def __init__(self, source: TextIO) -> None:
         self._source = source
 
-    def read(self, prompt: str) -> str | None:  # noqa: ARG002 - nobody is there to see it
+    def read(self, prompt: str) -> str | None:  # noqa: ARG002 - a pipe shows no prompt
         line = self._take()
         if not line:
             return None
@@ -109,7 +109,7 @@ class PipedLines:
             raise UsageError("the line is not valid UTF-8", rule="message.encoding") from problem
 
     def _take(self) -> bytes:
-        # Bytes, where there are any: a decoder that met a wrong one would lose its place.
+        # Bytes, if available: a text decoder could not continue after an invalid byte.
         raw = getattr(self._source, "buffer", None)
         if raw is None:
             return self._source.readline(MAX_LINE).encode("utf-8", "surrogatepass")
@@ -117,7 +117,7 @@ class PipedLines:
 
 
 class EditedLines:
-    """Lines that a person edits; only within ``editing``."""
+    """Lines that the user edits, within ``editing``."""
 
     __slots__ = ("_history", "_marks_paste")
 
@@ -127,7 +127,7 @@ class EditedLines:
 
     @contextmanager
     def editing(self, complete: Callable[[str, str], list[str]]) -> Iterator[None]:
-        """Have line editing, history and completion; ``complete`` is given the line and a word."""
+        """Enable line editing, history and completion; ``complete`` gets the line and a word."""
         import readline
 
         def candidate(word: str, number: int) -> str | None:
@@ -181,7 +181,7 @@ class EditedLines:
             return True
 
     def _without_history(self, problem: EnvironmentFault) -> list[str]:
-        """Go on without the file: that is a pity, not a reason to refuse the conversation."""
+        """Continue the conversation without the history file, and log a warning."""
         _log.warning("%s", problem.message)
         self._history = None
         return []

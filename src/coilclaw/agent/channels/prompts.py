@@ -1,9 +1,9 @@
-"""The approval prompt: a person decides about exact bytes, and silence is a no.
+"""The approval prompt: the user decides about exact bytes, and no answer means no.
 
-What the request holds is shown in rows that begin with ``|``, or behind a label of ours: nothing in
-it can look like a line of the prompt. What does not show is made visible, what is too long is
-cut with a note of how much is missing and the digest of the whole, and ``e`` shows all of it, which
-must have been seen before a yes counts.
+The content of a request is shown in rows that begin with ``|`` or after a fixed label, so that it
+cannot look like a line of the prompt. Invisible characters are made visible. A long text is cut,
+with a note of how much is missing and the digest of the whole; ``e`` shows all of it, and a yes
+counts only after that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
+from coilclaw.agent.approvals import NO_ANSWERER
 from coilclaw.agent.channels.visible import break_rows, harmless
 from coilclaw.kernel import ApprovalAnswer, ApprovalReply, EnvironmentFault, digest_bytes
 from coilclaw.policy import Autonomy
@@ -39,24 +40,24 @@ _RESET: Final = "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where something is shown."""
+    """An output stream and what it can display."""
 
     stream: TextIO
     terminal: bool
     colour: bool
     smart: bool
-    """Whether it is a terminal that knows control sequences."""
+    """Whether it is a terminal with control sequences."""
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str]) -> Screen:
-        """Use colour only on a terminal that wants it."""
+        """Return the screen of a stream, with colour only on a terminal that supports it."""
         terminal = stream.isatty()
         smart = terminal and environ.get("TERM", "") not in {"", "dumb"}
         return cls(stream, terminal, smart and "NO_COLOR" not in environ, smart)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines, as they are now."""
+        """The current number of columns and lines."""
         columns = lines = 0
         if self.terminal:
             with suppress(OSError, ValueError):
@@ -65,7 +66,7 @@ class Screen:
 
     @property
     def ascii_only(self) -> bool:
-        """Whether letters beyond ASCII cannot be shown as they are."""
+        """Whether the encoding cannot show non-ASCII letters."""
         name = (self.stream.encoding or "utf-8").lower()
         return name.replace("-", "").replace("_", "") != "utf8"
 
@@ -73,29 +74,29 @@ class Screen:
         return f"{_STYLES[style]}{text}{_RESET}" if self.colour else text
 
     def write(self, text: str, style: str | None = None) -> None:
-        """Write text and let it be seen; what the encoding does not have is shown as an escape."""
+        """Write and flush a text; escape characters that the encoding does not have."""
         encoding = self.stream.encoding or "utf-8"
         text = text.encode(encoding, "backslashreplace").decode(encoding)
         self.stream.write(self.styled(text, style) if style else text)
         self.stream.flush()
 
     def line(self, text: str = "", style: str | None = None) -> None:
-        """Write a line; on a terminal nothing in it has any power."""
+        """Write a line; on a terminal without control characters."""
         self.write(harmless(text) if self.terminal else text, style)
         self.write("\n")
 
 
 MAX_ANSWER: Final = 4096
-"""Bytes of one answer; a terminal hands out no longer lines either."""
+"""Bytes of one answer, which is also the longest line of a terminal."""
 
 _PASTE_ON: Final = "\x1b[?2004h"
 _PASTE_OFF: Final = "\x1b[?2004l"
 PASTED: Final = "\x1b[200~"
-"""What stands before pasted text, once a terminal was asked to say so."""
+"""The mark before pasted text, if the terminal was asked to send it."""
 
 
 class Keyboard:
-    """Where answers come from."""
+    """The source of answers."""
 
     __slots__ = ("_source", "_trusted", "terminal")
 
@@ -106,15 +107,15 @@ class Keyboard:
 
     @property
     def attended(self) -> bool:
-        """Whether a person sits there, or somebody says so who must know."""
+        """Whether a user is present, or the caller vouches for one."""
         return self.terminal or self._trusted
 
     def answer(
         self, screen: Screen, prompt: str, *, also: Callable[[str], None] | None = None
     ) -> str | None:
-        """Ask, and return the line that was typed after the question; ``None`` is the end.
+        """Show a prompt and return the line typed after it; ``None`` at the end of input.
 
-        ``also`` is given the question, to show it in a second place.
+        ``also`` gets the prompt, to show it in a second place.
         """
         marks_paste = self.terminal and screen.smart
         self._forget()
@@ -131,7 +132,7 @@ class Keyboard:
                 screen.write(_PASTE_OFF)
 
     def _forget(self) -> None:
-        """Drop what was typed or pasted before anybody could have read the question."""
+        """Drop input that was typed or pasted before the question was shown."""
         if not self.terminal:
             return
         import termios
@@ -153,7 +154,7 @@ class Keyboard:
             try:
                 more = os.read(self._source.fileno(), MAX_ANSWER - len(data))
             except OSError:
-                more = b""  # the terminal has gone away
+                more = b""  # the terminal was closed
             if not more:
                 return None
             data += more
@@ -161,16 +162,16 @@ class Keyboard:
 
 
 SHOWN_ARGUMENTS: Final = 1000
-"""Characters of the arguments that are shown unasked."""
+"""Characters of the arguments that are shown by default."""
 SHOWN_DETAIL: Final = 6000
-"""Characters of the detail that are shown unasked."""
+"""Characters of the detail that are shown by default."""
 SHOWN_LINES: Final = 60
-"""Lines of the detail that are shown unasked."""
+"""Lines of the detail that are shown by default."""
 
 _CUT: Final = "… "
-"""What the note begins with that something is not shown; no row of a request does."""
+"""The beginning of a note about hidden text; no row of a request begins with it."""
 
-UNATTENDED: Final = "there is no terminal where the user could be asked"
+UNATTENDED: Final = "no terminal is available to ask the user"
 QUESTION: Final = "Approve? [y/N/a/e] "
 _YES: Final = frozenset({"y", "yes"})
 _ALWAYS: Final = frozenset({"a", "always", "always this exact call"})
@@ -183,7 +184,7 @@ _LEVELS: Final = {
 
 
 class TerminalPrompt:
-    """Where a person is asked."""
+    """The terminal at which the user is asked."""
 
     def __init__(
         self,
@@ -201,20 +202,19 @@ class TerminalPrompt:
 
 
 class TerminalApprover(TerminalPrompt):
-    """Asks at the terminal; without one, the answer is no."""
+    """Asks for approval at the terminal; without one, the answer is no."""
 
     def __call__(self, request: ApprovalRequest) -> ApprovalAnswer:
-        """Ask about one call; ``KeyboardInterrupt`` is a no that ends the turn as well."""
+        """Return the user's answer about one call; ``KeyboardInterrupt`` also ends the turn."""
         if request.verdict.denied:
-            return ApprovalAnswer(
-                ApprovalReply.NO, "nobody", "what policy denies is not asked about"
-            )
+            reason = "the policy denies it, so it cannot be approved"
+            return ApprovalAnswer(ApprovalReply.NO, NO_ANSWERER, reason)
         if not self._keyboard.attended:
             self._screen.line(
                 f"Tool request denied: {request.tool} needs approval, and standard input is not a "
                 "terminal where the user could be asked."
             )
-            return ApprovalAnswer(ApprovalReply.NO, "nobody", UNATTENDED)
+            return ApprovalAnswer(ApprovalReply.NO, NO_ANSWERER, UNATTENDED)
         sys.stdout.flush()
         shown = self._request(request)
         self._print(shown)
@@ -239,7 +239,7 @@ class TerminalApprover(TerminalPrompt):
         self._screen.line("\nDenied." if answer is None else "Denied.")
         if answer is None:
             reason = "the terminal was closed without an answer"
-            return ApprovalAnswer(ApprovalReply.NO, "nobody", reason)
+            return ApprovalAnswer(ApprovalReply.NO, NO_ANSWERER, reason)
         return ApprovalAnswer(ApprovalReply.NO, this_person())
 
     def _request(self, request: ApprovalRequest) -> list[str]:
@@ -301,17 +301,17 @@ class TerminalApprover(TerminalPrompt):
         self._screen.write(text)
 
     def _copy(self, text: str) -> None:
-        """Show it where the person sits, too, when our own stream leads somewhere else."""
+        """Show a text at the user's terminal as well, if the output is redirected."""
         if self._screen.terminal or not self._keyboard.terminal:
             return
-        # A terminal without a name, as in some containers, cannot be opened a second time.
+        # A terminal without a name, as in some containers, cannot be opened again.
         with suppress(OSError):
             terminal = os.open(os.ttyname(self._source.fileno()), os.O_WRONLY | os.O_NOCTTY)
             with open(terminal, "w", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(text)
 
     def _page(self, lines: list[str]) -> bool:
-        """Print a screenful at a time, when there is a screen; say whether the end was seen."""
+        """Print the lines page by page on a terminal; return whether the end was shown."""
         if not (self._screen.terminal and self._keyboard.terminal):
             self._print(lines)
             return True
@@ -320,7 +320,7 @@ class TerminalApprover(TerminalPrompt):
             self._print(lines[:height])
             lines = lines[height:]
             if lines:
-                prompt = f"-- {len(lines)} more rows: Enter goes on, q ends -- "
+                prompt = f"-- {len(lines)} more rows: Enter continues, q ends -- "
                 answer = self._keyboard.answer(self._screen, prompt)
                 if answer is None or answer.strip():
                     return False
@@ -328,7 +328,7 @@ class TerminalApprover(TerminalPrompt):
 
 
 def _within(lines: list[str], limit: int) -> list[str]:
-    """Return lines up to so many characters; the last one may be cut."""
+    """Return lines with at most ``limit`` characters in total; the last one may be cut."""
     kept = []
     for line in lines:
         if limit <= 0 and line:
@@ -352,10 +352,10 @@ _PASTE_ENDS: Final = "\x1b[201~"
 
 
 class TerminalAsker(TerminalPrompt):
-    """Asks at the terminal; without one there is no answer."""
+    """Asks the user a question at the terminal."""
 
     def __call__(self, question: str) -> str | None:
-        """Return what the person answers; ``None`` when there is nobody, or no answer."""
+        """Return the user's answer; ``None`` without a terminal or an answer."""
         if not self._keyboard.attended:
             return None
         sys.stdout.flush()

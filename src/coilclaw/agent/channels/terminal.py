@@ -1,4 +1,4 @@
-"""The terminal as a channel: one message, or a conversation that goes on until somebody leaves."""
+"""The terminal as a channel: one message, or a conversation until the user leaves."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 PROMPT: Final = "> "
 CONTINUED: Final = "... "
 MAX_MESSAGE: Final = 2**20
-"""Characters of one message, with all the lines it goes on in."""
+"""Characters of one message, with all of its continued lines."""
 
-_CANCELLED: Final = "Turn cancelled; the conversation goes on."
+_CANCELLED: Final = "Turn cancelled; the conversation continues."
 _HINT: Final = "To leave, type /exit or press Ctrl-D."
 
 
 class AnswerWriter:
-    """Writes one answer; on a terminal the text has no power over it, elsewhere it is exact."""
+    """Writes one answer: without control characters on a terminal, unchanged elsewhere."""
 
     __slots__ = ("_drafted", "_mid_line", "_safe", "_screen")
 
@@ -42,12 +42,12 @@ class AnswerWriter:
         self._mid_line = False
 
     def draft(self, piece: str) -> None:
-        """Show a piece of the answer as it comes."""
+        """Show a piece of the answer as it arrives."""
         self._drafted += piece
         self._show(self._safe.feed(piece))
 
     def finish(self, text: str) -> None:
-        """Show what of the answer has not been seen yet, and end its line."""
+        """Show the rest of the answer, and end its line."""
         if not self._screen.terminal:
             self._screen.write(text if text.endswith("\n") else text + "\n")
             return
@@ -57,7 +57,7 @@ class AnswerWriter:
         self.leave()
 
     def leave(self) -> None:
-        """End the line that was begun, whatever comes next."""
+        """End the current line."""
         self._show(self._safe.finish())
         if self._mid_line:
             self._show("\n")
@@ -76,7 +76,7 @@ def run_one_turn(
     environ: Mapping[str, str],
     conversation_id: str | None = None,
 ) -> TurnOutcome:
-    """Run one turn and show its answer; on a terminal, as it comes."""
+    """Run one turn and show its answer; on a terminal, as it arrives."""
     return _turn(handle, message, conversation_id, Screen.of(out, environ))
 
 
@@ -95,7 +95,7 @@ def _turn(
 
 
 class TerminalChannel:
-    """A conversation at the terminal, or with whoever writes lines into our standard input."""
+    """A conversation at the terminal, or with a program that writes to standard input."""
 
     name = "cli"
 
@@ -121,7 +121,7 @@ class TerminalChannel:
         self._ended = False
         self.conversation_id = conversation_id
         self.problem: CoilClawError | None = None
-        """The last one that a message or a command ended in."""
+        """The last error of a message or a command."""
 
     @property
     def supports_draft_updates(self) -> bool:
@@ -129,18 +129,18 @@ class TerminalChannel:
 
     @property
     def _interactive(self) -> bool:
-        # Line editing happens on the program's own streams and nowhere else.
+        # Line editing works only on the program's own streams.
         own = self._source is sys.stdin and self._out.stream is sys.stdout
         return own and self._out.terminal and self._source.isatty()
 
     def send(self, conversation_id: str, message: str) -> None:
-        """Print a message; one of another conversation says so."""
+        """Print a message, with its conversation if that is another one."""
         if conversation_id != self.conversation_id:
             self._out.line(f"[{conversation_id}]", "dim")
         AnswerWriter(self._out).finish(message)
 
     def start(self, runtime_handle: RuntimeHandle) -> None:
-        """Take messages and commands until the end of input or ``/exit``."""
+        """Process messages and commands until the end of input or ``/exit``."""
         from coilclaw.agent.channels.commands import ChatCommands
         from coilclaw.agent.channels.lines import EditedLines, LineHistory, PipedLines
 
@@ -159,7 +159,7 @@ class TerminalChannel:
             self._converse(runtime_handle, commands, lines)
 
     def _end(self, number: signal.Signals) -> None:
-        """Let the signals that end a program interrupt a turn in order, as Ctrl-C does."""
+        """Interrupt the turn as Ctrl-C does, and end the conversation."""
         self._ended = True
         interrupt(number)
 
@@ -173,8 +173,8 @@ class TerminalChannel:
 
     def _converse(self, handle: RuntimeHandle, commands: ChatCommands, lines: MessageLines) -> None:
         while not self._left:
-            # What is said about an interruption can be interrupted as well: therefore the
-            # handlers only make a note, and the next round says it.
+            # A message about an interruption can be interrupted as well, so the handlers only
+            # store it, and the next round prints it.
             try:
                 broken, self._broken = self._broken, False
                 note, self._note = self._note, ""
@@ -212,11 +212,11 @@ class TerminalChannel:
             _turn(handle, message, self.conversation_id, self._out)
 
     def _message(self, lines: MessageLines) -> str | None:
-        """Return the next message, its continued lines joined; ``None`` when there are no more."""
+        """Return the next message with its continued lines; ``None`` at the end of input."""
         parts: list[str] = []
         size = 0
         prompt = PROMPT
-        # The bytes around a style tell the line editor that it takes no cells.
+        # These bytes tell the line editor that the style has no width.
         style = "\x01\x1b[1m\x02{}\x01\x1b[0m\x02" if self._out.colour else "{}"
         while (line := lines.read(style.format(prompt))) is not None:
             goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1

@@ -1,12 +1,12 @@
-"""Text as a person must see it who decides about its bytes.
+"""Show text unambiguously, for a decision about its exact bytes.
 
-``visible`` shows every character that could hide, move, join or be taken for another one as
-``<U+202E>``, some by name (``<TAB>``), and spaces that nobody would see as ``<U+0020>`` or
-``<U+0020 x40>``. A ``<`` of the text that would read like that is shown as ``<U+003C>``, so that
-two different texts never look the same. What stays as it is: printable ASCII, and letters and signs
-that stand on cells of their own, run from left to right and look like nothing else.
+``visible`` shows every character that could hide, move, join or look like another one as
+``<U+202E>``, some by name (``<TAB>``), and invisible spaces as ``<U+0020>`` or ``<U+0020 x40>``. A
+``<`` in the text that would read like that is shown as ``<U+003C>``, so that two different texts
+never look the same. Printable ASCII is unchanged, and so are letters and signs that have cells of
+their own, run from left to right and cannot be confused with others.
 
-``SafeText`` is for reading, not for deciding: it only takes from a text the power over a terminal.
+``SafeText`` is for reading, not for decisions: it only removes control over the terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_RUN: Final = 32
-"""Spaces in a row that are shown as spaces."""
+"""Consecutive spaces that are shown as spaces."""
 
 _NAMES: Final = {
     "\0": "NUL",
@@ -47,7 +47,7 @@ _RANGES: Final = (
     (0x00A1, 0x00BF),
     (0x0370, 0x04FF),  # Greek, Cyrillic
     (0x10D0, 0x10FF),  # Georgian
-    (0x2013, 0x2014),  # dashes; quotation marks would pass for those that a shell knows
+    (0x2013, 0x2014),  # dashes; quotation marks look like those of a shell
     (0x2020, 0x2022),
     (0x2026, 0x2026),
     (0x20A0, 0x20BF),  # currencies
@@ -69,19 +69,19 @@ _CATEGORIES: Final = frozenset(
     {"Lu", "Ll", "Lo", "Lm", "Nd", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "So"}
 )
 _DIRECTIONS: Final = frozenset({"L", "EN", "ES", "ET", "CS", "ON"})
-# Signs within the ranges that can be taken for one of ASCII.
+# Signs within the ranges that look like an ASCII character.
 _ASCII_LIKE: Final = frozenset(
     "\u00a6\u00b7\u00b8\u2212\u2215\u2216\u2217\u2218\u2219\u2223\u2227\u2228\u2236\u223c\u22c1\u22c5\u2571"
     "\u2572"
 )
-# Greek and Cyrillic letters that look like Latin ones; a word of nothing else is no word of either.
+# Greek and Cyrillic letters that look like Latin ones; a word of only these is suspicious.
 _LATIN_LIKE: Final = frozenset(
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧΪΫανικορτυχϲϳϹϺϜϝϒАВЕЅІЇЈКМНОРСТУХЬаесіїјорѕухѵһҺүҮԁԌԛԜԝԚӀӏҽ"
 )
 
 
 def visible(text: str, *, longest_run: int = LONGEST_RUN, ascii_only: bool = False) -> str:
-    """Return a form of the text that no other text has, in characters that show."""
+    """Return a unique form of the text in visible characters."""
     if text.isascii() and text.isprintable() and "<" not in text:
         long = " " * (longest_run + 1) in text
         if not long and not text.endswith(" "):
@@ -90,7 +90,7 @@ def visible(text: str, *, longest_run: int = LONGEST_RUN, ascii_only: bool = Fal
 
 
 def atoms(text: str, *, longest_run: int = LONGEST_RUN, ascii_only: bool = False) -> Iterator[str]:
-    """Yield what ``visible`` joins: single characters, and escapes that must not be broken."""
+    """Yield the parts of ``visible``: single characters, and escapes that must not be split."""
     for token in _TOKEN.finditer(text):
         part = token.group()
         if token.lastgroup == "word":
@@ -107,13 +107,13 @@ def atoms(text: str, *, longest_run: int = LONGEST_RUN, ascii_only: bool = False
 
 
 def escape(char: str) -> str:
-    """Return how a character is shown that does not stand for itself."""
+    """Return the escape of a character that is not shown as itself."""
     name = _NAMES.get(char)
     return f"<{name}>" if name else f"<U+{ord(char):04X}>"
 
 
 def _word(word: str, *, ascii_only: bool) -> Iterator[str]:
-    """Yield a word with letters beyond ASCII; where they pass for Latin ones, they are escaped."""
+    """Yield a word with non-ASCII letters; escape those that look like Latin letters."""
     foreign = {char for char in word if not char.isascii() and not _within(char, _LATIN)}
     narrow = {char for char in foreign if unicodedata.east_asian_width(char) not in {"W", "F"}}
     mixed = any(char.isalpha() for char in word if char not in foreign)
@@ -124,7 +124,7 @@ def _word(word: str, *, ascii_only: bool) -> Iterator[str]:
 
 
 def _shows(char: str, *, ascii_only: bool) -> bool:
-    """Tell whether a character can only be what it looks like."""
+    """Return whether a character is visible and cannot be confused with another."""
     if char.isascii():
         return " " <= char <= "~"
     return (
@@ -146,7 +146,7 @@ _POWERLESS: Final = re.compile(r"[ -~\n\t]*")
 
 
 class SafeText:
-    """Takes from text that comes in pieces every power over the terminal it is shown on."""
+    """Removes control over the terminal from a text that arrives in pieces."""
 
     __slots__ = ("_return",)
 
@@ -154,20 +154,20 @@ class SafeText:
         self._return = False
 
     def feed(self, piece: str) -> str:
-        """Return a piece as it can be printed; a carriage return waits for what follows it."""
+        """Return a printable piece; a final carriage return is held back for the next piece."""
         if self._return:
             piece = "\r" + piece
         self._return = piece.endswith("\r")
         return harmless(piece[:-1] if self._return else piece)
 
     def finish(self) -> str:
-        """Return what was held back."""
+        """Return the text that was held back."""
         held, self._return = self._return, False
         return escape("\r") if held else ""
 
 
 def harmless(text: str) -> str:
-    """Return text that cannot move the cursor, hide, or turn round what stands beside it."""
+    """Return a text that cannot move the cursor, hide text or reverse its direction."""
     if _POWERLESS.fullmatch(text):
         return text
     return "".join(escape(char) if _powerful(char) else char for char in text.replace("\r\n", "\n"))
@@ -182,17 +182,17 @@ def _powerful(char: str) -> bool:
 
 LEAST_WIDTH: Final = 24
 FIRST_ROW_PREFIX: Final = "| "
-"""Begins the first row of every line that is not ours."""
+"""The prefix of the first row of every untrusted line."""
 NEXT_ROW_PREFIX: Final = "|>"
-"""Begins every row that goes on with the line above."""
+"""The prefix of every row that continues the line above."""
 
 
 def break_rows(
     text: str, width: int, *, first: str = FIRST_ROW_PREFIX, ascii_only: bool = False
 ) -> Iterator[str]:
-    """Yield the visible form of a line in rows of at most ``width`` cells, the last one left free.
+    """Yield the visible form of a line in rows of less than ``width`` cells.
 
-    No row that goes on ends in a space: it would not be seen.
+    A row that is continued does not end in a space, which would be invisible.
     """
     width = max(width, LEAST_WIDTH) - 1
     run = min(LONGEST_RUN, (width - max(len(first), len(NEXT_ROW_PREFIX))) // 2)
@@ -210,7 +210,7 @@ def break_rows(
 
 
 def _without_spaces(row: list[str]) -> int:
-    """Return how many atoms of a row are left without the spaces at its end; never none."""
+    """Return the number of atoms in a row without the spaces at its end, at least one."""
     kept = len(row)
     while kept > 1 and row[kept - 1] == " ":
         kept -= 1
@@ -218,5 +218,5 @@ def _without_spaces(row: list[str]) -> int:
 
 
 def _cells(atom: str) -> int:
-    """Return how many cells an atom takes at most: terminals do not agree about non-ASCII."""
+    """Return the largest number of cells of an atom; terminals disagree about non-ASCII."""
     return len(atom) if atom.isascii() else 2

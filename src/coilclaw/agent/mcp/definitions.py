@@ -1,4 +1,4 @@
-"""``Definition``: a tool as its server describes it, in the exact text that a person approves."""
+"""``Definition``: the description of a tool by its server, in the exact text that is approved."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 MAX_DESCRIPTION: Final = 1024
 MAX_REMARK: Final = 300
-"""Of a description inside a schema."""
+"""Characters of a description inside a schema."""
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# Characters of other categories that show nothing, or change the one before them.
+# Characters of other categories that are invisible or change the one before them.
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0000-\U000e0fff]"
@@ -39,26 +39,26 @@ MAX_DEPTH: Final = 64
 
 
 def plain_text(text: str, limit: int = MAX_DESCRIPTION) -> str:
-    """Return a text on one line, without what nobody would see, of at most ``limit`` characters."""
+    """Return a text on one line without invisible characters, at most ``limit`` characters."""
     words = "".join(" " if hides(char) else char for char in text[: 8 * limit]).split()
     joined = " ".join(words)
     return joined if len(joined) <= limit else f"{joined[: limit - 1]}…"
 
 
 def hides(char: str) -> bool:
-    """Whether a character shows nothing, or has power over others."""
+    """Return whether a character is invisible or changes how others are shown."""
     if char.isascii():
         return not " " <= char <= "~"
     return unicodedata.category(char) in _HIDDEN or _BLANK.match(char) is not None
 
 
 def count_hidden(text: str) -> int:
-    """How many characters nobody would see; ends of lines and tabs do not count."""
+    """Return the number of invisible characters, without line ends and tabs."""
     return sum(hides(char) for char in text if char not in "\n\r\t")
 
 
 def plain_schema(schema: Mapping[str, Json], depth: int = MAX_DEPTH) -> dict[str, Json]:
-    """Return a schema that says the same, with its remarks made plain."""
+    """Return an equivalent schema with plain descriptions and titles."""
 
     def clean(value: Json, depth: int) -> Json:
         if isinstance(value, list) and depth:
@@ -78,17 +78,17 @@ def plain_schema(schema: Mapping[str, Json], depth: int = MAX_DEPTH) -> dict[str
 
 MAX_TOOLS: Final = 256
 MAX_BYTES: Final = 64 * 2**10
-"""Of one definition."""
+"""Bytes of one definition."""
 MAX_TOOL_NAME: Final = 256
 MAX_LEVELS: Final = 64
-"""Of one definition: a schema within a schema is two."""
+"""Nesting depth of one definition: a schema within a schema is two levels."""
 
 _TOLD: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What one tool is said to be; ``text`` is the RFC 8785 form of it, and what is hashed."""
+    """The definition of one tool; ``text`` is its RFC 8785 form, which is hashed."""
 
     name: str
     description: str
@@ -102,14 +102,14 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class ToolListing:
-    """The tools of a server, by name, and those that cannot be used, with the reason."""
+    """The tools of a server by name, and the unusable ones with the reason."""
 
     tools: Mapping[str, Definition]
     refused: tuple[tuple[str, str], ...] = ()
 
 
 def parse_definition(text: str) -> Definition:
-    """Read the text of a definition."""
+    """Return the definition in a text; raise ``UsageError`` if it is malformed."""
     try:
         value = read_json_object(text, max_depth=MAX_LEVELS)
     except JsonFault as problem:
@@ -117,14 +117,14 @@ def parse_definition(text: str) -> Definition:
     name, description = value.get("name"), value.get("description", "")
     schema = value.get("inputSchema")
     if not isinstance(name, str) or not isinstance(description, str):
-        raise _malformed("has no name, or a description that is no text")
+        raise _malformed("has no name, or a description that is not a text")
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise _malformed("has no schema of an object")
+        raise _malformed("does not have the schema of an object")
     return Definition(name, description, schema, text)
 
 
 def collect_definitions(tools: Iterable[Json]) -> ToolListing:
-    """Read what a server lists; what cannot be used is named, and the rest is kept."""
+    """Return the tools that a server lists, with the unusable ones named as refused."""
     found: dict[str, Definition] = {}
     refused: dict[str, str] = {}
     for number, tool in enumerate(tools, start=1):
@@ -146,7 +146,7 @@ def collect_definitions(tools: Iterable[Json]) -> ToolListing:
 
 
 def check_definition(tool: Mapping[str, Json]) -> Definition:
-    """Read one definition as the server sent it, and see that it can be used."""
+    """Return the definition that a server sent; raise ``UsageError`` if it is unusable."""
     if measure_depth(tool) >= MAX_LEVELS:
         raise _malformed(f"is nested more than {MAX_LEVELS} levels deep")
     text = canonical_json.render_json(
@@ -158,7 +158,7 @@ def check_definition(tool: Mapping[str, Json]) -> Definition:
     if not definition.name or len(definition.name) > MAX_TOOL_NAME:
         raise _malformed(f"has a name that is empty or longer than {MAX_TOOL_NAME} characters")
     if count_hidden(definition.name) or any(c in definition.name for c in "\n\r\t"):
-        raise _malformed("has characters in its name that do not show")
+        raise _malformed("has invisible characters in its name")
     contract.check(definition.schema, {})
     return definition
 
@@ -177,10 +177,10 @@ _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return ``SERVER__TOOL``; one that cannot be is changed, and marked with a digest.
+    """Return ``SERVER__TOOL``; change an invalid name and mark it with a digest.
 
-    The name depends on nothing else, so that it stays when other tools come and go. The name of a
-    server holds no ``__``, and one that looks marked is marked again: no two tools meet.
+    The name depends on nothing else, so other tools do not affect it. The name of a server has no
+    ``__``, and a name that looks marked is marked again, so no two tools get the same name.
     """
     name = f"{server}{SEPARATOR}{tool}"
     if _PLAIN.fullmatch(name) and len(name) <= LONGEST and not _MARKED.search(name):

@@ -1,6 +1,6 @@
-"""Our tools over streamable HTTP: an application to be mounted where somebody else checks access.
+"""CoilClaw's tools over streamable HTTP, as an application that the gateway mounts.
 
-Who may ask, from which host and origin, and how often, is for the gateway to say.
+The gateway decides who may connect, from which host and origin, and how often.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS: Final = 64
 MAX_PER_CLIENT: Final = 16
-"""Of a client that is known by the name of its token."""
+"""Sessions of one client, which is known by the name of its token."""
 IDLE_S: Final = 10 * 60.0
 RETRY_AFTER_S: Final = 5
 
 
 @dataclass(slots=True)
 class OpenSession:
-    """One session; ``busy`` counts its requests that are under way."""
+    """One session; ``busy`` counts its current requests."""
 
     client: str
     busy: int = 0
@@ -48,13 +48,13 @@ class SessionTable:
     now: Callable[[], float] = time.monotonic
     _open: dict[str, OpenSession] = field(default_factory=dict)
     _opening: dict[str, int] = field(default_factory=dict)
-    """Sessions that are being opened, by client: they have no id yet."""
+    """The number of sessions without an id that are being opened, by client."""
 
     def __len__(self) -> int:
         return len(self._open) + sum(self._opening.values())
 
     def expire(self) -> list[str]:
-        """Forget the sessions that were idle for too long, and return them."""
+        """Remove the sessions that were idle for too long, and return them."""
         late = self.now() - self.idle_s
         gone = [name for name, one in self._open.items() if not one.busy and one.used <= late]
         for name in gone:
@@ -62,9 +62,9 @@ class SessionTable:
         return gone
 
     def admit(self, client: str) -> tuple[bool, list[str]]:
-        """Make room for a session that is about to be opened.
+        """Reserve a place for a new session.
 
-        Return whether there is room, and the idle sessions that have to be ended for it.
+        Return whether one is available, and the idle sessions that have to be ended for it.
         """
         gone: list[str] = []
         if client and self._count(client) >= self.most_per_client:
@@ -80,7 +80,7 @@ class SessionTable:
         return True, gone
 
     def opened(self, client: str, name: str | None) -> None:
-        """Note what an opening request came to; ``None`` is no session."""
+        """Record the session that a request opened, or ``None`` if it opened none."""
         self._opening[client] -= 1
         if not self._opening[client]:
             del self._opening[client]
@@ -88,16 +88,16 @@ class SessionTable:
             self._open[name] = OpenSession(client, 0, self.now())
 
     def is_foreign(self, name: str, client: str) -> bool:
-        """Tell whether a session was opened by another client."""
+        """Return whether another client opened a session."""
         return name in self._open and self._open[name].client != client
 
     def begin(self, name: str) -> None:
-        """Note that a request of a session is under way."""
+        """Record the start of a request of a session."""
         if name in self._open:
             self._open[name].busy += 1
 
     def end(self, name: str, *, closed: bool = False) -> None:
-        """Note that it is over; ``closed`` when the session is over with it."""
+        """Record the end of a request; ``closed`` means that the session ended as well."""
         found = self._open.get(name)
         if found is None:
             return
@@ -112,7 +112,7 @@ class SessionTable:
         return opened + self._opening.get(client, 0)
 
     def _evict(self, client: str) -> list[str]:
-        """Forget the session that was idle longest, of one client or of all."""
+        """Remove the session that was idle longest, of one client or of all."""
         idle = [
             (one.used, name)
             for name, one in self._open.items()
@@ -137,11 +137,11 @@ MAX_BODY_BYTES: Final = 4 * 2**20
 SESSION_HEADER: Final = b"mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
 CLIENT: Final = "coilclaw.client"
-"""Where the scope of a request names the client, as far as the gateway knows it."""
+"""The key in the scope of a request with the client's name, which the gateway sets."""
 
 
 class McpApp:
-    """An ASGI application for one path; it answers while its ``lifespan`` is open."""
+    """An ASGI application for one path, which serves within its ``lifespan``."""
 
     def __init__(self, call: Call, tools: Offered, table: SessionTable | None = None) -> None:
         self._call = call
@@ -151,7 +151,7 @@ class McpApp:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Serve until this is left; calls that still run are then ended, with their receipts."""
+        """Serve for the duration of the block; then end running calls and write their receipts."""
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         from coilclaw.agent.mcp.tool_server import server
@@ -159,7 +159,7 @@ class McpApp:
         sessions = StreamableHTTPSessionManager(
             server(self._call, self._tools),
             max_request_body_size=MAX_BODY_BYTES,
-            max_sessions=None,  # the table says who has to go
+            max_sessions=None,  # the table evicts sessions
             session_idle_timeout=self._table.idle_s,
         )
         async with sessions.run():
@@ -191,7 +191,7 @@ class McpApp:
         send: Send,
     ) -> None:
         if self._table.is_foreign(session, _client(scope)):
-            await _refuse(send, 404, -32600, "Session not found")  # as of one that is not there
+            await _refuse(send, 404, -32600, "Session not found")  # as for an unknown session
             return
         status = [_BAD]
         answer = _noting(send, lambda found, _: status.append(found))
@@ -216,7 +216,7 @@ class McpApp:
         opened: list[str] = []
 
         def note(status: int, session: str | None) -> None:
-            # Before the client hears of it, and may come with the next request.
+            # Before the client gets the answer and can send its next request.
             if session is not None and status < _BAD:
                 self._table.opened(client, session)
                 self._table.begin(session)
@@ -232,7 +232,7 @@ class McpApp:
 
 
 def _noting(send: Send, note: Callable[[int, str | None], None]) -> Send:
-    """Pass an answer on, and tell its status and the session that it names."""
+    """Return a ``send`` that also reports the status and the session of an answer."""
 
     async def passing(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
@@ -244,7 +244,7 @@ def _noting(send: Send, note: Callable[[int, str | None], None]) -> Send:
 
 
 def _opens(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Whether a request without a session may open one, which newer clients never do."""
+    """Return whether a request without a session may open one; newer clients do not."""
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
     version = headers.get(VERSION_HEADER)
@@ -253,7 +253,7 @@ def _opens(scope: Scope, headers: dict[bytes, bytes]) -> bool:
 
 
 async def _end_session(sessions: StreamableHTTPSessionManager, scope: Scope, session: str) -> None:
-    """End a session as its own client would, so that its id is unknown from now on."""
+    """End a session as its own client would, so that its id becomes invalid."""
     kept = [(name, value) for name, value in scope["headers"] if name in {b"host", b"origin"}]
     asked = {
         **scope,
@@ -265,7 +265,7 @@ async def _end_session(sessions: StreamableHTTPSessionManager, scope: Scope, ses
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(_: MutableMapping[str, Any]) -> None:
-        """Nobody waits for this answer."""
+        """Ignore the answer."""
 
     await sessions.handle_request(asked, receive, send)
     _log.info("an idle MCP session was ended", extra={"event": "mcp_session_evicted"})
@@ -286,9 +286,9 @@ async def _refuse(
 
 
 class OnDemand:
-    """Opens an application when the first request comes, and keeps it open until the loop ends.
+    """Opens an application at the first request, and keeps it open until the loop ends.
 
-    The SDK takes half a second to load, which a gateway that nobody asks for MCP should not pay.
+    Loading the SDK takes half a second, which a gateway without MCP clients avoids.
     """
 
     def __init__(self, application: McpApp) -> None:
@@ -308,7 +308,7 @@ class OnDemand:
         await self._application(scope, receive, send)
 
     async def aclose(self) -> None:
-        """End what still runs, with its receipts, and serve no more."""
+        """End running calls, write their receipts, and stop serving."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})
@@ -318,8 +318,3 @@ class OnDemand:
         async with self._application.lifespan():
             opened.set()
             await asyncio.Event().wait()
-
-
-def make_app(call: Call, tools: Offered, table: SessionTable | None = None) -> McpApp:
-    """Make the application; enter its ``lifespan`` in that of the application around it."""
-    return McpApp(call, tools, table)

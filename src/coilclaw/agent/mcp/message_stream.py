@@ -1,4 +1,4 @@
-"""Messages as lines, for both ends: what a pipe carries becomes the streams that the SDK reads."""
+"""Messages as lines, for clients and servers: turn a pipe into the streams of the SDK."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_BYTES: Final = 8 * 2**20
 MAX_UNASKED: Final = 10_000
-"""Messages that may come in a row without one of ours in between."""
+"""Messages that may arrive in a row without an outgoing one in between."""
 MAX_LEVELS: Final = 100
-"""Of a whole message; the library that reads it gives up at 200."""
+"""Nesting depth of a message; the library that reads it fails at 200."""
 CUT: Final = b'"(nested too deeply)"'
 CHUNK: Final = 64 * 2**10
 RAW_TOOLS: Final = "coilclaw/tools"
-"""Where the tools of a listing stand as the server sent them."""
+"""The key in the metadata of a listing with the tools as the server sent them."""
 
 _PART: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """The two directions of a connection; ``receive`` gives nothing when it has ended."""
+    """The two directions of a connection; ``receive`` returns empty bytes at its end."""
 
     receive: Callable[[], Awaitable[bytes]]
     transmit: Callable[[bytes], Awaitable[None]]
     ended: Callable[[str], None] = lambda _: None
-    """Told why nothing more can be received, before anybody notices."""
+    """Called with the reason when nothing more can be received, before the streams close."""
 
 
 class _Flood(Exception):
-    """More came than anybody asked for."""
+    """The peer sent more than the bounds allow."""
 
 
 class _Lines:
-    """Cuts what comes into lines, with a bound for one line and for their number."""
+    """Splits incoming bytes into lines, with a bound for each line and for their number."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -62,13 +62,13 @@ class _Lines:
         if max(len(self._rest), *map(len, lines), 0) > MAX_MESSAGE_BYTES:
             raise _Flood(f"a message is larger than {MAX_MESSAGE_BYTES} bytes")
         if self._unasked > MAX_UNASKED:
-            raise _Flood(f"there were {MAX_UNASKED} messages that nobody asked for")
+            raise _Flood(f"it sent more than {MAX_UNASKED} unrequested messages")
         return [line for line in lines if line.strip()]
 
 
 @asynccontextmanager
 async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
-    """Yield the two streams of a connection, and stop reading and writing at the end."""
+    """Yield the two streams of a connection; reading and writing stop after the block."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -88,7 +88,7 @@ async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
             except (OSError, ValueError) as problem:
                 why = f"it cannot be read ({type(problem).__name__})"
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                why = "nobody listens any more"
+                why = "its messages are not read any more"
             pipe.ended(why)
 
     async def write() -> None:
@@ -99,7 +99,7 @@ async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await pipe.transmit(text.encode("utf-8") + b"\n")
             except (OSError, ValueError):
-                # Whoever waits for an answer must hear that there will be none.
+                # Callers that wait for an answer must learn that none will come.
                 pipe.ended("it does not listen")
                 await received.aclose()
 
@@ -115,9 +115,9 @@ async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
 
 
 def set_tools_aside(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Move the tools of a listing to where the SDK does not look at them.
+    """Move the tools of a listing to its metadata, so that the SDK does not validate them.
 
-    To it one wrong definition is a wrong answer, and the server were lost with all its tools.
+    The SDK would reject the whole listing for one invalid definition.
     """
     from mcp.types import JSONRPCResponse
 
@@ -138,15 +138,15 @@ def _message(line: bytes) -> SessionMessage | Exception:
             message = jsonrpc_message_adapter.validate_json(text, by_name=False)
             return SessionMessage(set_tools_aside(message))
         except ValueError:
-            continue  # what is too deep for the library may be readable without its depths
-    # What it holds is not repeated: it may be anything, and ends up in a log.
-    return ValueError("a line is no message of the protocol")
+            continue  # a message that is nested too deeply may be readable after a cut
+    # Its content is untrusted and is not repeated in logs.
+    return ValueError("a line is not a message of the protocol")
 
 
 def cut_levels(line: bytes, most: int = MAX_LEVELS) -> bytes:
-    """Return a message with everything below a level replaced by a text that says so.
+    """Return a message with everything below a level replaced by a notice.
 
-    It is not parsed, for that would take a level of ours each.
+    It is not parsed, because that would take a stack frame per level.
     """
     kept: list[bytes] = []
     level, at = 0, 0

@@ -1,4 +1,4 @@
-"""The definitions that a person approved, kept with their hashes in one file."""
+"""``Pins``: the approved definitions of MCP tools, stored with their hashes in one file."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ MAX_BYTES: Final = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ServerPins:
-    """What was approved of one server."""
+    """The approved definitions of one server."""
 
     identity: str
-    """Of the command or address it was approved for; another one needs another approval."""
+    """The identity of the approved command or address; another one needs another approval."""
     approved: str
-    """When, in UTC."""
+    """The time of the approval, in UTC."""
     tools: Mapping[str, Definition]
 
 
 class Pins:
-    """The file of a home; making this touches nothing."""
+    """The file of a home. Creating the object touches no file."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / NAME
         self._lock_path = home / LOCK_NAME
 
     def read(self) -> dict[str, ServerPins]:
-        """Everything approved, by server; a file that does not hold together approves nothing."""
+        """Return the approvals by server; raise ``EnvironmentFault`` if the file is damaged."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
@@ -58,12 +58,12 @@ class Pins:
     def approve(
         self, server: str, identity: str, definitions: Iterable[Definition], when: str
     ) -> None:
-        """Record exactly these definitions, in place of whatever was approved before."""
+        """Store exactly these definitions, and replace earlier ones."""
         pinned = ServerPins(identity, when, {each.name: each for each in definitions})
         self._change(server, pinned)
 
     def forget(self, server: str) -> bool:
-        """Take an approval back; say whether there was one."""
+        """Withdraw an approval; return whether one existed."""
         return self._change(server, None)
 
     def _change(self, server: str, pinned: ServerPins | None) -> bool:
@@ -83,7 +83,7 @@ class Pins:
         return EnvironmentFault(
             f"the approved definitions in {self.path} cannot be used: {why}",
             rule="mcp.pins",
-            hint="move the file away, and approve the servers again",
+            hint="move the file away and approve the servers again",
         )
 
 
@@ -103,10 +103,10 @@ def _servers(value: Any) -> dict[str, ServerPins]:
 def _definition(name: str, pin: dict[str, str]) -> Definition:
     text = pin["definition"]
     if digest_bytes(text.encode("utf-8")) != pin["sha256"]:
-        raise UsageError(f"the definition of {name!r} does not fit its hash", rule="mcp.pins")
+        raise UsageError(f"the definition of {name!r} does not match its hash", rule="mcp.pins")
     definition = parse_definition(text)
     if definition.name != name:
-        raise UsageError(f"the definition of {name!r} is that of another tool", rule="mcp.pins")
+        raise UsageError(f"the definition of {name!r} belongs to another tool", rule="mcp.pins")
     return definition
 
 

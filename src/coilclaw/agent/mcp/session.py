@@ -1,4 +1,4 @@
-"""One live session with a foreign server: the SDK's event loop in a thread of its own."""
+"""``Session``: one session with an MCP server, in a thread with the SDK's event loop."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ _SHORT: Final = 200
 MAX_NAME: Final = 100
 MAX_REASON: Final = 300
 GRACE_S: Final = 0.5
-"""How long a program may take to end by itself."""
+"""Time that a program gets to end by itself."""
 LONGEST_S: Final = 2 * 3600.0
-"""Longer than any call: whoever waits for it has a limit, and ends the session."""
+"""Longer than any call: the caller has its own limit and ends the session."""
 CLOSE_BOUND_S: Final = 10.0
-"""How long we wait for a session to be over; ending a process takes less."""
+"""Time limit for the end of a session; ending a process takes less."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class CallAnswer:
-    """The result of one call; ``failed`` is what the server says about it."""
+    """The result of one call; ``failed`` is the server's own report."""
 
     text: str
     failed: bool
 
 
 class WantsInput(Exception):
-    """The server wants to ask the user or the model something, which it may not."""
+    """The server requests input from the user or the model, which is not allowed."""
 
 
 @dataclass(slots=True)
 class Session:
-    """A connection from its first message to its end; there is no way back after that."""
+    """A connection from its first message to its end; it cannot be reopened."""
 
     server: McpServer
     launched: Launched | None
@@ -66,7 +66,7 @@ class Session:
     ready: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     why_ended: str = ""
     complaint: str = ""
-    """The end of what the program wrote to its standard error, once it has ended."""
+    """The end of the program's standard error, after the program ended."""
     _grace_s: float = GRACE_S
     _stopping: bool = False
     _loop: asyncio.AbstractEventLoop | None = None
@@ -76,7 +76,7 @@ class Session:
     _warned: list[tuple[str, str]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Begin to connect; ``ready`` tells when that is done."""
+        """Start to connect; ``ready`` is set when the connection is open."""
         self._thread = threading.Thread(
             target=self._run, name=f"coilclaw-mcp-{self.server.name}", daemon=True
         )
@@ -84,29 +84,29 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether something can still come of it."""
+        """Whether the session can still be used."""
         alive = self._thread is not None and self._thread.is_alive()
         return alive and not self._stopping and not self.why_ended
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Have something done in the thread of the session."""
+        """Run a coroutine in the thread of the session, and return its future."""
         try:
-            assert self._loop is not None, "nobody submits before it is ready"
+            assert self._loop is not None, "the session is ready before work is submitted"
             return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop has ended in this very moment
+        except RuntimeError:  # the loop has just ended
             work.close()
             failed: concurrent.futures.Future[T] = concurrent.futures.Future()
             failed.set_exception(ConnectionError("the session is over"))
             return failed
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the session, and the program with all that it started."""
+        """End the session, and the program with all of its children."""
         if at_once:
             self._grace_s = 0.0
-        # Before the look at the loop: whoever makes it looks at this afterwards.
+        # Set before the loop is read: the thread that creates the loop checks it afterwards.
         self._stopping = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # closed already: it is over
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._cancel)
         if self._thread is not None:
             self._thread.join(CLOSE_BOUND_S)
@@ -116,12 +116,12 @@ class Session:
             self._scope.cancel()
 
     def _run(self) -> None:
-        # The SDK logs tracebacks and what strangers sent; what matters of it is told by us.
+        # The SDK logs tracebacks and untrusted data; the relevant part is reported elsewhere.
         logging.getLogger("mcp").setLevel(logging.CRITICAL)
         problem: BaseException = ConnectionError("it ended")
         try:
             asyncio.run(self._main())
-        except BaseException as raised:  # noqa: BLE001 - told to whoever waits in another thread
+        except BaseException as raised:  # noqa: BLE001 - passed to the waiting thread
             problem = raised
         finally:
             if self.launched is not None:
@@ -163,7 +163,7 @@ class Session:
             return
         process = self.launched.process
 
-        # What still waits in a thread at the end is released when the process is closed.
+        # Threads that still wait at the end are released when the process is closed.
         async def receive() -> bytes:
             return await to_thread.run_sync(
                 process.stdout.read1, message_stream.CHUNK, abandon_on_cancel=True
@@ -182,7 +182,7 @@ class Session:
         self._cancel()
 
     async def listing(self) -> ToolListing:
-        """Ask for all tools; those that are wrong are left out, and named."""
+        """Return all tools of the server, with the invalid ones named as refused."""
         from mcp.types import PaginatedRequestParams
 
         assert self._client is not None, "it is ready"
@@ -201,7 +201,7 @@ class Session:
         return listing
 
     def _warn_of_refused(self, listing: ToolListing) -> None:
-        """Log once which tools are left out."""
+        """Log each refused tool once."""
         new = [one for one in listing.refused if one not in self._warned]
         self._warned += new
         for name, reason in new:
@@ -214,10 +214,10 @@ class Session:
             )
 
     async def call(self, tool: str, args: Mapping[str, Json]) -> CallAnswer:
-        """Call a tool, without the SDK's look at the result.
+        """Call a tool, without the SDK's validation of the result.
 
-        It would check the result against a schema of the server's own with patterns that can take
-        for ever, while nothing else in this process could run.
+        The SDK would apply the server's own schema, whose patterns could block this process
+        without a time limit.
         """
         from mcp.types import (
             CallToolRequest,
@@ -240,7 +240,7 @@ class Session:
 
 
 def _read_answer(result: CallToolResult) -> CallAnswer:
-    """Put the parts of a result together."""
+    """Return the parts of a result as one text."""
     parts = [_describe_block(block) for block in result.content[:MAX_BLOCKS]]
     if len(result.content) > MAX_BLOCKS:
         parts.append(f"[{len(result.content) - MAX_BLOCKS} more parts are left out]")

@@ -1,4 +1,4 @@
-"""The settings of one foreign server: ``[mcp.servers.NAME]``."""
+"""The settings of one MCP server: ``[mcp.servers.NAME]``."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ _RESERVED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """A server of somebody else: a program that we start, or an address that we ask."""
+    """An external server: a program to start, or an address to connect to."""
 
     name: str
     command: tuple[str, ...] | None = None
-    """The program and its arguments, spoken to over its input and output; no shell."""
+    """The program and its arguments, used over standard input and output, without a shell."""
     url: str | None = None
     """The address of a server that speaks streamable HTTP."""
     env: tuple[str, ...] = ()
-    """Names of variables that the program gets beside the minimal environment."""
+    """Names of variables that the program gets in addition to the minimal environment."""
     token_env: str | None = None
     """The variable whose value is sent as ``Authorization: Bearer``."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Further headers, each with the name of the variable that holds its value."""
     risk: Risk = Risk.HIGH
-    """How risky every call is, which autonomy decides upon; only the user can lower it."""
+    """The risk of every call; only the user can lower it."""
     network: bool = False
-    """Whether the sandbox of the program lets it use the network."""
+    """Whether the sandbox of the program allows the network."""
     writable: tuple[Path, ...] = ()
-    """Absolute paths that the program may write to beside the workspace, such as its cache."""
+    """Absolute paths outside the workspace that the program may write, such as its cache."""
     timeout_s: float = DEFAULT_TIMEOUT_S
-    """How long a call may take; ``limits.tool_timeout_s`` is the most."""
+    """Time limit of a call, bounded by ``limits.tool_timeout_s``."""
     start_timeout_s: float = DEFAULT_START_TIMEOUT_S
-    """How long the server may take until it can be asked."""
+    """Time limit until the server is ready."""
     enabled: bool = True
 
     @property
     def where(self) -> str:
-        """The command or the address, for a person; a query may hold what is not for eyes."""
+        """The command or the address for display, without the query, which may hold a secret."""
         if self.command:
             return json.dumps(list(self.command))
         address, query, _ = str(self.url).partition("?")
@@ -68,20 +68,20 @@ class McpServer:
 
 
 def identity(server: McpServer) -> str:
-    """Name what an approval is given to: the command or the address, whatever it is called."""
+    """Return the hash of the command and the address that an approval is bound to."""
     words: list[Json] = list(server.command or ())
     return canonical_json.hash_json({"command": words, "url": server.url})
 
 
 def flaws(server: McpServer) -> tuple[tuple[str, str], ...]:
-    """Return everything that is wrong with some settings, each with its key."""
+    """Return all problems of some settings, each with its key."""
     return (*_check_names(server), *_check_way(server), *_check_bounds(server))
 
 
 def _check_names(server: McpServer) -> Iterator[tuple[str, str]]:
     if not _NAME.fullmatch(server.name) or len(server.name) > MAX_NAME:
         form = "letters, digits, '-' and single '_', and no '_' at either end"
-        yield "", f"is called {server.name!r}; a name has at most {MAX_NAME} {form}"
+        yield "", f"is named {server.name!r}; a name has at most {MAX_NAME} {form}"
     for key, names in (("env", server.env), ("headers", tuple(server.headers.values()))):
         for name in names:
             if not _VARIABLE.fullmatch(name):
@@ -95,17 +95,17 @@ def _check_names(server: McpServer) -> Iterator[tuple[str, str]]:
 
 def _check_way(server: McpServer) -> Iterator[tuple[str, str]]:
     if (server.command is None) == (server.url is None):
-        yield "command", "or url: a server has one of them, and not both"
+        yield "command", "or url: a server has exactly one of them"
     if server.command is not None and (not server.command or not server.command[0]):
         yield "command", "names no program"
     if server.url is None:
         for key in ("token_env", "headers"):
             if getattr(server, key):
-                yield key, "goes with a url only"
+                yield key, "is only valid with a url"
         return
     for key in ("env", "network", "writable"):
         if getattr(server, key):
-            yield key, "goes with a command only"
+            yield key, "is only valid with a command"
     yield from _address(server.url)
 
 
@@ -114,20 +114,20 @@ def _address(url: str) -> Iterator[tuple[str, str]]:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        yield "url", "is no address"
+        yield "url", "is not a valid address"
         return
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        yield "url", "is no http or https address"
+        yield "url", "is not an http or https address"
     elif parts.username or parts.password or parts.fragment:
-        yield "url", "holds credentials or a fragment; a secret comes from a variable"
+        yield "url", "holds credentials or a fragment; put a secret into a variable"
     elif parts.scheme == "http" and not _local(parts.hostname):
-        yield "url", "is neither https nor on this machine, so that anybody could answer"
+        yield "url", "is neither https nor on this machine, so any host could answer"
 
 
 def _check_bounds(server: McpServer) -> Iterator[tuple[str, str]]:
     for key in ("timeout_s", "start_timeout_s"):
         if not 0 < getattr(server, key) <= 3600:
-            yield key, "is more than 0 and at most 3600 seconds"
+            yield key, "must be more than 0 and at most 3600 seconds"
     for path in server.writable:
         if not path.is_absolute():
             yield "writable", f"holds {str(path)!r}, which is not absolute"

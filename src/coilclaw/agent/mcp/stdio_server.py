@@ -1,4 +1,4 @@
-"""Serving over standard input and output, which then carry nothing else."""
+"""Serve MCP over standard input and output, which then carry nothing else."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agent.mcp import message_stream
+from coilclaw.kernel import signal_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import anyio
-
     from coilclaw.agent.mcp.tool_server import Call, Offered
 
 SAFE_WRITE: Final = 4096
-"""What a pipe takes at once when it says that it takes something."""
+"""Bytes that a writable pipe accepts at once."""
 HALTED: Final = "the server is being stopped"
 
 
 @contextmanager
 def divert_output() -> Iterator[tuple[int, int]]:
-    """Yield what input and output were; from now on nothing else reads there, or writes there.
+    """Yield the original input and output, and reserve them for the block.
 
-    Whoever prints writes to standard error instead, and children read nothing.
+    Within it, ``print`` writes to standard error, and children read nothing.
     """
     with ExitStack() as stack:
         source, sink = os.dup(0), os.dup(1)
-        stack.callback(_back, source, 0)
-        stack.callback(_back, sink, 1)
+        stack.callback(_restore, source, 0)
+        stack.callback(_restore, sink, 1)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
@@ -39,7 +38,7 @@ def divert_output() -> Iterator[tuple[int, int]]:
         yield source, sink
 
 
-def _back(saved: int, number: int) -> None:
+def _restore(saved: int, number: int) -> None:
     os.dup2(saved, number)
     os.close(saved)
 
@@ -47,9 +46,9 @@ def _back(saved: int, number: int) -> None:
 def serve_stdio(
     call: Call, tools: Offered, source: int, sink: int, halt: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serve one client until it closes its end, or until a signal asks us to stop.
+    """Serve one client until it closes its end or a signal stops the server.
 
-    Calls that still run are then ended, and their receipts written. ``halt`` is told of a signal.
+    Running calls are then ended and their receipts written. A signal calls ``halt``.
     """
     asyncio.run(_serve(call, tools, source, sink, halt))
 
@@ -64,30 +63,19 @@ async def _serve(
     made = tool_server.server(call, tools, conversation=tool_server.new_conversation())
     scope = anyio.CancelScope()
     pipe = message_stream.Pipe(lambda: _receive(source), lambda data: _transmit(sink, data))
-    with _stopping(scope, halt), scope:
-        async with message_stream.streams(pipe) as (incoming, outgoing):
-            await made.run(incoming, outgoing, made.create_initialization_options())
-
-
-@contextmanager
-def _stopping(scope: anyio.CancelScope, halt: Callable[[str], None]) -> Iterator[None]:
-    """Stop in good order when a signal asks for it: nothing may be left without its receipt."""
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.getsignal(number) for number in numbers]
 
     def stop() -> None:
         halt(HALTED)
         scope.cancel()
 
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+    def arrived(_: signal.Signals) -> None:
+        loop.call_soon_threadsafe(stop)
+
+    # Running calls end in order, so that each gets its receipt.
+    with signal_scope(arrived, signal.SIGINT, signal.SIGTERM), scope:
+        async with message_stream.streams(pipe) as (incoming, outgoing):
+            await made.run(incoming, outgoing, made.create_initialization_options())
 
 
 async def _receive(source: int) -> bytes:

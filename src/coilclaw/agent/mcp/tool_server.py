@@ -1,4 +1,4 @@
-"""Our tools, offered to others: every call is handed to a callable, which is the guard."""
+"""CoilClaw's tools as an MCP server: every call is passed to a callable, which is the guard."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _VALUES: Final[Mapping[str, Json]] = {
 
 
 def offered_tool(tool: Tool) -> OfferedTool:
-    """Describe a tool; where it cannot be told what a call touches, the hints say the worst."""
+    """Return the description of a tool; if its effects are unknown, the hints assume the worst."""
     spec = ToolSpec(tool.name, tool.description, tool.parameters_schema)
     properties = tool.parameters_schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
@@ -74,15 +74,15 @@ def _stand_in(schema: Json) -> Json:
 
 
 Call: TypeAlias = "Callable[[ToolCall, str, Cancellation], ToolResult]"
-"""Takes one call of a conversation through the guard; cancelling it ends what it runs."""
+"""Takes one call of a conversation through the guard; cancelling ends its processes."""
 Progress: TypeAlias = "Callable[[float, float | None, str | None], Awaitable[None]]"
 Offered: TypeAlias = "Callable[[], Sequence[OfferedTool]]"
-"""The tools that are active."""
+"""Returns the active tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as clients are told of it, with what its calls may do."""
+    """A tool as clients see it, with hints about its effects."""
 
     spec: ToolSpec
     read_only: bool = False
@@ -95,7 +95,7 @@ CALLS_AT_ONCE: Final = 16
 RECEIPT_KEY: Final = "coilclaw/receipt"
 SESSION_HEADER: Final = "mcp-session-id"
 REQUEST: Final[ContextVar[Mapping[str, object]]] = ContextVar("mcp request")
-"""The scope of the HTTP request that a call came with, for the callable that it is handed to."""
+"""The scope of the HTTP request of a call, for the callable that makes the call."""
 INSTRUCTIONS: Final = (
     "Every call is judged by a policy before it runs, and leaves a receipt. A call that is denied "
     "names the rule. A call that needs a person's approval waits for it."
@@ -103,12 +103,12 @@ INSTRUCTIONS: Final = (
 
 
 def new_conversation() -> str:
-    """An id under which the calls of one client stand in the receipts."""
+    """Return an id for the calls of one client in the receipts."""
     return f"mcp-{secrets.token_hex(8)}"
 
 
 def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Server[Any]:
-    """Make the server; without a ``conversation`` each HTTP session, or call, has its own."""
+    """Create the server; by default each HTTP session, or call, has its own conversation."""
     import anyio
     from mcp.server.lowlevel import Server
     from mcp.types import ListToolsResult, Tool, ToolAnnotations
@@ -162,9 +162,9 @@ async def _perform(
     places: anyio.CapacityLimiter,
     tell: Progress | None = None,
 ) -> ToolResult:
-    """Perform a call in a thread; when nobody wants it any more, it is ended and waited for.
+    """Make a call in a thread; if the client cancels it, end it and wait for its end.
 
-    Its receipt is written in any case. ``tell`` hears how long it takes, where a client asked.
+    Its receipt is written in any case. ``tell`` reports progress to a client that wants it.
     """
     import anyio
     from anyio import to_thread
@@ -175,7 +175,7 @@ async def _perform(
         try:
             await anyio.sleep_forever()
         finally:
-            cancel.cancel("the client does not want the call any more")
+            cancel.cancel("the client cancelled the call")
 
     async def tell_progress(tell: Progress) -> None:
         for seconds in itertools.count():
@@ -199,7 +199,7 @@ def _call_guard(
         return call(wanted, conversation, cancel)
     except CoilClawError as problem:
         return ToolResult(False, "", f"{problem.message} [{problem.rule}]", {"rule": problem.rule})
-    except KeyboardInterrupt:  # the guard's word for a call that was stopped half way
+    except KeyboardInterrupt:  # the guard raises it for a call that was stopped
         return ToolResult(False, "", "the call was stopped [stopped]", {"rule": "stopped"})
 
 
@@ -218,7 +218,7 @@ def _render(result: ToolResult) -> CallToolResult:
 
 
 def _conversation(context: ServerRequestContext[Any]) -> str:
-    """One for each session; whoever knows the id of a session can use it, so that it is hashed."""
+    """Return the conversation of a session; its id is hashed, because it grants access."""
     headers = getattr(context.request, "headers", None)
     session = None if headers is None else headers.get(SESSION_HEADER)
     return f"mcp-{digest_bytes(session.encode())[:16]}" if session else new_conversation()

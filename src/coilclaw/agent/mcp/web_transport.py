@@ -1,4 +1,4 @@
-"""The way to a foreign server over HTTP: its headers, and a bound for everything it sends."""
+"""The connection to an MCP server over HTTP: its headers, and a bound for its answers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 15.0
 MAX_STREAM_BYTES: Final = 64 * 2**20
-"""Of all events that one answer consists of."""
+"""Bytes of all events of one answer."""
 
 
 def headers(server: McpServer, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what every request carries; the secrets are in here and nowhere else."""
+    """Return the headers of every request, which alone hold the secrets."""
     found = {name: value_of(server, variable, environ) for name, variable in server.headers.items()}
     if server.token_env is not None:
         found["Authorization"] = f"Bearer {value_of(server, server.token_env, environ)}"
     for name, value in found.items():
         if not value.isascii() or not value.isprintable():
             raise UsageError(
-                f"the header {name} of the MCP server {server.name} would hold what no header can",
+                f"the value of the header {name} of the MCP server {server.name} has invalid "
+                "characters",
                 rule="mcp.variable",
             )
     return {**found, "Accept-Encoding": "identity"}
@@ -60,7 +61,7 @@ async def streams(server: McpServer, sent: Mapping[str, str]) -> AsyncIterator[T
 
 @asynccontextmanager
 async def _relayed(pair: TransportStreams) -> AsyncIterator[TransportStreams]:
-    """Pass messages on, with the tools of a listing as the server sent them."""
+    """Relay messages, with the tools of a listing as the server sent them."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -83,7 +84,7 @@ async def _relayed(pair: TransportStreams) -> AsyncIterator[TransportStreams]:
 
 
 async def _bound_answer(response: httpx2.Response) -> None:
-    """See that no answer is larger than its bound, or packed: that could be of any size."""
+    """Bound the size of an answer; refuse a compressed one, which could expand to any size."""
     import httpx2
 
     class Counted(httpx2.AsyncByteStream):
@@ -102,7 +103,7 @@ async def _bound_answer(response: httpx2.Response) -> None:
             await self._stream.aclose()
 
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.DecodingError("the answer is packed", request=response.request)
+        raise httpx2.DecodingError("the answer is compressed", request=response.request)
     events = response.headers.get("content-type", "").startswith("text/event-stream")
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = Counted(response.stream, MAX_STREAM_BYTES if events else MAX_MESSAGE_BYTES)

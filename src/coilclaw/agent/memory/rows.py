@@ -1,4 +1,4 @@
-"""A turn record as a row, and back; and the text in it that is searched."""
+"""Convert turn records to rows and back, and extract their searchable text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CREATE TABLE conversations (
     title TEXT NOT NULL
 ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX conversations_by_last ON conversations (last, conversation_id)",
-    # The tokens of each turn, as memory.tokens makes them, in their order.
+    # The tokens of each turn, as memory.search creates them, in their order.
     """\
 CREATE VIRTUAL TABLE turn_tokens USING fts5(
     tokens, content='', tokenize="ascii tokenchars '_'"
@@ -59,13 +59,13 @@ LAYOUT: Final = Layout(
 
 
 def newest(connection: sqlite3.Connection) -> int:
-    """The number of the newest turn."""
+    """Return the number of the newest turn."""
     (number,) = connection.execute("SELECT coalesce(max(id), 0) FROM turns").fetchone()
     return int(number)
 
 
 def indexed_up_to(connection: sqlite3.Connection) -> int:
-    """The number of the last turn that the index knows; those after it wait to be indexed."""
+    """Return the number of the last indexed turn."""
     (number,) = connection.execute(
         "SELECT coalesce(max(id), 0) FROM turn_tokens_docsize"
     ).fetchone()
@@ -95,7 +95,7 @@ _EXTRAS: Final = frozenset({"problem", "signature", "error", "receipt_id"})
 
 
 def fields(record: TurnRecord) -> dict[str, Json]:
-    """Return a record as JSON, by the names of the columns."""
+    """Return a record as JSON values, by the names of the columns."""
     return {
         "conversation_id": record.conversation_id,
         "turn_id": record.turn_id,
@@ -111,14 +111,14 @@ def fields(record: TurnRecord) -> dict[str, Json]:
 
 
 def to_row(record: TurnRecord) -> Row:
-    """Return the columns; surrogates, which no database keeps, become U+FFFD."""
+    """Return the columns of a record; surrogates, which SQLite rejects, become U+FFFD."""
     values = fields(record).values()
     row = tuple(clean(value) if isinstance(value, str) else _dump(value) for value in values)
     return cast("Row", row)
 
 
 def from_row(row: Row) -> TurnRecord:
-    """Return the record; a row that was never one of ours is an ``EnvironmentFault``."""
+    """Return the record of a row; raise ``EnvironmentFault`` if the row is malformed."""
     conversation_id, turn_id, timestamp, role, content, calls, results, provider, model, more = row
     try:
         return TurnRecord(
@@ -142,9 +142,9 @@ def from_row(row: Row) -> TurnRecord:
 
 
 def searched_text(content: str, calls: str, results: str) -> str:
-    """Return the text of a row that is searched, given three of its columns.
+    """Return the searchable text of a row from three of its columns.
 
-    Content; names and arguments of tool calls, keys included; what tools put out and what failed.
+    It holds the content, the names and arguments of tool calls, and their outputs and errors.
     """
     if calls == results == _NOTHING:
         return content
@@ -158,7 +158,7 @@ def searched_text(content: str, calls: str, results: str) -> str:
 
 
 def _fields(value: ToolCall | ToolAnswer, names: tuple[str, ...]) -> dict[str, Json]:
-    """Return fields by name; those that came later only where they say something."""
+    """Return fields by name; newer optional fields only if they have a value."""
     found = {name: getattr(value, name) for name in names}
     return {name: one for name, one in found.items() if name not in _EXTRAS or one is not None}
 
@@ -168,7 +168,7 @@ def _dump(value: Json) -> str:
         return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
     except RecursionError as problem:
         raise UsageError(
-            "a tool call or its metadata is nested too deeply to be remembered", rule="memory.depth"
+            "a tool call or its metadata is nested too deeply to be stored", rule="memory.depth"
         ) from problem
 
 
@@ -178,7 +178,7 @@ def _load(text: str) -> list[dict[str, Any]]:
 
 
 def _gather(value: Json, pieces: list[str]) -> None:
-    """Add every key and every value, whatever holds it."""
+    """Add every key and every value at any depth."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -194,7 +194,7 @@ def _gather(value: Json, pieces: list[str]) -> None:
 
 
 def clean(text: str) -> str:
-    """Join surrogate pairs, and replace what is left of surrogates: no database keeps them."""
+    """Return a text with surrogate pairs joined and lone surrogates replaced, for SQLite."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

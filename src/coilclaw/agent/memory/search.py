@@ -1,8 +1,7 @@
-"""Searching: candidates from the index, certainty from the texts, then the ranking.
+"""Search the memory: candidates from the index, confirmed in the texts, then ranked.
 
-The newest matches are ranked, ``RANKED`` of them or as many as are asked for: by BM25,
-more where terms are whole words or begin one, more where they stand together as in the query, and
-more in recent conversations.
+The newest matches are ranked, at least ``RANKED`` of them, by BM25. Terms rank higher as whole
+words or beginnings of words, together as in the query, and in recent conversations.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _UNSPACED: Final = (
 )
 _TOKEN: Final = re.compile(rf"[^\W{_UNSPACED}]+|\S")
 
-# The index drops what of ASCII is not of a word, and so that goes by other names in it. A text that
-# holds those names itself is found too often there, and its text is looked at anyway.
+# The index drops ASCII characters outside of words, so they are stored under other code points. A
+# text with these code points matches too often in the index, and is then checked itself.
 _INDEXED: Final = {
     chr(code): chr(0xE000 + code)
     for code in range(0x80)
@@ -41,7 +40,7 @@ _INDEXED: Final = {
 
 
 def fold(text: str) -> str:
-    """Return the form in which texts and queries are compared."""
+    """Return the folded form in which texts and queries are compared."""
     folded = text.casefold()
     return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
 
@@ -52,29 +51,29 @@ def terms(query: str) -> tuple[str, ...]:
 
 
 def tokens(folded: str) -> list[str]:
-    """Split a folded text into words and single other characters; white space separates only."""
+    """Return the words and single other characters of a folded text, without white space."""
     return _TOKEN.findall(folded)
 
 
 def is_word(token: str) -> bool:
-    """Tell a word, of which a query may name a part, from a character that is a token itself."""
-    return _TOKEN.fullmatch(f"{token}0") is not None  # it would go on with another letter or digit
+    """Return whether a token is a word, of which a query may name a part."""
+    return _TOKEN.fullmatch(f"{token}0") is not None  # another letter or digit would extend it
 
 
 def indexed(sequence: list[str]) -> str:
-    """Return tokens as the full-text index reads them."""
+    """Return tokens in the form of the full-text index."""
     name = _INDEXED.get
     return " ".join([name(token, token) for token in sequence])
 
 
 MAX_TERMS: Final = 16
-"""Terms that the index is asked for, the longest first; the texts are asked for all of them."""
+"""Terms that are looked up in the index, longest first; the texts are checked for all terms."""
 MAX_TERM_CHARS: Final = 256
-"""So much of a term is asked of the index."""
+"""Characters of a term that are looked up in the index."""
 MAX_WORDS: Final = 2000
-"""Words that a term may be a part of; what is part of more is soon found in the newest texts."""
+"""Words that contain a term; a term in more words is found quickly in the newest texts."""
 MAX_ENDINGS: Final = 200
-"""Words that the beginning of a term may be the end of; what ends more of them says nothing."""
+"""Words that end with the beginning of a term; with more of them it does not narrow the search."""
 
 _TRIGRAM: Final = 3
 _WORDS: Final = "SELECT listed.word FROM words AS listed WHERE"
@@ -87,17 +86,17 @@ _ENDS: Final = "substr(listed.word, -length(:part)) = :part AND listed.word <> :
 
 
 def question(connection: sqlite3.Connection, terms: tuple[str, ...]) -> str | None:
-    """Return the full-text question for some terms, ``None`` if only the texts can tell."""
+    """Return the full-text query for some terms; ``None`` if only the texts can decide."""
     longest = sorted(terms, key=len, reverse=True)[:MAX_TERMS]
     clauses = [_clause(connection, tokens(term[:MAX_TERM_CHARS])) for term in longest]
     return " AND ".join(f"({clause})" for clause in clauses if clause is not None) or None
 
 
 def _clause(connection: sqlite3.Connection, parts: list[str]) -> str | None:
-    """Return the question for one term.
+    """Return the full-text query for one term.
 
     In a text, the first token of the term may be the end of a longer word and the last one the
-    beginning of one; whatever stands between them is there as it is.
+    beginning of one; the tokens between them match exactly.
     """
     first, rest = parts[0], parts[1:]
     if not is_word(first):
@@ -113,7 +112,7 @@ def _clause(connection: sqlite3.Connection, parts: list[str]) -> str | None:
 def _words(
     connection: sqlite3.Connection, part: str, condition: str, most: int
 ) -> list[str] | None:
-    """Return the quoted words that hold a part as the condition says, unless there are too many."""
+    """Return the quoted words that contain a part by a condition; ``None`` if too many do."""
     if len(part) > MAX_WORD:
         return []
     source = _WORDS if len(part) < _TRIGRAM else _BY_TRIGRAM
@@ -128,24 +127,24 @@ def _words(
 
 
 def _phrase(parts: list[str]) -> str:
-    """Return tokens in a row, the last of which may go on if it is a word."""
+    """Return the query for consecutive tokens; a last word may be the beginning of a longer one."""
     return _quoted(parts) + ("*" if is_word(parts[-1]) else "")
 
 
 def _quoted(parts: list[str]) -> str:
-    # Quotation marks are not among what `indexed` returns.
+    # The result of `indexed` has no quotation marks.
     return f'"{indexed(parts)}"'
 
 
 _BATCH: Final = 10_000
-"""Turns that are held in memory at once."""
+"""Turns in memory at once."""
 _WAITING: Final = """
 SELECT id, content, tool_calls, tool_results FROM turns WHERE id > ? ORDER BY id LIMIT ?
 """
 
 
 def index(connection: sqlite3.Connection) -> None:
-    """Index every turn that is not yet, within the transaction of the caller."""
+    """Index every new turn, within the transaction of the caller."""
     last = indexed_up_to(connection)
     while rows := connection.execute(_WAITING, (last, _BATCH)).fetchall():
         words: set[str] = set()
@@ -185,7 +184,7 @@ def excerpt(text: str, term: str) -> str:
     if place > 0 and len(folded) != len(text):
         place = _original_place(text, place)
     start = max(0, place - _LEAD)
-    # White space shrinks below, so that a longer piece may be needed to fill the width.
+    # White space is collapsed below, so a longer piece may be needed to fill the width.
     piece = " ".join(text[start : start + 4 * WIDTH].split())
     before = _GAP if text[:start].strip() else ""
     room = WIDTH - len(before) - len(_GAP)
@@ -194,7 +193,7 @@ def excerpt(text: str, term: str) -> str:
 
 
 def _original_place(text: str, place: int) -> int:
-    """Return where the folded text's ``place`` is in the text itself, whose length differs."""
+    """Return the position in a text that corresponds to ``place`` in its folded form."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high) // 2
@@ -207,15 +206,15 @@ def _original_place(text: str, place: int) -> int:
 
 MAX_QUERY_CHARS: Final = 2**20
 RANKED: Final = 500
-"""Matches that are ranked at least, if there are so many."""
+"""The minimum number of matches that are ranked."""
 WHOLE: Final = 4.0
-"""What a term gains that is a whole word, or a whole part of an identifier."""
+"""The factor of a term that is a whole word or a whole part of an identifier."""
 START: Final = 2.0
-"""What a term gains that begins one."""
+"""The factor of a term that begins a word."""
 PHRASE: Final = 2.0
-"""What several terms gain that stand together as in the query."""
+"""The factor of several terms that appear together as in the query."""
 RECENCY: Final = 1.0
-"""What the newest conversation gains over one of long ago."""
+"""The gain of the newest conversation over a very old one."""
 HALF_LIFE_DAYS: Final = 30.0
 
 _LEAST_RELEVANCE: Final = 1e-6
@@ -250,20 +249,22 @@ def search(
 ) -> tuple[Recollection, ...]:
     """Return the turns that contain every term of the query, best first.
 
-    ``wanted_in`` is asked of each conversation whether its turns are wanted.
+    ``wanted_in`` returns whether the turns of a conversation are wanted.
     """
     if limit < 1:
-        raise UsageError(f"a search for {limit} results finds nothing", rule="memory.limit")
+        raise UsageError(
+            f"the limit of a search is {limit}, but must be 1 or more", rule="memory.limit"
+        )
     if len(query) > MAX_QUERY_CHARS:
         raise UsageError(
-            f"a query may have {MAX_QUERY_CHARS} characters, and this one has {len(query)}",
+            f"the query has {len(query)} characters; the maximum is {MAX_QUERY_CHARS}",
             rule="memory.query",
         )
     wanted, phrase = terms(query), " ".join(fold(clean(query)).split())
     if not wanted:
         return ()
     asked = question(connection, wanted)
-    # The newest first, some of them twice.
+    # Newest first, with some duplicates.
     rows: Iterable[tuple[Any, ...]] = (
         connection.execute(_ALL)
         if asked is None
@@ -291,7 +292,7 @@ def search(
 
 
 def _standing(folded: str, wanted: tuple[str, ...], phrase: str) -> float:
-    """Return the factor for where the terms stand, on the average over all of them."""
+    """Return the average factor for the positions of the terms."""
     asked = wanted[:MAX_TERMS]
     factor = sum(_best_place(folded, term) for term in asked) / len(asked)
     return factor * PHRASE if len(wanted) > 1 and phrase in folded else factor

@@ -1,4 +1,4 @@
-"""``Memory``: conversations, kept and searched."""
+"""``Memory``: stored conversations, and the search in them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TITLE_CHARS: Final = 120
 _log = logging.getLogger(__name__)
 
 INDEXED_AT_ONCE: Final = 64
-"""Records that may wait until they are indexed; indexing them together costs a fraction of it."""
+"""Records that are indexed together, which is much cheaper than one by one."""
 
 _BATCH: Final = 500
 _COLUMNS: Final = ", ".join(COLUMNS)
@@ -69,7 +69,7 @@ SELECT coalesce(json_extract(metadata, '$.asker'), '') FROM turns
 WHERE conversation_id = ? AND role = 'user' ORDER BY id DESC LIMIT 1
 """
 _EXPORT: Final = f"SELECT id, {_COLUMNS} FROM turns WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608 - no input in it
-# A quotation mark in what a tool put out is escaped, so that no output passes for a receipt.
+# Quotation marks in an output are escaped, so that no output matches like a receipt.
 _WITH_RECEIPT: Final = (
     """SELECT 1 FROM turns WHERE instr(tool_results, ',"receipt_id":"') > 0 LIMIT 1"""
 )
@@ -92,13 +92,13 @@ class ConversationSummary:
     last: str
     turns: int
     title: str
-    """The first line that the user wrote in it."""
+    """The first line of the user's first message."""
 
 
 class Memory:
-    """The conversations in one database file, which the first use makes.
+    """The conversations in one database file, which the first use creates.
 
-    Threads may share one; a forked child goes on with a connection of its own.
+    Threads may share one object; a forked child gets a connection of its own.
     """
 
     def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
@@ -115,14 +115,14 @@ class Memory:
         self.close()
 
     def create(self) -> None:
-        """Make the database, or bring it to the newest version."""
+        """Create the database, or migrate it to the newest version."""
         self._database.open()
 
     def close(self) -> None:
         self._database.close()
 
     def append(self, records: Sequence[TurnRecord]) -> None:
-        """Keep some records, all or none of them; they are on disk when this returns."""
+        """Store some records, all or none; they are on the disk when this returns."""
         if not records:
             return
         rows = [to_row(record) for record in records]
@@ -150,17 +150,17 @@ class Memory:
     def conversation(
         self, conversation_id: str, *, last: int | None = None
     ) -> tuple[TurnRecord, ...]:
-        """Return the records of a conversation, or the last so many, oldest first."""
+        """Return the records of a conversation, or the ``last`` ones, oldest first."""
         with self._database.read() as connection:
             rows = connection.execute(_CONVERSATION, (clean(conversation_id), _bound(last)))
             return tuple(from_row(row) for row in rows)
 
     def owner(self, conversation_id: str) -> str | None:
-        """Return who began a conversation: empty for the operator, ``None`` if there is none."""
+        """Return who started a conversation: empty for the operator, ``None`` if unknown."""
         return self._asker(_OWNER, conversation_id)
 
     def last_asker(self, conversation_id: str) -> str | None:
-        """Return who said the last message in a conversation, as ``owner`` does."""
+        """Return the author of the last message in a conversation, like ``owner``."""
         return self._asker(_LAST_ASKER, conversation_id)
 
     def _asker(self, query: str, conversation_id: str) -> str | None:
@@ -171,13 +171,13 @@ class Memory:
     def conversations(
         self, limit: int | None = None, *, owner: str | None = None
     ) -> tuple[ConversationSummary, ...]:
-        """Return the conversations, or the newest so many, newest first; or those of an owner."""
+        """Return the newest conversations, newest first, of one owner or of all."""
         with self._database.read() as connection:
             rows = connection.execute(_SUMMARIES, (_bound(limit), owner))
             return tuple(ConversationSummary(*row) for row in rows)
 
     def beginning_with(self, prefix: str, limit: int) -> tuple[str, ...]:
-        """Return the ids of conversations that begin so, in their order."""
+        """Return the ids of conversations that begin with a prefix, sorted."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT conversation_id FROM conversations WHERE conversation_id >= ?1 "
@@ -191,8 +191,7 @@ class Memory:
     ) -> tuple[Recollection, ...]:
         """Return the records that contain every term of the query, best first.
 
-        With an ``owner``, only those of its conversations. What a term is, and what contains it, is
-        said in ``memory.tokens``.
+        With an ``owner``, search only its conversations.
         """
         from coilclaw.agent.memory.search import search
 
@@ -205,12 +204,12 @@ class Memory:
             return search(connection, query, limit, _wanted(connection, owner))
 
     def tells_of_receipts(self) -> bool:
-        """Tell whether any tool result that is kept names its receipt."""
+        """Return whether any stored tool result names its receipt."""
         with self._database.read() as connection:
             return connection.execute(_WITH_RECEIPT).fetchone() is not None
 
     def clear(self) -> int:
-        """Forget everything, and leave nothing of it in the files; return how many records."""
+        """Delete all records, also from the free pages of the files; return their number."""
         with self._database.write() as connection:
             (count,) = connection.execute("SELECT count(*) FROM turns").fetchone()
             for statement in _CLEAR:
@@ -220,7 +219,7 @@ class Memory:
         return count
 
     def export(self) -> Iterator[TurnRecord]:
-        """Yield every record in the order in which they were kept, a bounded number at a time."""
+        """Yield every record in its order, reading a bounded number at a time."""
         last = 0
         while True:
             with self._database.read() as connection:
@@ -232,7 +231,7 @@ class Memory:
 
 
 def _wanted(connection: sqlite3.Connection, owner: str | None) -> Callable[[str], bool]:
-    """Return what tells the conversations of an owner; without one, all are wanted."""
+    """Return a test for the conversations of an owner; without one, it accepts all."""
     if owner is None:
         return lambda _: True
     known: dict[str, bool] = {}
@@ -247,14 +246,14 @@ def _wanted(connection: sqlite3.Connection, owner: str | None) -> Callable[[str]
 
 
 def _index(connection: sqlite3.Connection) -> None:
-    # A conversation that is not searched and not long never needs it.
+    # A short conversation without a search does not need the import.
     from coilclaw.agent.memory.search import index
 
     index(connection)
 
 
 def _title(content: str) -> str:
-    """Return the first line that says something."""
+    """Return the first line that is not blank."""
     return next((line[:TITLE_CHARS] for line in map(str.strip, content.splitlines()) if line), "")
 
 

@@ -1,7 +1,7 @@
-"""Reading an archive into memory: nothing is written, and nothing in it is believed.
+"""Read an archive into memory, without writing anything or trusting its headers.
 
-Only plain files and directories are taken, with the executable bit and no other. Sizes are bounded
-by what is really read, whatever the headers say.
+Only plain files and directories are accepted, with the executable bit and no other. Sizes are
+bounded by the bytes that are read, whatever the headers say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coilclaw.agent.plugins.files import (
     too_large,
     unwrapped,
 )
-from coilclaw.kernel import EnvironmentFault, UsageError, quote_text
+from coilclaw.kernel import UsageError, explain_os_errors, quote_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 MAX_ARCHIVE_BYTES: Final = 32 * 2**20
 MAX_ENTRIES: Final = 4 * MAX_FILES
-"""Entries of any kind: directories and the like come on top of the files."""
+"""Entries of any kind, directories included."""
 MAX_RATIO: Final = 200
 RATIO_FREE_BYTES: Final = 2**20
-"""What an archive may unpack to whatever its ratio: small files compress well."""
+"""Unpacked size below which the ratio is not checked: small files compress well."""
 MAX_XZ_MEMORY: Final = 128 * 2**20
 
 _TAR_OVERHEAD: Final = 2 * 2**20 + MAX_ENTRIES * 1024
@@ -46,7 +46,7 @@ SUFFIXES: Final = (".zip", ".tar.gz", ".tgz", ".tar.xz")
 
 
 def read_archive(path: Path) -> tuple[PluginFile, ...]:
-    """Return the files of an archive, or refuse all of it."""
+    """Return the files of an archive; raise ``DeniedError`` if any of them is refused."""
     name = path.name.lower()
     if not name.endswith(SUFFIXES):
         raise UsageError(
@@ -54,12 +54,8 @@ def read_archive(path: Path) -> tuple[PluginFile, ...]:
             rule="plugin.source",
             hint=f"archives end in {', '.join(SUFFIXES)}",
         )
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_ARCHIVE_BYTES + 1)
-    except OSError as problem:
-        message = f"cannot read {path}: {problem.strerror}"
-        raise EnvironmentFault(message, rule="plugin.source") from problem
+    with explain_os_errors(f"read {path}", rule="plugin.source"), path.open("rb") as file:
+        data = file.read(MAX_ARCHIVE_BYTES + 1)
     if len(data) > MAX_ARCHIVE_BYTES:
         raise refused("plugin.bounds", f"the archive is larger than {MAX_ARCHIVE_BYTES:,} bytes")
     collection = Collection()
@@ -100,7 +96,7 @@ def _take_zip_entry(
     kind = stat.S_IFMT(mode)
     if name.endswith("/"):
         if kind not in {0, stat.S_IFDIR} or info.file_size:
-            raise refused("plugin.kind", f"{quote_text(name)} is no plain directory")
+            raise refused("plugin.kind", f"{quote_text(name)} is not a plain directory")
         collection.directory(name)
         return
     if kind not in {0, stat.S_IFREG}:
@@ -145,7 +141,7 @@ def _read_tar(data: bytes, collection: Collection) -> None:
                 info = archive.next()
                 if info is None:
                     return
-                # A header may lead back to where the reader came from.
+                # A header may point back to an entry that was read before.
                 if info.size < 0 or info.offset <= reached:
                     raise refused("plugin.archive", "the archive leads in a circle")
                 reached = info.offset

@@ -1,4 +1,4 @@
-"""The files of a plugin: plain files below one directory, within bounds, each name once."""
+"""The files of a plugin: plain files below one directory, bounded in number, size and depth."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.kernel import DeniedError, EnvironmentFault, TreePath, digest_bytes, quote_text
+from coilclaw.kernel import DeniedError, TreePath, digest_bytes, explain_os_errors, quote_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ PLAIN: Final = 0o644
 EXECUTABLE: Final = 0o755
 MANIFEST: Final = "manifest.toml"
 SKIPPED: Final = frozenset({".git", "__pycache__"})
-"""Directories beside a plugin's own files, which are not installed."""
+"""Directories that are not installed."""
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -29,7 +29,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class PluginFile:
-    """One file: where it is below the plugin's directory, its bytes and its permissions."""
+    """One file: its path below the plugin's directory, its bytes and its permissions."""
 
     path: str
     content: bytes
@@ -46,7 +46,7 @@ class PluginFile:
 
 @dataclass(slots=True)
 class Collection:
-    """Files as they come in from outside; what does not fit is refused at once."""
+    """Collects untrusted files, and refuses each one that breaks a rule or a bound."""
 
     total: int = 0
     _files: dict[str, PluginFile] = field(default_factory=dict)
@@ -55,11 +55,11 @@ class Collection:
 
     @property
     def room(self) -> int:
-        """How many bytes the next file may have."""
+        """The number of bytes that the next file may have."""
         return min(MAX_FILE_BYTES, MAX_TOTAL_BYTES - self.total)
 
     def expect(self, name: str) -> TreePath:
-        """Check the name of a file before anything of it is read."""
+        """Check the name of a file before its content is read."""
         if len(self._files) >= MAX_FILES:
             raise refused("plugin.bounds", f"there are more than {MAX_FILES} files")
         path = _path(name)
@@ -73,7 +73,7 @@ class Collection:
         return path
 
     def directory(self, name: str) -> None:
-        """Check the name of a directory, which is made only if a file is in it."""
+        """Check the name of a directory, which is created only if it holds a file."""
         path = _path(name.rstrip("/"))
         self._note(path.parts)
         for length in range(1, len(path.parts) + 1):
@@ -97,7 +97,7 @@ class Collection:
         self._directories.add(parts)
 
     def _note(self, parts: tuple[str, ...]) -> None:
-        """Refuse two spellings that some file system takes for one name."""
+        """Refuse two spellings that are the same name on some file system."""
         folded = TreePath(parts).folded
         for length in range(1, len(parts) + 1):
             here = parts[:length]
@@ -108,7 +108,7 @@ class Collection:
 
 
 def unwrapped(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]:
-    """Take off the one directory that an archive may have around everything."""
+    """Return the files without the directory that wraps all of them, if an archive has one."""
     tops = {file.path.partition("/")[0] for file in files}
     if len(tops) != 1 or not all("/" in file.path for file in files):
         return files
@@ -116,12 +116,12 @@ def unwrapped(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]:
 
 
 def refused(rule: str, reason: str) -> DeniedError:
-    """Say why something cannot be installed."""
+    """Return the error for a plugin that cannot be installed."""
     return DeniedError(f"the plugin is refused: {reason}", rule=rule)
 
 
 def too_large(name: str) -> DeniedError:
-    """Say that a file does not fit."""
+    """Return the error for a file that exceeds a size limit."""
     all_files = f"all files together are larger than {MAX_TOTAL_BYTES:,}"
     message = f"{quote_text(name)} is larger than {MAX_FILE_BYTES:,} bytes, or {all_files}"
     return refused("plugin.bounds", message)
@@ -136,37 +136,34 @@ def _path(name: str) -> TreePath:
 
 @dataclass(slots=True)
 class FolderState:
-    """What stands in a directory: its files, and what is no file, with what that is."""
+    """The content of a directory: its files, and every other entry with its kind."""
 
     files: dict[str, PluginFile] = field(default_factory=dict)
     odd: dict[str, str] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
-    """Directories with nothing in them."""
+    """Empty directories."""
     total: int = 0
 
 
 def look_at(path: Path, *, skip: frozenset[str] = frozenset()) -> FolderState:
     """Read everything below a directory, within the bounds of a plugin."""
     seen = FolderState()
-    try:
+    with explain_os_errors(f"read {path}", rule="plugin.read"):
         descriptor = os.open(path, _DIRECTORY)
         try:
             _walk(descriptor, (), seen, skip)
         finally:
             os.close(descriptor)
-    except OSError as problem:
-        message = f"cannot read {path}: {problem.strerror or problem}"
-        raise EnvironmentFault(message, rule="plugin.read") from problem
     return seen
 
 
 def read_directory(path: Path) -> tuple[PluginFile, ...]:
-    """Return the files of a directory that is to be installed, or refuse all of it."""
+    """Return the files of a directory to install; raise ``DeniedError`` if any is refused."""
     return check_files(look_at(path, skip=SKIPPED))
 
 
 def check_files(seen: FolderState) -> tuple[PluginFile, ...]:
-    """Return files that could come from outside, or refuse all of them."""
+    """Return untrusted files after all checks; raise ``DeniedError`` if any is refused."""
     if seen.odd:
         what = ", ".join(f"{quote_text(name)} is {kind}" for name, kind in sorted(seen.odd.items()))
         raise refused("plugin.kind", what)

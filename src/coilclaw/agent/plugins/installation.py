@@ -1,7 +1,7 @@
-"""Installing, removing, enabling and approving plugins: nothing of them is run.
+"""Install, remove, enable and approve plugins, without running any of their code.
 
-What is installed is staged beside its place and moved there at the end. Its pin is written before
-that, and means nothing until the directory is there: a kill leaves all of it or nothing.
+An installation is staged beside its final directory and moved there at the end. Its pin is written
+before the move and has no effect until the directory exists, so a kill leaves all or nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from coilclaw.agent.plugins.pins import Pin, pinned
 from coilclaw.agent.plugins.store import differences, missing
 from coilclaw.kernel import (
     DeniedError,
-    EnvironmentFault,
+    FileLock,
     UsageError,
     digest_bytes,
+    explain_os_errors,
     quote_text,
     sync_directory,
     write_all,
@@ -55,6 +56,8 @@ _log = logging.getLogger(__name__)
 STAGED: Final = ".staged-"
 REMOVED: Final = ".removed-"
 RUNNING: Final = ".running-"
+WRITE_RULE: Final = "plugin.write"
+CALL_LOCK: Final = "lock"
 SETTLE_S: Final = 5.0
 SETTLE_LOOK_S: Final = 0.001
 
@@ -62,31 +65,21 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 def fresh(folder: Path, prefix: str) -> Path:
-    """Return a name that nobody has."""
+    """Return an unused path with a random name."""
     return folder / f"{prefix}{os.urandom(8).hex()}"
 
 
 def stage(folder: Path, files: Iterable[PluginFile]) -> Path:
-    """Write files into a new directory, durably."""
+    """Write files into a new directory, and sync them to disk."""
     staged = fresh(folder, STAGED)
-    with writing(f"write {staged}"):
+    with explain_os_errors(f"write {staged}", rule=WRITE_RULE):
         os.mkdir(staged, 0o700)
         write(staged, files, sync=True)
     return staged
 
 
-@contextmanager
-def writing(what: str) -> Iterator[None]:
-    """Let an ``OSError`` say what cannot be done."""
-    try:
-        yield
-    except OSError as problem:
-        message = f"cannot {what}: {problem.strerror}"
-        raise EnvironmentFault(message, rule="plugin.write") from problem
-
-
 def write(folder: Path, files: Iterable[PluginFile], *, sync: bool) -> None:
-    """Write files below a directory that nobody else writes to; names were checked before."""
+    """Write files with checked names below a directory that no other process writes to."""
     made = {folder}
     for file in files:
         path = folder / file.path
@@ -108,15 +101,16 @@ def write(folder: Path, files: Iterable[PluginFile], *, sync: bool) -> None:
 
 
 def settle(path: Path) -> None:
-    """Wait until nobody has a file open for writing: the kernel runs none that somebody has.
+    """Wait until no process has a file open for writing, because the kernel would not run it.
 
-    A process that another thread starts while we write holds our descriptor for a moment. A lease
-    is given only where there is no writer; where a file system knows none, nothing is waited for.
+    A process that another thread starts during a write inherits the descriptor for a moment. The
+    kernel grants a read lease only without a writer. Return at once if the file system has no
+    leases.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     deadline = time.monotonic() + SETTLE_S
     try:
-        # Whoever opens it in this instant must not end us by the signal that says so.
+        # The default signal for a broken lease would end this process.
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         while time.monotonic() < deadline:
             try:
@@ -134,29 +128,37 @@ def settle(path: Path) -> None:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Path]:
-    """Make a directory for one call, which is gone after it; made with the store locked."""
+    """Create a directory for one call and remove it after the block.
+
+    The caller holds the lock of the store on entry, so that no ``sweep`` comes in between.
+    """
     path = fresh(folder, RUNNING)
     os.mkdir(path, 0o700)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Whoever sweeps sees by this that the call still runs; a kill lets go of it.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield path
-    finally:
-        discard(path)
-        os.close(descriptor)
+    # While the lock is held, ``sweep`` knows that the call runs; a kill releases it.
+    with FileLock(path / CALL_LOCK):
+        try:
+            yield path
+        finally:
+            discard(path)
 
 
 def sweep(folder: Path) -> None:
-    """Take away what killed processes left; the caller has the store for itself."""
+    """Remove what killed processes left behind; the caller holds the exclusive lock."""
     for name in os.listdir(folder):
         path = folder / name
-        if name.startswith((STAGED, REMOVED)) or (name.startswith(RUNNING) and _left(path)):
+        left = name.startswith((STAGED, REMOVED))
+        if name.startswith(RUNNING):
+            left = FileLock(path / CALL_LOCK, timeout_s=0).is_free()
+        if left:
             discard(path)
 
 
 def discard(path: Path) -> None:
-    """Delete a directory, also one whose permissions are in the way; links are not followed."""
+    """Remove a directory, whatever its permissions, and log a warning if that fails.
+
+    Links are not followed. Unlike ``remove_tree`` it moves nothing aside, so that repeated kills
+    cannot nest what they leave.
+    """
     for directory, names, _ in os.walk(path):
         for name in names:
             inner = os.path.join(directory, name)
@@ -168,24 +170,9 @@ def discard(path: Path) -> None:
         _log.warning("%s could not be deleted: %s", path, problem.strerror)
 
 
-def _left(path: Path) -> bool:
-    """Whether nobody holds a directory of a call any more."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class PluginTrial:
-    """One call, and what is expected of it."""
+    """One call and its expected result."""
 
     tool: str
     arguments: Mapping[str, Json]
@@ -193,15 +180,15 @@ class PluginTrial:
     output: str | None = None
 
     def shortfall(self, result: ToolResult) -> str | None:
-        """Say in what a result is not as expected."""
+        """Return how a result differs from the expected one, or ``None``."""
         if result.metadata.get("status") not in {"allowed", "failed"}:
             return result.error or "it was denied"
         if result.success != self.success:
-            return result.error or "it succeeded, and should not have"
+            return result.error or "the call succeeded, but a failure is expected"
         if self.output is not None and result.output != self.output:
             return (
-                f"the output is {quote_text(result.output)}, and should be "
-                f"{quote_text(self.output)}"
+                f"the output is {quote_text(result.output)}, but {quote_text(self.output)} "
+                "is expected"
             )
         return None
 
@@ -212,7 +199,7 @@ def list_trials(
     tool: str | None = None,
     arguments: Mapping[str, Json] | None = None,
 ) -> tuple[PluginTrial, ...]:
-    """Return the call that is given, or the examples of a plugin's tools, or of one of them."""
+    """Return the given call, or the examples of one tool or of all tools of a plugin."""
     tools = manifest.parse(store.pin(name, pins.load(store.home)).manifest).tools
     if tool is not None:
         known = [each.name for each in tools]
@@ -241,14 +228,14 @@ def list_trials(
 
 NAME: Final = "plugin_files"
 MAX_LINES: Final = 2000
-"""Lines of one file that are compared; of a longer one, sizes and hashes are told."""
+"""Lines of one file that are compared; for a longer file, sizes and hashes are shown."""
 MAX_SHOWN: Final = 600
 """Lines of all differences together."""
 MAX_LINE_CHARS: Final = 300
 
 
 def keep_contents(home: Path, files: Iterable[PluginFile]) -> None:
-    """Keep the contents of files that are about to be approved."""
+    """Keep the contents of files that are about to be approved, for later comparison."""
     folder = home / NAME
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for file in files:
@@ -258,7 +245,7 @@ def keep_contents(home: Path, files: Iterable[PluginFile]) -> None:
 
 
 def prune_contents(home: Path, pins: Mapping[str, Pin]) -> None:
-    """Let go of everything that no approved plugin has."""
+    """Remove the kept contents that no approved plugin uses."""
     wanted = {file.sha256 for pin in pins.values() for file in pin.files.values()}
     folder = home / NAME
     for name in os.listdir(folder) if folder.is_dir() else ():
@@ -268,7 +255,7 @@ def prune_contents(home: Path, pins: Mapping[str, Pin]) -> None:
 
 
 def _recall(home: Path, sha256: str) -> bytes | None:
-    """Return what was kept under a hash; ``None`` where that is gone or no longer the same."""
+    """Return the kept content with this hash; ``None`` if it is missing or was changed."""
     try:
         with (home / NAME / sha256).open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -280,7 +267,7 @@ def _recall(home: Path, sha256: str) -> bytes | None:
 def describe_changes(
     home: Path, pin: Pin, seen: FolderState, differences: tuple[Difference, ...]
 ) -> tuple[str, ...]:
-    """Return the differences as hostile lines, all files named before any content."""
+    """Return the differences as untrusted lines, with all file names before any content."""
     lines = [line for one in differences for line in _of_file(home, pin, seen, one)]
     names = tuple(map(str, differences)) if len(differences) > 1 else ()
     cut = [line if len(line) <= MAX_LINE_CHARS else f"{line[:MAX_LINE_CHARS]}…" for line in lines]
@@ -306,7 +293,7 @@ def _of_file(home: Path, pin: Pin, seen: FolderState, one: Difference) -> Iterat
 
 
 def _approved(home: Path, pin: Pin, path: str) -> bytes | None:
-    """What was approved: kept by its hash or, of the manifest, in the pin itself."""
+    """Return the approved content of a file; the manifest may be taken from the pin itself."""
     sha256 = pin.files[path].sha256
     text = pin.manifest.encode("utf-8", "surrogatepass")
     if path == MANIFEST and digest_bytes(text) == sha256:
@@ -315,7 +302,7 @@ def _approved(home: Path, pin: Pin, path: str) -> bytes | None:
 
 
 def _lines(content: bytes | None) -> list[str] | None:
-    """Return the lines of a text; ``None`` for what is none, or too long to compare."""
+    """Return the lines of a text; ``None`` if it is binary or too long to compare."""
     if content is None:
         return []
     if b"\0" in content:
@@ -338,22 +325,25 @@ def _sized(file: PinnedFile | PluginFile | None, content: bytes | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PluginApproval:
-    """A plugin as it is now, and how that differs from what was approved."""
+    """The current state of a plugin, and its differences from the approved state."""
 
     manifest: Manifest
     differences: tuple[Difference, ...]
     first: bool
-    """Whether nothing of it was ever approved."""
+    """Whether no version of it was ever approved."""
     lines: tuple[str, ...]
-    """The differences of contents; the text is the plugin's own, and hostile."""
+    """The differences of contents; the text comes from the plugin and is untrusted."""
     digest: str
-    """Names exactly these files."""
+    """The digest that identifies exactly these files."""
 
 
 def install_plugin(store: PluginStore, source: Path, reserved: Iterable[str]) -> Manifest:
-    """Install a directory or an archive; ``reserved`` are names of tools that are taken."""
+    """Install a directory or an archive; ``reserved`` are tool names that it may not use.
+
+    Raise ``DeniedError`` or ``UsageError`` if it cannot be installed.
+    """
     files = read_directory(source) if source.is_dir() else read_archive(source)
-    with writing(f"make {store.folder}"):
+    with explain_os_errors(f"create {store.folder}", rule=WRITE_RULE):
         store.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with store.lock():
         sweep(store.folder)
@@ -361,7 +351,7 @@ def install_plugin(store: PluginStore, source: Path, reserved: Iterable[str]) ->
         found, text = _examined(files, known, reserved)
         if found.name in store.names():
             raise DeniedError(
-                f"the plugin {quote_text(found.name)} is installed already",
+                f"the plugin {quote_text(found.name)} is already installed",
                 rule="plugin.exists",
                 hint="remove it first to install another version",
             )
@@ -373,7 +363,7 @@ def install_plugin(store: PluginStore, source: Path, reserved: Iterable[str]) ->
 
 
 def remove_plugin(store: PluginStore, name: str) -> None:
-    """Take a plugin away, approved or not."""
+    """Remove a plugin, approved or not."""
     _known(store, name)
     with store.lock():
         _known(store, name)
@@ -386,7 +376,7 @@ def remove_plugin(store: PluginStore, name: str) -> None:
 
 
 def enable_plugin(store: PluginStore, name: str, *, enabled: bool) -> None:
-    """Let a plugin run, or keep it from running."""
+    """Enable or disable an approved plugin."""
     _known(store, name)
     with store.lock():
         known = _present(store)
@@ -395,7 +385,10 @@ def enable_plugin(store: PluginStore, name: str, *, enabled: bool) -> None:
 
 
 def review_plugin(store: PluginStore, name: str, reserved: Iterable[str]) -> PluginApproval:
-    """Say how a plugin differs from what was approved, if it could be installed like that."""
+    """Return how a plugin differs from its approved state.
+
+    Raise an error if its current files could not be installed.
+    """
     _known(store, name)
     with store.lock(shared=True):
         return _reviewed(store, name, reserved)[0]
@@ -404,16 +397,16 @@ def review_plugin(store: PluginStore, name: str, reserved: Iterable[str]) -> Plu
 def approve_plugin(
     store: PluginStore, name: str, reserved: Iterable[str], *, seen: str | None = None
 ) -> PluginApproval:
-    """Take a plugin as it is now for approved, if it could be installed like that.
+    """Approve the current files of a plugin, if they could be installed.
 
-    ``seen`` is the digest that a person agreed to: other files are refused.
+    ``seen`` is the digest that the user agreed to: any other files are refused.
     """
     _known(store, name)
     with store.lock():
         approval, now, files = _reviewed(store, name, reserved)
         if seen is not None and approval.digest != seen:
             raise DeniedError(
-                f"the files of the plugin {quote_text(name)} changed while they were looked at",
+                f"the files of the plugin {quote_text(name)} changed during the review",
                 rule="plugin.changed",
                 hint=f"'coilclaw plugin approve {name}' shows them again",
             )
@@ -429,7 +422,7 @@ def _reviewed(
     before = known.get(name)
     pin = Pin(name, "", True, "", {}) if before is None else before
     found = differences(pin, seen)
-    # What is read here is what is pinned, with the same rules as for an installation.
+    # The bytes that were read here are pinned, under the same rules as for an installation.
     files = check_files(seen)
     described, text = _examined(files, known, reserved, directory=name)
     now = replace(pin, version=described.version, manifest=text, files=pinned(files))
@@ -438,7 +431,7 @@ def _reviewed(
 
 
 def _save(store: PluginStore, known: Mapping[str, Pin], files: tuple[PluginFile, ...]) -> None:
-    """Write the pins, and keep the contents that they are about."""
+    """Write the pins, and keep the contents of the pinned files."""
     keep_contents(store.home, files)
     pins.save(store.home, known)
     prune_contents(store.home, known)
@@ -450,10 +443,10 @@ def _examined(
     reserved: Iterable[str],
     directory: str | None = None,
 ) -> tuple[Manifest, str]:
-    """Return the manifest among some files, if everything about it is right."""
+    """Return the manifest of some files and its text; raise ``UsageError`` if it is invalid."""
     by_path = {file.path: file for file in files}
     if MANIFEST not in by_path:
-        raise UsageError(f"there is no {MANIFEST}", rule="plugin.manifest")
+        raise UsageError(f"{MANIFEST} is missing", rule="plugin.manifest")
     content = by_path[MANIFEST].content
     try:
         text = content.decode("utf-8")
@@ -465,15 +458,16 @@ def _examined(
     manifest.check_files(document, found, by_path)
     owners = dict.fromkeys(reserved, "a tool of CoilClaw")
     for pin in known.values():
-        # One that cannot be read any more is offered to no agent, and takes no name.
-        other = manifest.examine(pin.manifest) if pin.name != found.name else None
-        for tool in other.tools if isinstance(other, manifest.Manifest) else ():
-            owners[tool.name] = f"a tool of the plugin {quote_text(pin.name)}"
+        other, flaws = manifest.inspect(pin.manifest)
+        # A manifest that became invalid offers no tools and reserves no names.
+        if pin.name != found.name and not flaws.problems:
+            owner = f"a tool of the plugin {quote_text(pin.name)}"
+            owners |= dict.fromkeys((tool.name for tool in other.tools), owner)
     for index, tool in enumerate(found.tools):
         if tool.name in owners:
             document.note(("tools", index, "name"), f"'{tool.name}' is {owners[tool.name]}")
     if directory is not None and found.name and found.name != directory:
-        message = f"is {quote_text(found.name)}, and the directory {quote_text(directory)}"
+        message = f"is {quote_text(found.name)}, but the directory is {quote_text(directory)}"
         document.note(("name",), message)
     if document.problems:
         raise manifest.invalid(document.problems)
@@ -481,7 +475,7 @@ def _examined(
 
 
 def _present(store: PluginStore) -> dict[str, Pin]:
-    """Return the pins of what is there; the others are left from what never came to its end."""
+    """Return the pins of the installed plugins, without those of unfinished installations."""
     names = store.names()
     return {name: pin for name, pin in pins.load(store.home).items() if name in names}
 
@@ -493,6 +487,6 @@ def _known(store: PluginStore, name: str) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    with writing(f"move {source} to {target}"):
+    with explain_os_errors(f"move {source} to {target}", rule=WRITE_RULE):
         os.rename(source, target)
     sync_directory(target.parent)

@@ -1,7 +1,7 @@
-"""``manifest.toml``: what a plugin is, which tools it has and what they touch.
+"""``manifest.toml``: the name of a plugin, its tools and their effects.
 
-Everything that is wrong is found in one pass, and every key that is not known is wrong. An effect
-such as ``$path`` is the argument of that name; any other is meant as it stands.
+One pass reports every problem, and an unknown key is a problem. An effect such as ``$path`` means
+the argument of that name; any other text is literal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FIELD: Final = "$"
 MAX_VALUES: Final = 100
-"""Values of an argument that names what is touched."""
+"""Values of an argument that an effect refers to."""
 MAX_BYTES: Final = 64 * 2**10
 MAX_TOOLS: Final = 32
 MAX_EXAMPLES: Final = 20
@@ -57,7 +57,7 @@ _NAME_RULE: Final = "made of small letters, digits and single '-' or '_', beginn
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The ``effects`` of a tool: what it says that it touches."""
+    """The ``effects`` that a tool declares."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -66,17 +66,17 @@ class Declared:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The arguments that are named."""
+        """The arguments that the effects refer to."""
         entries = (*self.reads, *self.writes, *self.fetches, *self.runs)
         return tuple(entry[1:] for entry in entries if entry.startswith(FIELD))
 
     @property
     def workspace(self) -> bool:
-        """Whether the tool has anything to do with the workspace."""
+        """Whether the tool uses the workspace."""
         return bool(self.reads or self.writes or self.runs)
 
     def effects(self, args: Arguments) -> tuple[Effect, ...]:
-        """Return what a call with these arguments touches."""
+        """Return the effects of a call with these arguments."""
         found: list[Effect] = []
         found += [Reads(path) for entry in self.reads for path in _texts(entry, args)]
         found += [Writes(path) for entry in self.writes for path in _texts(entry, args)]
@@ -111,7 +111,8 @@ def _texts(entry: str, args: Arguments) -> list[str]:
     texts = [item for item in items if isinstance(item, str)]
     if len(texts) != len(items) or len(texts) > MAX_VALUES:
         raise UsageError(
-            f"the argument '{entry[1:]}' names what is touched: a text, or up to {MAX_VALUES}",
+            f"the argument '{entry[1:]}' of an effect is a text, or a list of at most "
+            f"{MAX_VALUES} texts",
             rule="plugin.arguments",
         )
     return texts
@@ -119,12 +120,12 @@ def _texts(entry: str, args: Arguments) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A call that shows that a tool works."""
+    """A call that demonstrates a tool."""
 
     arguments: Mapping[str, Json]
     success: bool = True
     output: str | None = None
-    """What the tool answers, to the letter, where that is known."""
+    """The exact output of the tool, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class PluginTool:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a plugin says about itself."""
+    """The description of a plugin and its tools."""
 
     name: str
     version: str
@@ -154,7 +155,7 @@ class Manifest:
 
 
 def parse(text: str) -> Manifest:
-    """Read a manifest; ``UsageError`` says everything that is wrong with it."""
+    """Return a manifest; raise a ``UsageError`` that lists all of its problems."""
     found, document = inspect(text)
     if document.problems:
         raise invalid(document.problems)
@@ -168,17 +169,11 @@ def invalid(problems: tuple[Problem, ...]) -> UsageError:
     return UsageError(f"{MANIFEST} has {count}{said}", rule="plugin.manifest")
 
 
-def examine(text: str, *, approved: bool = False) -> Manifest | tuple[Problem, ...]:
-    """Return a manifest, or everything that is wrong with it.
-
-    Of one that was ``approved`` the schemas are not compiled again: an agent starts with this.
-    """
-    found, document = inspect(text, approved=approved)
-    return document.problems or found
-
-
 def inspect(text: str, *, approved: bool = False) -> tuple[Manifest, Document]:
-    """Return what can be read of a manifest, and the document with everything that is wrong."""
+    """Return the readable part of a manifest, and the document with its problems.
+
+    With ``approved``, schemas are not compiled again, so that an agent starts quickly.
+    """
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         document = Document()
         document.note((), f"is larger than {MAX_BYTES:,} bytes")
@@ -187,7 +182,7 @@ def inspect(text: str, *, approved: bool = False) -> tuple[Manifest, Document]:
     top = document.read_toml()
     name = top.text("name", required=True, most=MAX_NAME, form=_NAME, rule=_NAME_RULE)
     try:
-        # It is a directory of ours and part of rules and settings.
+        # The name becomes a directory, and a part of rules and settings.
         TreePath.parse(name or "absent")
     except PathRefused as refused:
         top.note("name", refused.message)
@@ -196,26 +191,26 @@ def inspect(text: str, *, approved: bool = False) -> tuple[Manifest, Document]:
     )
     description = top.text("description", most=MAX_DESCRIPTION)
     if top.take("capabilities", required=True) not in (["tool"], None):
-        top.note("capabilities", 'is not ["tool"], which is all there is')
+        top.note("capabilities", 'is not ["tool"], the only supported value')
     entries = top.tables("tools", most=MAX_TOOLS, required=True)
     tools = tuple(_read_tool(entry, approved=approved) for entry in entries)
     top.refuse_unknown()
     for index, tool in enumerate(tools):
         if tool.name and tool.name in {other.name for other in tools[:index]}:
-            entries[index].note("name", f"'{tool.name}' is there twice")
+            entries[index].note("name", f"'{tool.name}' is used twice")
     return Manifest(name, version, tools, description), document
 
 
 def check_files(document: Document, manifest: Manifest, files: Mapping[str, PluginFile]) -> None:
-    """Note which programs are not there, or cannot be run."""
+    """Note the programs that are missing or not executable."""
     for index, tool in enumerate(manifest.tools):
         place, program = ("tools", index, "command"), tool.command[0]
         if not program:
-            continue  # what stands there is wrong already
+            continue  # an invalid command was noted before
         if program not in files:
-            document.note(place, f"there is no file {quote_text(program)} in the plugin")
+            document.note(place, f"the plugin has no file {quote_text(program)}")
         elif not files[program].executable:
-            document.note(place, f"{quote_text(program)} is not executable; chmod +x it first")
+            document.note(place, f"{quote_text(program)} is not executable; run chmod +x")
 
 
 def _read_tool(entry: Table, *, approved: bool) -> PluginTool:
@@ -227,7 +222,7 @@ def _read_tool(entry: Table, *, approved: bool) -> PluginTool:
     declared = _read_effects(entry, schema)
     network = entry.flag("network")
     if declared.fetches and not network:
-        entry.table("effects").note("fetches", "names servers, and 'network' is not true")
+        entry.table("effects").note("fetches", "names servers, but 'network' is not true")
     timeout_s = entry.number("timeout_s", None, least=0, most=MAX_TIMEOUT_S, above=True)
     size = entry.number(
         "output_bytes", DEFAULT_OUTPUT_BYTES, least=0, most=MAX_OUTPUT_BYTES, above=True
@@ -258,26 +253,26 @@ def _read_command(entry: Table) -> tuple[str, ...]:
         or not all(isinstance(word, str) and len(word) <= MAX_TEXT for word in words)
         or any("\0" in word for word in words)
     ):
-        entry.note("command", "is neither a program nor a list of it and its arguments")
+        entry.note("command", "is neither a program nor a list of a program and its arguments")
         return ()
     try:
         program = TreePath.parse(words[0])
     except PathRefused as refused:
-        entry.note("command", f"{refused.message}; it is a file of the plugin")
+        entry.note("command", f"{refused.message}; the program is a file of the plugin")
         return ()
     return (str(program), *words[1:])
 
 
 def _read_json(table: Table, key: str, *, required: bool) -> dict[str, Json] | None:
-    """Take a table that could as well be JSON."""
+    """Return a table whose values JSON can express; note a problem otherwise."""
     value = table.take(key, required=required)
     try:
         json.dumps(value, allow_nan=False)
         if value is None or (isinstance(value, dict) and measure_depth(value) < MAX_JSON_DEPTH):
             return value
     except (TypeError, ValueError, RecursionError):
-        pass  # a date, a number that is none, or nested without end
-    table.note(key, "is not a table of what JSON can express")
+        pass  # a date, NaN, or unbounded nesting
+    table.note(key, "is not a table that JSON can express")
     return None
 
 
@@ -286,7 +281,7 @@ def _read_schema(entry: Table, *, approved: bool) -> dict[str, Json] | None:
     if schema is None:
         return None
     if schema.get("type") != "object":
-        entry.note("schema", 'has no type = "object", which all arguments have')
+        entry.note("schema", 'does not have type = "object"')
         return None
     try:
         if not approved:
@@ -310,9 +305,9 @@ def _read_effects(entry: Table, schema: dict[str, Json] | None) -> Declared:
     known = properties if isinstance(properties, dict) else {}
     for name in declared.fields if schema is not None else ():
         if name not in known:
-            # A name that nothing bears would declare nothing at all.
+            # An unknown name would declare no effect at all.
             entry.note(
-                "effects", f"{quote_text(FIELD + name)} names no property of the tool's schema"
+                "effects", f"{quote_text(FIELD + name)} is not a property of the tool's schema"
             )
     return declared
 

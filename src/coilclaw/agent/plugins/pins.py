@@ -1,7 +1,7 @@
-"""``plugins.json``: which files of which plugins were approved, and which plugins may run.
+"""``plugins.json``: the approved files of each plugin, and which plugins may run.
 
-It stands beside the plugins' directory, not in it. A plugin is installed when its directory is
-there; an entry without one means nothing.
+The file is kept beside the plugins' directory, not in it. A plugin is installed when its directory
+exists; an entry without a directory has no effect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from coilclaw.kernel import EnvironmentFault, canonical_json, write_atomic
+from coilclaw.kernel import EnvironmentFault, canonical_json, explain_os_errors, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ MAX_BYTES: Final = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """What a file was when it was approved."""
+    """The state of a file when it was approved."""
 
     sha256: str
     mode: int
@@ -40,31 +40,32 @@ class Pin:
     version: str
     enabled: bool
     manifest: str
-    """The text that was approved: tools are offered from it, whatever stands in the directory."""
+    """The approved text: tools are offered from it, whatever the directory holds now."""
     files: Mapping[str, PinnedFile]
 
     @property
     def digest(self) -> str:
-        """Names exactly these files."""
+        """The digest that identifies exactly these files."""
         return canonical_json.hash_json(_files(self.files))
 
 
 def pinned(files: Iterable[PluginFile]) -> dict[str, PinnedFile]:
-    """Return what is recorded of some files."""
+    """Return the entries that record some files."""
     return {file.path: PinnedFile(file.sha256, file.mode) for file in files}
 
 
 def load(home: Path) -> dict[str, Pin]:
-    """Return all pins by name; none if there never was a plugin."""
+    """Return all pins by name, or none before the first plugin is installed.
+
+    Raise ``EnvironmentFault`` if the file cannot be read or is damaged.
+    """
     path = home / NAME
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return {}
-    except OSError as problem:
-        message = f"cannot read {path}: {problem.strerror}"
-        raise EnvironmentFault(message, rule="plugin.pins") from problem
+    with explain_os_errors(f"read {path}", rule="plugin.pins"):
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return {}
     try:
         if len(data) > MAX_BYTES:
             raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
@@ -76,13 +77,13 @@ def load(home: Path) -> dict[str, Pin]:
         raise EnvironmentFault(
             f"{path} is damaged: {problem}",
             rule="plugin.pins",
-            hint="put it aside, and approve every plugin again after looking at it",
+            hint="move it away, then review and approve every plugin again",
         ) from problem
     return {pin.name: pin for pin in pins}
 
 
 def save(home: Path, pins: Mapping[str, Pin]) -> None:
-    """Write all pins, in one move."""
+    """Write all pins atomically."""
     value = {
         "format": FORMAT,
         "plugins": [
@@ -110,7 +111,7 @@ def _files(files: Mapping[str, PinnedFile]) -> dict[str, Json]:
 def _pin(entry: dict[str, object]) -> Pin:
     kinds = {"name": str, "version": str, "enabled": bool, "manifest": str, "files": dict}
     if not all(isinstance(entry[key], kind) for key, kind in kinds.items()):
-        raise TypeError("an entry is not of its form")
+        raise TypeError("an entry has a missing or wrong field")
     files: Any = entry["files"]
     found = {
         str(path): PinnedFile(str(file["sha256"]), int(file["mode"], 8))

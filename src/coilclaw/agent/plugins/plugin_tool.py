@@ -1,8 +1,7 @@
-"""A tool of a plugin: its files are checked, copied, and the copy is run in the sandbox.
+"""A tool of a plugin: check its files, copy them, and run the copy in the sandbox.
 
-What runs is what was checked: the bytes that were hashed are the bytes that are written into a
-fresh directory of ours, and that directory is what the sandbox shows. The plugin answers with one
-JSON object on its output, and nothing else.
+The hashed bytes are the bytes that run: they are written to a fresh directory, and the sandbox
+shows that directory. The plugin answers with one JSON object on its standard output.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from coilclaw.kernel import (
     Runs,
     ToolResult,
     Writes,
+    explain_os_errors,
     quote_text,
     read_json_object,
 )
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 _EXCEEDED: Final = frozenset({"too_much_output", "too_much_memory", "too_many_processes"})
 _NO_MEMORY: Final = (b"MemoryError", b"out of memory", b"annot allocate memory", b"bad_alloc")
-"""How programs say that the kernel gave them no more memory."""
+"""Messages of programs that the kernel denied more memory."""
 MAX_LINE: Final = 200
 MAX_STDERR: Final = 1000
-"""Bytes of what a plugin wrote beside its answer that an error tells."""
+"""Bytes of the standard error that an error message quotes."""
 MAX_ERROR: Final = 2000
 _KEYS: Final = ("success", "output", "error", "metadata")
 _NETWORK: Final = tuple(
@@ -59,12 +59,12 @@ _NETWORK: Final = tuple(
         *("ssl", "ca-certificates", "pki"),
     )
 )
-"""What it takes to find a server and to know that it is the right one."""
+"""The files that are needed to find and to authenticate a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Everything about one call that is known before it runs."""
+    """The terms of one call, known before it runs."""
 
     args: Arguments
     writable: bool
@@ -75,7 +75,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class PluginAnswer:
-    """An answer of the right form."""
+    """A well-formed answer."""
 
     success: bool
     output: str
@@ -84,7 +84,7 @@ class PluginAnswer:
 
 
 class ExternalTool(Tool):
-    """Hands a call to a program of a plugin."""
+    """Passes a call to a program of a plugin."""
 
     def __init__(
         self, store: PluginStore, pin: Pin, entry: PluginTool, settings: PluginSettings
@@ -99,14 +99,14 @@ class ExternalTool(Tool):
         self.owner = f"plugin:{pin.name}"
 
     def effects(self, args: Arguments) -> tuple[Effect, ...]:
-        """The plugin itself, and whatever it declares: that can only make things stricter."""
+        """Return the plugin itself and what it declares, which can only make it stricter."""
         handed = External(self.owner, self._settings.risk)
         return (handed, *self._entry.declared.effects(args))
 
     def prepare(self, args: Arguments, context: ToolContext) -> ReadyCall:
         if self._entry.network and not self._settings.network:
             raise DeniedError(
-                f"{self.name} needs the network, and plugins.{self._pin.name}.network is not true",
+                f"{self.name} needs the network, but plugins.{self._pin.name}.network is not true",
                 rule="plugin.network",
             )
         with self._store.lock(shared=True):
@@ -117,7 +117,7 @@ class ExternalTool(Tool):
             isinstance(effect, Writes) or (isinstance(effect, Runs) and runs_writable)
             for effect in effects
         )
-        support = sandbox.probe_sandboxes() if context.support is None else context.support()
+        support = context.probe_sandboxes()
         files = self._store.place(self._pin.name)
         planned = _hold(self._entry, context, files=files, scratch=None, writable=writable)
         held = sandbox.choose_sandbox(planned, support).enforced
@@ -135,7 +135,7 @@ class ExternalTool(Tool):
         return ReadyCall(detail, lambda: self._run(call, context), lookup="start")
 
     def _read_files(self) -> tuple[PluginFile, ...]:
-        """Read the files, if they are still those that this tool was made from."""
+        """Return the files; raise ``DeniedError`` if they are not those of this tool's pin."""
         pin = self._store.pin(self._pin.name, pins.load(self._store.home))
         if not pin.enabled:
             raise DeniedError(
@@ -145,7 +145,8 @@ class ExternalTool(Tool):
             )
         if pin.digest != self._pin.digest:
             raise DeniedError(
-                f"the plugin {quote_text(pin.name)} was approved anew since this program started",
+                f"another version of the plugin {quote_text(pin.name)} was approved since this "
+                "program started",
                 rule="plugin.changed",
             )
         return self._store.verified(pin)
@@ -159,7 +160,7 @@ class ExternalTool(Tool):
             "workspace": str(context.root.path),
         }
         bounds = ProcessBounds(entry.output_bytes, settings.memory_mb * 2**20, settings.processes)
-        # Without such a sandbox the kernel would count all processes of the user.
+        # Without a process namespace the kernel would count all processes of the user.
         counted = bounds.processes + WARDENS if call.held.processes else None
         with ExitStack() as stack:
             with self._store.lock(shared=True):
@@ -196,13 +197,12 @@ class ExternalTool(Tool):
             "leftovers": len(result.leftovers) + len(result.unkillable),
         }
         if isinstance(given, PluginAnswer) and ended is None:
-            # Nested, so that nothing it says passes for something of ours.
+            # Nested, so that the plugin cannot set a key of CoilClaw.
             metadata["metadata"] = dict(given.metadata)
             shortened = output.middle_cut(given.output, context.limits.output_bytes)
             return ToolResult(given.success, shortened, given.error, metadata)
         said = given if isinstance(given, str) else given.error
         error = "; ".join(filter(None, (ended, said)))
-        # The end of what it wrote beside its answer.
         tail = result.stderr.data[-MAX_STDERR:].decode("utf-8", "replace").strip()
         lines = [quote_text(line[-MAX_LINE:])[1:-1] for line in tail.splitlines() if line.strip()]
         error += f" [stderr: {' | '.join(lines)}]" if lines else ""
@@ -211,7 +211,7 @@ class ExternalTool(Tool):
         return ToolResult(False, "", f"{self._pin.name}: {error}", {**metadata, "rule": rule})
 
     def _explain_bound(self, result: ProcessResult) -> str | None:
-        """Say which bound it was ended at."""
+        """Return the bound at which the call was ended, or ``None``."""
         memory = f"more than {self._settings.memory_mb} MiB (plugins.{self._pin.name}.memory_mb)"
         most = f"{self._settings.processes} processes at once (plugins.{self._pin.name}.processes)"
         said = {
@@ -220,13 +220,13 @@ class ExternalTool(Tool):
             "too_many_processes": f"had more than {most}",
         }.get(result.outcome)
         if said is not None:
-            return f"it {said}, and was ended"
+            return f"it {said} and was ended"
         refused = any(word in result.stderr.data for word in _NO_MEMORY)
         return f"it was refused {memory}" if refused and result.exit_code != 0 else None
 
 
 def read_answer(data: bytes) -> PluginAnswer | str:
-    """Read what a plugin wrote; a text says what is wrong with it."""
+    """Return the answer that a plugin wrote, or a text that describes its flaw."""
     if not data.strip():
         return "it wrote nothing"
     try:
@@ -241,31 +241,31 @@ def read_answer(data: bytes) -> PluginAnswer | str:
     if not isinstance(success, bool):
         return "its answer has no 'success' that is true or false"
     if not isinstance(told, str):
-        return "the 'output' of its answer is no text"
+        return "the 'output' of its answer is not a text"
     if not isinstance(error, str | None):
-        return "the 'error' of its answer is no text"
+        return "the 'error' of its answer is not a text"
     if not isinstance(metadata, dict | None):
-        return "the 'metadata' of its answer is no object"
+        return "the 'metadata' of its answer is not an object"
     if success and error:
-        return "its answer says success and names an error"
-    said = None if success else _whole_characters(error or "it says that it failed")[:MAX_ERROR]
+        return "its answer reports both success and an error"
+    said = None if success else _whole_characters(error or "it reports a failure")[:MAX_ERROR]
     return PluginAnswer(success, _whole_characters(told), said, metadata or {})
 
 
 def _whole_characters(text: str) -> str:
-    """JSON can name halves of characters, which no text holds."""
+    """Return a text without lone surrogates, which JSON can express and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hold(
     tool: PluginTool, context: ToolContext, *, files: Path, scratch: Path | None, writable: bool
 ) -> Sandbox:
-    """Return the sandbox of a call: the system, its own files, and what it declares.
+    """Return the sandbox of a call: the system, its own files, and its declared effects.
 
-    The call is not started where that cannot be enforced.
+    The call does not start if the sandbox cannot be enforced.
     """
     if context.sandbox == "none":
-        message = "a plugin runs in a sandbox only, and security.sandbox is 'none'"
+        message = "a plugin runs only in a sandbox, but security.sandbox is 'none'"
         raise DeniedError(message, rule="sandbox.none")
     workspace = context.root.path
     reading = command_environment.command_sandbox(Terms(writable=False, network=False), context)
@@ -278,7 +278,7 @@ def _hold(
     inside = [scratch] if scratch is not None else []
     if writable:
         inside.append(workspace)
-        # Hooks and settings of git run later, outside of any sandbox.
+        # Hooks and settings of git take effect later, outside of any sandbox.
         readable += [path for path in (workspace / ".git",) if path.exists()]
     visible = [Path(os.path.realpath(path)) for path in (*readable, *inside)]
     return replace(
@@ -291,24 +291,23 @@ def _hold(
 
 
 def _environment(context: ToolContext, scratch: Path) -> dict[str, str]:
-    """Return the environment of a plugin: where programs are, and nothing of the user's."""
+    """Return the environment of a plugin: the search path, and no other variable of the user."""
     ours = {"PATH": context.environ.get("PATH", "")}
-    kept_out = (str(context.root.path), str(context.home), *context.security.own_paths)
-    made = command_environment.command_environment(ours, kept_out=kept_out, only_reading=True)
+    made = command_environment.tool_environment(context, only_reading=True, ours=ours)
     return {
         "PATH": made["PATH"],
         "LANG": "C.UTF-8",
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "NO_COLOR": "1",
-        # Byte code would be written beside files that are read-only.
+        # The plugin's files are read-only.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
 def _copy(stack: ExitStack, folder: Path, files: tuple[PluginFile, ...]) -> tuple[Path, Path]:
-    """Write the checked files where only this call looks, with a place for its own beside."""
-    with installation.writing("copy the files of the plugin"):
+    """Write the checked files to a directory of this call, beside a scratch directory."""
+    with explain_os_errors("copy the files of the plugin", rule=installation.WRITE_RULE):
         place = stack.enter_context(installation.running(folder))
         own, scratch = place / "files", place / "scratch"
         own.mkdir(0o700)
@@ -326,10 +325,10 @@ _log = logging.getLogger(__name__)
 def offer_tools(
     store: PluginStore, settings: Mapping[str, PluginSettings], reserved: Iterable[str]
 ) -> tuple[ExternalTool, ...]:
-    """Return the tools of all enabled plugins, as they were approved.
+    """Return the tools of all enabled plugins, as approved.
 
-    Their files are looked at when one is called. What cannot be offered is said in the log, for a
-    plugin must not keep an agent from starting.
+    Their files are checked when a tool is called. A tool that cannot be offered is logged, because
+    a plugin must not keep an agent from starting.
     """
     taken = set(reserved)
     tools: list[ExternalTool] = []
@@ -342,9 +341,10 @@ def offer_tools(
     for pin in known:
         if not pin.enabled:
             continue
-        found = manifest.examine(pin.manifest, approved=True)
-        if not isinstance(found, manifest.Manifest):
-            _log.warning("the plugin %s is left out: %s", pin.name, "; ".join(map(str, found)))
+        found, document = manifest.inspect(pin.manifest, approved=True)
+        if document.problems:
+            said = "; ".join(map(str, document.problems))
+            _log.warning("the plugin %s is left out: %s", pin.name, said)
             continue
         for entry in found.tools:
             if entry.name in taken:

@@ -1,4 +1,4 @@
-"""Where plugins are kept, what is installed, and whether it is still what was approved."""
+"""``PluginStore``: the installed plugins, and whether their files are still as approved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ State: TypeAlias = Literal["enabled", "disabled", "changed", "unapproved", "brok
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How one file is other than it was approved."""
+    """How one file differs from its approved state."""
 
     path: str
     what: Literal["added", "removed", "changed", "mode", "no file"]
@@ -46,7 +46,7 @@ class InstalledPlugin:
     state: State
     version: str = ""
     manifest: Manifest | None = None
-    """As approved; ``None`` where nothing is, or where it cannot be read."""
+    """The approved manifest; ``None`` if none is approved or it cannot be read."""
     differences: tuple[Difference, ...] = ()
     problem: str = ""
 
@@ -66,11 +66,11 @@ class PluginStore:
         return self.folder / name
 
     def lock(self, *, shared: bool = False) -> FileLock:
-        """Return the lock: shared to read, alone to change."""
+        """Return the lock: shared to read, exclusive to change."""
         return FileLock(self.home / LOCK, shared=shared)
 
     def names(self) -> tuple[str, ...]:
-        """Return the directories that are there; what begins with a dot is under way."""
+        """Return the names of the directories; those with a leading dot are temporary."""
         try:
             entries = os.listdir(self.folder)
         except FileNotFoundError:
@@ -78,7 +78,7 @@ class PluginStore:
         return tuple(sorted(name for name in entries if not name.startswith(".")))
 
     def installed(self) -> tuple[InstalledPlugin, ...]:
-        """Look at every plugin, reading all of its files."""
+        """Return the state of every plugin, after reading all of its files."""
         names = self.names()
         if not names:
             return ()
@@ -87,7 +87,7 @@ class PluginStore:
             return tuple(self._look(name, known.get(name)) for name in names)
 
     def pin(self, name: str, known: Mapping[str, Pin]) -> Pin:
-        """Return the pin of a plugin that is there and approved."""
+        """Return the pin of a plugin; raise an error if it is not installed or not approved."""
         if name not in self.names():
             raise missing(name, self.names())
         pin = known.get(name)
@@ -95,12 +95,12 @@ class PluginStore:
             raise DeniedError(
                 f"the plugin {quote_text(name)} was never approved",
                 rule="plugin.unapproved",
-                hint=f"look at {self.place(name)}, then 'coilclaw plugin approve {name}'",
+                hint=f"review {self.place(name)}, then run 'coilclaw plugin approve {name}'",
             )
         return pin
 
     def verified(self, pin: Pin) -> tuple[PluginFile, ...]:
-        """Read all files of a plugin, and refuse them unless they are what was approved."""
+        """Return all files of a plugin; raise ``DeniedError`` if one differs from its pin."""
         seen = look_at(self.place(pin.name))
         found = differences(pin, seen)
         if found:
@@ -109,7 +109,7 @@ class PluginStore:
             raise DeniedError(
                 f"the plugin {quote_text(pin.name)} is not what was approved: {named}{more}",
                 rule="plugin.changed",
-                hint=f"look at the files, then 'coilclaw plugin approve {pin.name}'",
+                hint=f"review the files, then run 'coilclaw plugin approve {pin.name}'",
             )
         return tuple(seen.files[path] for path in sorted(seen.files))
 
@@ -126,7 +126,7 @@ class PluginStore:
 
 
 def differences(pin: Pin, seen: FolderState) -> tuple[Difference, ...]:
-    """Say how the files that are there differ from those that were approved."""
+    """Return how the files of a directory differ from the approved ones."""
     found = [Difference(path, "no file") for path in seen.odd]
     found += [Difference(f"{path}/", "added") for path in seen.empty]
     for path, file in seen.files.items():
@@ -142,9 +142,9 @@ def differences(pin: Pin, seen: FolderState) -> tuple[Difference, ...]:
 
 
 def missing(name: str, names: tuple[str, ...]) -> UsageError:
-    """Say that there is no such plugin."""
+    """Return the error for a plugin that is not installed."""
     return UsageError(
-        f"there is no plugin {quote_text(name)}",
+        f"the plugin {quote_text(name)} is not installed",
         rule="plugin.missing",
         hint=f"installed: {', '.join(map(quote_text, names)) or 'none'}",
     )

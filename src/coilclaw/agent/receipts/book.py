@@ -1,4 +1,4 @@
-"""``ReceiptBook``: the journals of intents and receipts, side by side."""
+"""``ReceiptBook``: the journals of intents and receipts."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ RECEIPT_HASH: Final = "receipt_hash"
 INTENT_HASH: Final = "intent_hash"
 ID_FIELD: Final = "id"
 SETTLES: Final = "settles"
-"""The field of a settlement that holds the hash of its intent; a receipt has no such field."""
+"""The field of a settlement with the hash of its intent; receipts do not have it."""
 MAX_NAME_CHARS: Final = 128
 _LATER: Final = frozenset({"turn_id", "call_id", "lookup"})
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What the records of a call have in common."""
+    """The base of the records of a call."""
 
     def record(self) -> dict[str, object]:
-        """Return the fields; those that came later only where they say something."""
+        """Return the fields; newer optional fields only if they have a value."""
         return {name: value for name, value in asdict(self).items() if value or name not in _LATER}
 
 
 @dataclass(frozen=True, slots=True)
 class Intent(CallRecord):
-    """What is about to be done; on the disk before it is."""
+    """A call that is about to be made; on the disk before it starts."""
 
     id: str
     timestamp: str
@@ -63,22 +63,22 @@ class Intent(CallRecord):
     policy_hash: str
     approval: str
     process: str
-    """Who is about to do it, as pid and start time: alive means running, gone means crashed."""
+    """The process that makes it, as pid and start time: without a receipt it runs or crashed."""
     turn_id: str = ""
     call_id: str = ""
-    """The call in the conversation, as the model named it."""
+    """The id that the model gave to the call."""
     lookup: str = ""
-    """Where to see after a crash whether the call had its effect; empty when nothing can tell.
+    """Where to find out after a crash whether the call had its effect; empty if nowhere.
 
-    ``nothing``: it has none. ``request``: it asks a server, and nothing can tell.
-    ``change TREE/ID``: the journal of changes. ``start BOOT``: a mark that is made before a
-    process is started.
+    ``nothing``: it has no effect. ``request``: it asks a server, and its fate stays unknown.
+    ``change TREE/ID``: the journal of changes. ``start BOOT``: a mark that is set before a
+    process starts.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt(CallRecord):
-    """What became of one attempted call."""
+    """The result of one attempted call."""
 
     id: str
     timestamp: str
@@ -89,17 +89,17 @@ class Receipt(CallRecord):
     status: Status
     risk: str
     intent_hash: str
-    """Of the intent; empty for a call that never got as far."""
+    """The hash of the intent; empty for a call that ended before its intent."""
     policy_hash: str
     sandbox: str
-    """What was really enforced while it ran."""
+    """The sandbox that was enforced while it ran."""
     approval: str
-    """Who or what said yes or no: ``policy RULE``, or ``person ann yes RULE`` and the like."""
+    """Who or what decided, such as ``policy RULE`` or ``person ann yes RULE``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement(CallRecord):
-    """What became of a call that a crash ended between its intent and its receipt."""
+    """The fate of a call that a crash ended between its intent and its receipt."""
 
     id: str
     timestamp: str
@@ -111,13 +111,13 @@ class Settlement(CallRecord):
     happened: Happened
     note: str
     by: str
-    """``lookup`` when the program looked it up, or ``person NAME``."""
+    """``lookup`` if the program found it out, or ``person NAME``."""
 
 
 def calls_line(intent: Mapping[str, object]) -> tuple[str, str] | None:
-    """Name the line in which an intent's call stands: a process makes the next one after it.
+    """Return the sequence that a call belongs to: a process makes one call of it at a time.
 
-    ``None`` for clients of MCP, which may make several calls at once.
+    Return ``None`` for clients of MCP, which may make several calls at once.
     """
     conversation = str(intent.get("conversation_id"))
     if conversation.startswith("mcp-"):
@@ -126,18 +126,18 @@ def calls_line(intent: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def bounded(name: str) -> str:
-    """A name a model made up, short enough and valid for a record."""
+    """Return a name from a model as valid text of bounded length, for a record."""
     return name.encode("utf-8", "replace").decode("utf-8")[:MAX_NAME_CHARS]
 
 
 def name_call(call_id: str) -> str:
-    """Return the name of a call as an intent holds it; an id that does not fit is hashed."""
+    """Return the name of a call in its intent: its id, or the hash of an id that does not fit."""
     name = bounded(call_id)
     return name if name == call_id else digest_bytes(call_id.encode("utf-8", "backslashreplace"))
 
 
 def parse_line(line: bytes) -> dict[str, object]:
-    """Parse a line of a log; one that is damaged names nothing, and verification says so."""
+    """Return a line of a log as an object; empty if it is damaged, which verification reports."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -150,13 +150,13 @@ _NAME_CHARS: Final = 16
 
 
 class LogMark:
-    """What a home knows about one of its logs, whatever became of the log."""
+    """A record of how a log began, kept apart from the log to detect its replacement."""
 
     def __init__(self, log: Path, *, hash_field: str, key_path: Path) -> None:
         self._log = log.absolute()
         self._hash_field = hash_field
         self._key_path = key_path.absolute()
-        # Relative, so that a home that was moved is still known.
+        # Relative, so that the mark stays valid when the home is moved.
         place = os.fsencode(os.path.relpath(self._log, self._key_path.parent))
         self._place = digest_bytes(place)
         self.path: Final = self._key_path.with_name(
@@ -165,26 +165,26 @@ class LogMark:
         self._settled = False
 
     def check(self) -> None:
-        """Refuse to append to a log that was emptied, or does not begin as it once did."""
+        """Raise ``JournalDamaged`` if the log was emptied or has another first record."""
         from coilclaw.kernel import anchor_path
 
         problem = None if self._settled else self.find_problem()
         if problem is not None:
             raise JournalDamaged(
                 problem,
-                hint="restore the log; to begin a new one on purpose, move it, "
-                f"{anchor_path(self._log).name} and {self.path} aside together and keep them "
+                hint="restore the log; to start a new one on purpose, move it, "
+                f"{anchor_path(self._log).name} and {self.path} away together and keep them "
                 "as evidence",
             )
 
     def settle(self) -> None:
-        """Make the mark of a log that has its first record, where there is none."""
+        """Create the mark once the log has its first record."""
         if not self._settled and (first := self._first()) is not None:
             create_private(self.path, self._render(first))
             self._settled = True
 
     def find_problem(self) -> str | None:
-        """Return a sentence where the log is not the one that the mark is about."""
+        """Return a sentence if the log is not the one that was marked, or ``None``."""
         raw = read_private(self.path)
         if raw is None:
             return None
@@ -194,16 +194,16 @@ class LogMark:
             known = None
         vouched = isinstance(known, str) and read_private(self._key_path) is not None
         if not vouched or not hmac.compare_digest(raw, self._render(known)):
-            return f"{self.path} was edited, or made with another key"
+            return f"{self.path} was edited or created with another key"
         first = self._first()
         if first is None:
-            return f"the records of {self._log} are missing: {self.path.name} says there were some"
+            return f"the records of {self._log} are missing: {self.path.name} proves they existed"
         if first != known:
-            return f"{self._log} was begun anew: its first record is not the one this home knows"
+            return f"{self._log} was replaced: its first record is not the one this home knows"
         return None
 
     def _first(self) -> str | None:
-        """Return the hash that the first line claims; whether it is true, verification says."""
+        """Return the hash in the first line, unverified."""
         from coilclaw.kernel import journal_verification as journals
 
         return next(journals.list_hashes(self._log, hash_field=self._hash_field), None)
@@ -226,15 +226,15 @@ __all__ = ["Intent", "Receipt", "ReceiptBook", "Status", "intents_path"]
 
 
 def intents_path(receipts: Path) -> Path:
-    """Where the intents of a receipts log stand."""
+    """Return the path of the intents that belong to a log of receipts."""
     return receipts.with_name(f"{receipts.stem}.intents{receipts.suffix}")
 
 
 class ReceiptBook:
-    """Writes and reads the records of tool calls. Making it touches nothing.
+    """Writes and reads the records of tool calls. Creating the object touches no file.
 
-    ``marked`` keeps beside the key what each log began with, so that emptied logs are noticed.
-    ``after`` is told of each receipt once it is on the disk, and does not raise.
+    With ``marked``, the first record of each log is noted beside the key, so that an emptied log is
+    detected. ``after`` is called after each receipt is on the disk, and does not raise.
     """
 
     def __init__(
@@ -259,17 +259,16 @@ class ReceiptBook:
         return self._journal(intents_path(self.path), INTENT_HASH)
 
     def _journal(self, path: Path, hash_field: str) -> Journal:
-        # A conversation without tools needs none, and should not pay for it.
+        # A conversation without tools does not need the import.
         from coilclaw.kernel import Journal
 
         return Journal(path, hash_field=hash_field, id_field=ID_FIELD, key_path=self.key_path)
 
     @cached_property
     def marks(self) -> tuple[LogMark, ...]:
-        """The marks of the receipts and of the intents; none where none are kept."""
+        """The marks of the receipts and of the intents; empty if marks are switched off."""
         if not self._marked:
             return ()
-
         logs = ((self.path, RECEIPT_HASH), (intents_path(self.path), INTENT_HASH))
         return tuple(LogMark(log, hash_field=field, key_path=self.key_path) for log, field in logs)
 
@@ -285,7 +284,7 @@ class ReceiptBook:
                 getattr(self, name).close()
 
     def create(self) -> None:
-        """Make the directories that the journals need."""
+        """Create the directories that the journals need."""
         hint = "see receipts.path in the configuration"
         doing = f"create the directory of {self.path}"
         with explain_os_errors(doing, rule="receipts.create", hint=hint):
@@ -293,17 +292,17 @@ class ReceiptBook:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def intend(self, intent: Intent) -> str:
-        """Put an intent on the disk and return its hash."""
+        """Write an intent to the disk and return its hash."""
         return self._append(self._intents, intent.record())
 
     def add(self, receipt: Receipt) -> None:
-        """Put a receipt on the disk."""
+        """Write a receipt to the disk."""
         self._append(self._receipts, receipt.record())
         if self._after is not None:
             self._after(self)
 
     def _append(self, journal: Journal, record: dict[str, object]) -> str:
-        # Both are checked: a call whose receipt cannot be written must not begin.
+        # Both logs are checked: a call must not begin if its receipt cannot be written.
         for mark in self.marks:
             mark.check()
         made = journal.append(record)
@@ -312,24 +311,24 @@ class ReceiptBook:
         return made
 
     def settle(self, settlement: Settlement) -> None:
-        """Put a settlement on the disk, into the chain of receipts."""
+        """Write a settlement to the disk, into the chain of receipts."""
         self._append(self._receipts, settlement.record())
 
     def mark_start(self, intent_id: str) -> None:
-        """Leave a mark that the call is about to start a process.
+        """Set a mark that the call is about to start a process.
 
-        It outlives this process, and not a crash of the machine: intents name the boot.
+        It survives this process but not a crash of the machine, so intents name the boot.
         """
         mark = self._start_mark(intent_id)
         mark.parent.mkdir(exist_ok=True, mode=0o700)
         mark.touch(mode=0o600)
 
     def has_start_mark(self, intent_id: str) -> bool:
-        """Say whether the call was about to start a process."""
+        """Return whether the call was about to start a process."""
         return self._start_mark(intent_id).exists()
 
     def clear_start_mark(self, intent_id: str) -> None:
-        """Forget the mark of a call that has its receipt or its settlement."""
+        """Remove the mark of a call that has its receipt or its settlement."""
         self._start_mark(intent_id).unlink(missing_ok=True)
 
     def _start_mark(self, intent_id: str) -> Path:
@@ -344,11 +343,14 @@ class ReceiptBook:
         return (entry for entry in self.entries() if SETTLES not in entry)
 
     def last(self, limit: int) -> tuple[dict[str, object], ...]:
-        """The newest receipts, oldest of them first."""
+        """Return the newest receipts, oldest first."""
         return tuple(deque(self.receipts(), maxlen=limit))
 
     def find(self, text: str) -> dict[str, object]:
-        """Return the one receipt or settlement whose id is, or begins with, ``text``."""
+        """Return the receipt or settlement whose id is, or begins with, ``text``.
+
+        Raise ``UsageError`` if none or several match.
+        """
         found: list[dict[str, object]] = []
         for receipt in self.entries():
             name = str(receipt.get(ID_FIELD))
@@ -358,9 +360,9 @@ class ReceiptBook:
                 found.append(receipt)
         if len(found) == 1:
             return found[0]
-        what = "there is no receipt" if not found else f"{len(found)} receipts begin with"
+        count = f"{len(found)} receipts begin" if found else "no receipt begins"
         raise UsageError(
-            f"{what} {text!r}", rule="receipt.unknown", hint="see 'coilclaw receipt list'"
+            f"{count} with {text!r}", rule="receipt.unknown", hint="see 'coilclaw receipt list'"
         )
 
     def intents(self) -> Iterator[dict[str, object]]:
@@ -369,7 +371,7 @@ class ReceiptBook:
 
 
 def export_receipts(book: ReceiptBook, target: BinaryIO, *, intents: bool = False) -> int:
-    """Write the lines byte for byte, since making them anew could hide an edit; return how many."""
+    """Write the lines unchanged, since rendering could hide an edit; return their number."""
     from coilclaw.kernel import read_raw_lines
 
     count = 0

@@ -1,4 +1,4 @@
-"""Settle calls that a crash ended: by what can be looked up, or by what a person says."""
+"""Settle calls that a crash ended, by evidence or by the word of a person."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 MEMO: Final = "receipts.open.json"
 OVERTAKEN: Final = "overtaken"
-"""Marks an open intent whose process went on: a crash cannot have kept its receipt away."""
+"""Marks an open intent whose process made a later call, so that no crash explains its state."""
 _OWN: Final = re.compile(rb'"intent_hash":"([0-9a-f]{64})"')
 _NAMED: Final = re.compile(rb'"(?:intent_hash|settles)":"([0-9a-f]{64})"')
-"""Quotes inside of text are escaped, so that no text passes for a field."""
+"""Quotes inside a text are escaped, so that no text matches like a field."""
 _TAIL_BYTES: Final = 96
-"""Bytes before the remembered place that must still be there: they hold the hash of a record."""
+"""Bytes before the stored position that must be unchanged: they hold the hash of a record."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far a log was read, and the last bytes before that place."""
+    """How far a log was read, and the last bytes before that position."""
 
     offset: int = 0
     tail: str = ""
@@ -49,7 +49,7 @@ def find_open(book: ReceiptBook) -> tuple[dict[str, object], ...]:
     if not (_fits(book.path, receipts) and _fits(intents_path(book.path), intents)):
         receipts, intents, waiting = _Place(), _Place(), {}
     since = (receipts.offset, intents.offset)
-    # Receipts first: the intent of each is then among the intents that are read after them.
+    # Receipts first, so that the intent of each is among the intents that are read afterwards.
     named: set[bytes] = set()
     for line in _advance(book.path, receipts):
         named.update(_NAMED.findall(line))
@@ -66,7 +66,7 @@ def find_open(book: ReceiptBook) -> tuple[dict[str, object], ...]:
 def _add_open(
     waiting: dict[str, dict[str, object]], lines: Iterator[bytes], named: set[bytes]
 ) -> None:
-    """Add the intents that nothing names; an open one whose process went on is marked."""
+    """Add the intents that no record names; mark one whose process made a later call."""
     last = {place: name for name, one in waiting.items() if (place := calls_line(one))}
     for line in lines:
         found = _OWN.search(line)
@@ -85,7 +85,7 @@ def _add_open(
 
 
 def _advance(path: Path, place: _Place) -> Iterator[bytes]:
-    """Yield the lines after a place and move it; stop before what is not a whole record."""
+    """Yield the lines after a position and advance it; stop before an incomplete record."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def _advance(path: Path, place: _Place) -> Iterator[bytes]:
 
 
 def _fits(path: Path, place: _Place) -> bool:
-    """Whether a log still holds what was read of it."""
+    """Return whether a log still holds the bytes before the position."""
     tail = bytes.fromhex(place.tail)
     if not place.offset:
         return True
@@ -117,7 +117,7 @@ def _fits(path: Path, place: _Place) -> bool:
 
 
 def _recall(memo: Path) -> tuple[_Place, _Place, dict[str, dict[str, object]]]:
-    """Return what is remembered; nothing where the memo is damaged, for the logs say the same."""
+    """Return the stored positions; empty ones if the memo is damaged, to read the logs again."""
     try:
         kept = json.loads(memo.read_bytes())
         receipts, intents = (_Place(int(offset), str(tail)) for offset, tail in kept["read"])
@@ -134,19 +134,19 @@ _log = logging.getLogger(__name__)
 BY_LOOKUP: Final = "lookup"
 MAX_NOTE_CHARS: Final = 1000
 LEAST_PREFIX: Final = 4
-"""Characters of an id that name an intent."""
+"""Characters of an id that are enough to name an intent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementFinding:
-    """What was found out about a call that a crash ended."""
+    """The established fate of a call that a crash ended."""
 
     happened: Happened
     note: str
 
 
 LookUp: TypeAlias = "Callable[[Mapping[str, object]], SettlementFinding | None]"
-"""Looks up whether an intent had its effect; ``None`` when nothing can tell."""
+"""Finds out whether an intent had its effect; ``None`` if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,12 @@ class Settling:
     timestamp: Callable[[], str]
 
     def settle_interrupted(self, look_up: LookUp) -> tuple[Settlement, ...]:
-        """Settle what can be looked up; what only a person can say stays open."""
+        """Settle the calls whose fate can be looked up; the others stay open for a person."""
         if not any(self._interrupted(intent) for intent in find_open(self.book)):
             return ()
         settled = []
         with self._lock():
-            # Again, since a call may have got its receipt before its process ended.
+            # Again under the lock: a process may have written its receipt before it ended.
             for intent in find_open(self.book):
                 finding = look_up(intent) if self._interrupted(intent) else None
                 if finding is not None:
@@ -172,7 +172,7 @@ class Settling:
         return tuple(settled)
 
     def settle(self, text: str, finding: SettlementFinding, by: str) -> Settlement:
-        """Settle the one intent whose id is, or begins with, ``text``, as a person says."""
+        """Settle the intent whose id is, or begins with, ``text``, on the word of a person."""
         if len(finding.note) > MAX_NOTE_CHARS:
             raise UsageError(
                 f"the note is longer than {MAX_NOTE_CHARS} characters", rule="settle.note"
@@ -183,12 +183,12 @@ class Settling:
                 raise UsageError(
                     f"{intent[ID_FIELD]} is still running",
                     rule="settle.running",
-                    hint="its receipt follows when it ends",
+                    hint="it gets its receipt when it ends",
                 )
             return self._append(intent, finding, by)
 
     def _interrupted(self, intent: Mapping[str, object]) -> bool:
-        # One whose process went on lost its receipt in another way, which a person has to judge.
+        # If its process made a later call, no crash lost the receipt: a person has to judge it.
         ours = bool(intent.get("lookup")) and not intent.get(OVERTAKEN)
         return ours and not self.alive(str(intent.get("process")))
 
@@ -200,13 +200,13 @@ class Settling:
         if len(fitting) == 1:
             return fitting[0]
         closed = next((one for one in self.book.intents() if _named(one, text)), None)
-        message, rule = f"there is no intent {text!r}", "settle.unknown"
-        hint = "'coilclaw receipt verify' names those that are not settled"
+        message, rule = f"no intent begins with {text!r}", "settle.unknown"
+        hint = "'coilclaw receipt verify' lists the unsettled ones"
         if fitting:
             message, rule = f"{len(fitting)} intents begin with {text!r}", "settle.ambiguous"
             hint = "give more of the id"
         elif closed is not None:
-            message = f"{closed[ID_FIELD]} needs no settlement: it has a receipt, or is settled"
+            message = f"{closed[ID_FIELD]} needs no settlement: it has a receipt or is settled"
             rule, hint = "settle.closed", "'coilclaw receipt list' shows it"
         raise UsageError(message, rule=rule, hint=hint)
 

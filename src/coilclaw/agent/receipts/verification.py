@@ -1,7 +1,7 @@
-"""Verifying receipts: both chains, and that intents and receipts belong together.
+"""Verify receipts: both chains, and that intents and receipts match.
 
-Memory stays constant however long the logs are: receipts come in about the order of their intents,
-so only the intents that still wait for theirs are kept.
+Memory use does not grow with the logs: receipts follow roughly in the order of their intents, so
+only the intents that still lack a receipt are kept.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _NAME_CHARS: Final = 32
 
 
 def take_checkpoint(book: ReceiptBook, time: str) -> Checkpoint:
-    """Say how far the receipts are, as the anchors have it."""
+    """Return a checkpoint of the receipts as their anchors record them; fail on an empty log."""
     head = journals.read_head(book.path, key_path=book.key_path)
     origin = read_origin(book)
     if head is None or head[0] == 0 or origin is None:
         raise UsageError(
-            f"there is no receipt in {book.path} to make a checkpoint of", rule="checkpoint.empty"
+            f"{book.path} has no receipts to create a checkpoint of", rule="checkpoint.empty"
         )
     extensions = [f"{TIME} {time}"]
     intents = journals.read_head(intents_path(book.path), key_path=book.key_path)
@@ -59,20 +59,20 @@ def take_checkpoint(book: ReceiptBook, time: str) -> Checkpoint:
 
 
 def read_origin(book: ReceiptBook) -> str | None:
-    """Return what checkpoints call this log; ``None`` while it is empty."""
+    """Return the origin of this log in checkpoints; ``None`` while the log is empty."""
     first = next(journals.list_hashes(book.path, hash_field=RECEIPT_HASH), None)
     return None if first is None else f"{ORIGIN}{first[:_NAME_CHARS]}"
 
 
 def is_of_receipts(checkpoint: Checkpoint) -> bool:
-    """Tell whether a checkpoint is about receipts, of whatever home."""
+    """Return whether a checkpoint is about receipts, of any home."""
     return checkpoint.origin.startswith(ORIGIN)
 
 
 def find_departures(book: ReceiptBook, checkpoints: Iterable[Checkpoint]) -> tuple[str, ...]:
     """Return a sentence for each checkpoint of receipts that the logs do not extend.
 
-    The hashes are taken as the logs claim them: whether they are true, verification says.
+    The hashes in the logs are not verified here.
     """
     origin = read_origin(book)
     receipts: dict[int, list[tuple[str, str]]] = {}
@@ -82,7 +82,7 @@ def find_departures(book: ReceiptBook, checkpoints: Iterable[Checkpoint]) -> tup
         when = one.find(TIME) or "an unknown time"
         if origin is not None and one.origin != origin:
             problems.append(
-                f"the checkpoint of {one.size} receipts of {when} is of another log: "
+                f"the checkpoint of {one.size} receipts of {when} belongs to another log: "
                 "another home, or a history that was rewritten from its beginning"
             )
             continue
@@ -92,7 +92,7 @@ def find_departures(book: ReceiptBook, checkpoints: Iterable[Checkpoint]) -> tup
             count, _, encoded = stated.partition(" ")
             root = from_base64(encoded)
             if root is None or not count.isascii() or not count.isdigit():
-                problems.append(f"the checkpoint of {when} says nothing readable about intents")
+                problems.append(f"the checkpoint of {when} has an unreadable line about intents")
             else:
                 intents.setdefault(int(count), []).append((root, when))
     there = intents_path(book.path)
@@ -122,12 +122,12 @@ def _departures(
 
 
 MAX_NAMED: Final = 100
-"""How many intents without a receipt are named one by one."""
+"""Intents without a receipt that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenIntent:
-    """An intent without a receipt: still running, or the process died in the middle."""
+    """An intent without a receipt: its call runs, or its process died during the call."""
 
     id: str
     timestamp: str
@@ -135,44 +135,44 @@ class OpenIntent:
     conversation_id: str
     running: bool
     overtaken: bool = False
-    """Whether its process went on in the same conversation, so that no crash can be the reason."""
+    """Whether its process made a later call in the conversation, which rules out a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiptVerification:
-    """What was found; ``problems`` are sentences, in the order in which a person should read."""
+    """The findings; ``problems`` are sentences, the most important first."""
 
     receipts: int
     intents: int
     broken_at: int | None
-    """The number of the first receipt that does not hold, from 1."""
+    """The number of the first invalid receipt, from 1."""
     problems: tuple[str, ...]
     open_intents: tuple[OpenIntent, ...]
     more_open: int = 0
     anchor: str = "valid"
     unanchored: int = 0
-    """Records of either log that stand after its anchor."""
+    """Records of both logs after their anchors."""
     torn_bytes: int = 0
     missing: bool = False
-    """Whether a log has no record, though the home once had some."""
+    """Whether a log has no records although the home once had some."""
     settlements: int = 0
     unsettled: int = 0
-    """Calls that a crash ended, and of which nobody has said yet whether they had an effect."""
+    """Calls that a crash ended and whose fate is not settled."""
 
     @property
     def nothing(self) -> bool:
-        """Whether no tool was called yet, so that there is nothing to verify."""
+        """Whether no tool was called yet, so that nothing can be verified."""
         return self.ok and not self.receipts and not self.intents
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is broken: what a crash leaves unsettled or torn is said, and no more."""
-        # What stands after the anchor is not vouched for by the key.
+        """Whether the logs are intact; what a crash left unsettled or torn does not count."""
+        # The key does not vouch for records after the anchor.
         return not (self.problems or self.unanchored)
 
     @property
     def settled(self) -> bool:
-        """Whether besides no crash left anything to be settled or repaired."""
+        """Whether the logs are intact and no crash left anything to settle or repair."""
         return self.ok and not (self.unsettled or self.torn_bytes)
 
 
@@ -181,10 +181,11 @@ def verify(
     alive: Callable[[str], bool],
     remembered: Callable[[], bool] = lambda: False,
 ) -> ReceiptVerification:
-    """Replay both logs; ``alive`` says whether the process that an intent names still runs.
+    """Replay both logs and return the findings.
 
-    ``remembered`` says whether anything else of the home tells of receipts; it is asked only when
-    both logs are empty and nobody beside them knows better.
+    ``alive`` returns whether the process of an intent still runs. ``remembered`` returns whether
+    the rest of the home refers to receipts; it is called only if both logs are empty and no mark
+    decides.
     """
     matching = _Matching(intents_path(book.path))
     report = _checked(book.path, RECEIPT_HASH, book.key_path, matching.observe)
@@ -194,7 +195,7 @@ def verify(
     problems = [*lost, *(_describe_break(what, one) for what, _, one in logs if one and one.break_)]
     problems += matching.problems
     for what, path, one in logs:
-        # An interrupted write leaves the beginning of a line; whole lines come from elsewhere.
+        # An interrupted write leaves a partial line; whole lines were written by another program.
         if (
             one
             and one.torn_bytes
@@ -206,7 +207,8 @@ def verify(
     waiting = matching.rest()
     found, more, unsettled = _open(book, waiting, alive) if waiting else ((), 0, 0)
     problems += [
-        f"{intent.id} has no receipt, though its process went on: the receipt was lost or removed"
+        f"{intent.id} has no receipt, though its process made a later call: the receipt was lost "
+        "or removed"
         for intent in found
         if intent.overtaken and not intent.running
     ]
@@ -232,7 +234,7 @@ def _find_lost(
     reports: tuple[JournalReport | None, JournalReport | None],
     remembered: Callable[[], bool],
 ) -> tuple[list[str], bool]:
-    """Return what the home knows against its logs, and whether one is empty that was not."""
+    """Return the contradictions between the marks and the logs, and whether a log was emptied."""
     logs = (book.path, intents_path(book.path))
     known = tuple(mark.find_problem() for mark in book.marks) or (None, None)
     missing = any(
@@ -240,9 +242,9 @@ def _find_lost(
         for log, report, problem in zip(logs, reports, known, strict=True)
     )
     problems = [problem for problem in known if problem is not None]
-    # The first call of another process may come in between, so that the logs are looked at last.
+    # Another process may make its first call meanwhile, so the logs are checked last.
     if not any((missing, *map(_begun, logs))) and remembered() and not any(map(_begun, logs)):
-        return [f"the records of {book.path} are missing: the memory tells of receipts"], True
+        return [f"the records of {book.path} are missing: the memory refers to receipts"], True
     return problems, missing
 
 
@@ -254,7 +256,7 @@ def _checked(
     path: Path, hash_field: str, key_path: Path, observe: journals.Observe | None
 ) -> JournalReport | None:
     if not _begun(path) and not anchor_path(path).exists():
-        # Never written, or killed while it was being made: nothing was in it yet.
+        # Never written, or the process was killed before the first record.
         return None
     try:
         return journals.verify_journal(
@@ -274,7 +276,7 @@ def _describe_break(what: str, report: JournalReport) -> str:
 
 
 class _Matching:
-    """Joins receipts with their intents while both stream by."""
+    """Matches receipts with their intents while both are streamed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -298,10 +300,10 @@ class _Matching:
         wanted = receipt.get(INTENT_HASH)
         if not isinstance(wanted, str) or not wanted:
             if receipt.get("status") == "allowed":
-                self._problem(number, "says that a call was made, and names no intent")
+                self._problem(number, "records a call that was made, but names no intent")
             return
         if wanted in self._settled:
-            # Its process ran where we could not see it: what it says itself is the better word.
+            # Its process was alive but not visible here: its own receipt takes precedence.
             self._settled.discard(wanted)
         elif not self._take(wanted):
             self._problem(
@@ -311,14 +313,14 @@ class _Matching:
     def _observe_settlement(self, number: int, settlement: Mapping[str, object]) -> None:
         wanted = str(settlement[SETTLES])
         if settlement.get("happened") not in get_args(Happened):
-            self._problem(number, "settles a call, and does not say whether it happened")
+            self._problem(number, "settles a call, but does not say whether it happened")
         elif not self._take(wanted):
             self._problem(number, "settles an intent that is not open in the log of intents")
         else:
             self._settled.add(wanted)
 
     def _take(self, wanted: str) -> bool:
-        """Join an intent that waits with its record; say whether there is one."""
+        """Match an open intent with its record; return whether the intent exists."""
         if wanted in self._waiting:
             del self._waiting[wanted]
             return True
@@ -329,7 +331,7 @@ class _Matching:
         return False
 
     def rest(self) -> frozenset[str]:
-        """The intents that no receipt names."""
+        """Return the intents that no receipt names."""
         for intent in self._intents:
             self._waiting[intent] = None
         return frozenset(self._waiting)
@@ -343,7 +345,7 @@ class _Matching:
 def _open(
     book: ReceiptBook, waiting: frozenset[str], alive: Callable[[str], bool]
 ) -> tuple[tuple[OpenIntent, ...], int, int]:
-    """Name the intents without a receipt; some may have got theirs while we were reading."""
+    """Return the intents without a receipt; some may get theirs during the verification."""
     late = set(deque(journals.list_hashes(book.path, hash_field=INTENT_HASH), maxlen=MAX_NAMED))
     late |= set(deque(journals.list_hashes(book.path, hash_field=SETTLES), maxlen=MAX_NAMED))
     found: list[OpenIntent] = []

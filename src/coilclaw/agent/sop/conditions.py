@@ -1,4 +1,4 @@
-"""``when``: a condition on what became of earlier stages, parsed and never evaluated as code.
+"""``when``: a condition on the outcome of earlier stages, parsed and never evaluated as code.
 
     condition = all { "or" all }
     all       = one { "and" one }
@@ -7,8 +7,8 @@
               | STAGE ".output" ("contains" | "equals") TEXT
               | "inputs." NAME ("contains" | "equals") TEXT
 
-TEXT stands in single or double quotes and has no escapes. Output is compared without the white
-space around it; an input that is no text is compared as it is written in JSON.
+TEXT is in single or double quotes and has no escapes. Output is compared without surrounding white
+space; an input that is not a text is compared in its JSON form.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """Whether a stage came to this."""
+    """Tests how a stage ended."""
 
     stage: str
     field: Field
@@ -53,42 +53,34 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """Whether the output of a stage holds, or is, a text."""
-
-    stage: str
-    how: How
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class InputSays:
-    """Whether an input holds, or is, a text."""
+    """Tests whether the output of a stage, or an input, contains or equals a text."""
 
     name: str
     how: How
     text: str
+    is_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
+    """Negates a condition."""
 
     one: Condition
 
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """All of them, or any of them."""
+    """Joins conditions by ``and`` or ``or``."""
 
     how: Literal["and", "or"]
     parts: tuple[Condition, ...]
 
 
-Condition: TypeAlias = Came | Says | InputSays | Not | Several
+Condition: TypeAlias = Came | Says | Not | Several
 
 
 def parse(text: str) -> Condition:
-    """Read a condition; a ``UsageError`` says what is wrong with it."""
+    """Return the condition in a text; raise ``UsageError`` if it is invalid."""
     if len(text) > MAX_CHARS:
         raise _wrong(f"is longer than {MAX_CHARS} characters")
     parser = _Parser(tuple(_tokens(text)))
@@ -98,25 +90,18 @@ def parse(text: str) -> Condition:
     return condition
 
 
-def stages(condition: Condition) -> Iterator[str]:
-    """The stages that a condition speaks of."""
-    return (test.stage for test in _tests(condition) if not isinstance(test, InputSays))
-
-
-def inputs_named(condition: Condition) -> Iterator[str]:
-    """The inputs that a condition speaks of."""
-    return (test.name for test in _tests(condition) if isinstance(test, InputSays))
-
-
-def _tests(condition: Condition) -> Iterator[Came | Says | InputSays]:
+def list_sources(condition: Condition) -> Iterator[tuple[str, bool]]:
+    """Yield each stage or input that a condition uses, and whether it is an input."""
     match condition:
         case Not(one):
-            yield from _tests(one)
+            yield from list_sources(one)
         case Several(_, parts):
             for part in parts:
-                yield from _tests(part)
-        case Came() | Says() | InputSays():
-            yield condition
+                yield from list_sources(part)
+        case Came(stage):
+            yield stage, False
+        case Says(name, is_input=is_input):
+            yield name, is_input
 
 
 def holds(
@@ -124,7 +109,7 @@ def holds(
     outcomes: Mapping[str, StageOutcome],
     inputs: Mapping[str, Json] = MappingProxyType({}),
 ) -> bool:
-    """Whether it is so; an output that was lost makes a ``UsageError``."""
+    """Return whether a condition is true; raise ``UsageError`` if it needs a lost output."""
     match condition:
         case Not(one):
             return not holds(one, outcomes, inputs)
@@ -136,25 +121,20 @@ def holds(
             return {"success": outcome.success, "failure": outcome.failure}.get(
                 field, outcome.status == "skipped"
             )
-        case Says(stage, how, text):
-            return _compared(known_output(outcomes[stage]).strip(), how, text)
-        case InputSays(name, how, text):
-            return _compared(as_text(inputs[name]).strip(), how, text)
+        case Says(name, how, text, is_input):
+            value = as_text(inputs[name]) if is_input else known_output(outcomes[name])
+            return text in value.strip() if how == "contains" else text == value.strip()
 
 
 def as_text(value: Json) -> str:
-    """Return a value as it is shown: a text as it is, anything else as JSON."""
+    """Return a value for display: a text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _compared(said: str, how: How, text: str) -> bool:
-    return text in said if how == "contains" else text == said
-
-
 def known_output(outcome: StageOutcome) -> str:
-    """What a stage put out; a ``UsageError`` where that was lost."""
+    """Return the output of a stage; raise ``UsageError`` if it was lost."""
     if not outcome.output_known:
-        message = f"what {outcome.stage} put out was lost when the run was interrupted"
+        message = f"the output of {outcome.stage} was lost when the run was interrupted"
         raise UsageError(message, rule=LOST)
     return outcome.output
 
@@ -220,9 +200,8 @@ class _Parser:
         kind, text = self._take()
         if kind != "text":
             raise _wrong(f"after {how} comes a text in quotes")
-        if field != "output":
-            return InputSays(field, cast("How", how), text[1:-1])
-        return Says(stage, cast("How", how), text[1:-1])
+        is_input = field != "output"
+        return Says(field if is_input else stage, cast("How", how), text[1:-1], is_input)
 
     def _take(self) -> tuple[str, str]:
         token = self.next

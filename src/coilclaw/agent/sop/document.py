@@ -1,4 +1,4 @@
-"""A SOP as it was written: its stages, and what each of them does."""
+"""``Sop``: the stages of a SOP, read from its file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KINDS: Final[tuple[StageKind, ...]] = ("tool", "agent", "approval")
 MAX_RETRIES: Final = 10
 MAX_RETRY_DELAY_S: Final = 3600
 ITEM: Final = "item"
-"""What a stage with ``for_each`` calls the item of the round."""
+"""The name of the current item in a stage with ``for_each``."""
 FROM: Final = "_from"
-"""``content_from = "stage"`` fills ``content`` with what that stage put out."""
+"""``content_from = "stage"`` fills ``content`` with the output of that stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnFailure:
-    """What happens when a stage fails; a retry that fails for the last time aborts."""
+    """The action after a failed stage; when the last retry fails, the run aborts."""
 
     what: Literal["abort", "continue", "retry"] = "abort"
     times: int = 0
@@ -41,7 +41,7 @@ class OnFailure:
 
 @dataclass(frozen=True, slots=True)
 class SopStage:
-    """One stage; ``place`` is where it stands in the file."""
+    """One stage; ``place`` is its location in the file."""
 
     id: str
     kind: StageKind
@@ -52,14 +52,14 @@ class SopStage:
     when: Condition | None = None
     on_failure: OnFailure = field(default_factory=OnFailure)
     retries: int = 0
-    """Attempts after the first one, when it fails."""
+    """Attempts after a failed first one."""
     retry_delay_s: float = 0.0
     for_each: tuple[Json, ...] | str | None = None
-    """The items of a loop: a list, or the stage or input that they are taken from."""
+    """The items of a loop: a list, or the stage or input that provides them."""
     parallel: bool = False
-    """Whether it runs beside its neighbours that say so too."""
+    """Whether it runs at the same time as its parallel neighbours."""
     item: tuple[Json, ...] = ()
-    """The one item of this round, where the stage is a round of a loop."""
+    """The one item of this round, if the stage is a round of a loop."""
 
     def round(self, index: int, item: Json) -> SopStage:
         """Return one round of this loop as a stage of its own."""
@@ -68,7 +68,7 @@ class SopStage:
 
 @dataclass(frozen=True, slots=True)
 class Sop:
-    """A whole SOP, and the text it was read from."""
+    """A SOP and the text of its file."""
 
     name: str
     description: str
@@ -80,7 +80,7 @@ class Sop:
 
     @property
     def groups(self) -> tuple[tuple[SopStage, ...], ...]:
-        """The stages in order; neighbours that run in parallel stand together."""
+        """The stages in order, with parallel neighbours grouped."""
         found: list[tuple[SopStage, ...]] = []
         for stage in self.stages:
             if stage.parallel and found and found[-1][-1].parallel:
@@ -111,7 +111,7 @@ class StageOutcome:
     attempt: int = 1
     output: str = ""
     output_known: bool = True
-    """False when the program died after the effect and before what came of it was kept."""
+    """False if the program died after the effect and before the output was stored."""
     error: str = ""
     rule: str = ""
     receipt: str = ""
@@ -129,12 +129,12 @@ class StageOutcome:
 MAX_BYTES: Final = 256 * 2**10
 MAX_STAGES: Final = 200
 MAX_DOTS: Final = 1000
-"""Dots of one key: the parser takes memory by the square of them."""
+"""Dots of one key, because the parser needs memory proportional to their square."""
 MAX_PROMPT_CHARS: Final = 64 * 2**10
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 TABLES: Final = "st" + "eps"
-"""What the format calls the stages."""
+"""The name of the stages in the file format."""
 
 _RETRY: Final = re.compile(r"retry\(\s*(\d{1,3})\s*\)")
 _EVERY: Final = ("id", "kind", "when", "for_each", "parallel")
@@ -148,12 +148,12 @@ _ALL_KEYS: Final = (*_EVERY, *_ACTING, "tool", "args", "prompt")
 
 
 def parse(data: bytes, name: str) -> tuple[Sop | None, Document]:
-    """Read the bytes of a file in the folder ``name``; the document holds what is wrong with it."""
+    """Return the SOP in the folder ``name`` and the document with its problems."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
-        return None, _unreadable(f"is not written in UTF-8 (line {line})")
+        return None, _unreadable(f"is not valid UTF-8 (line {line})")
     for line_text in text.split("\n"):
         if any(part.count(".") > MAX_DOTS for part in line_text.split("=")):
             return None, _unreadable(f"has a line with more than {MAX_DOTS} dots")
@@ -161,7 +161,7 @@ def parse(data: bytes, name: str) -> tuple[Sop | None, Document]:
     top = document.read_toml()
     said = top.text("name", required=True)
     if said and said != name:
-        top.note("name", f"is {said!r}, and its folder is called {name!r}")
+        top.note("name", f"is {said!r}, but its folder is named {name!r}")
     description = top.text("description", blank=True)
     default = _read_on_failure(top, OnFailure())
     inputs = read_inputs(top)
@@ -170,9 +170,9 @@ def parse(data: bytes, name: str) -> tuple[Sop | None, Document]:
     loops = any(stage.for_each is not None for stage in stages)
     for stage in stages:
         if stage.id == TABLE and inputs:
-            document.note((*stage.place, "id"), f"{TABLE!r} stands for the inputs here")
+            document.note((*stage.place, "id"), f"{TABLE!r} is reserved for the inputs")
         if stage.id == ITEM and loops:
-            document.note((*stage.place, "id"), f"{ITEM!r} stands for the item of a loop here")
+            document.note((*stage.place, "id"), f"{ITEM!r} is reserved for the item of a loop")
     return Sop(name, description, stages, text, digest_bytes(data), inputs), document
 
 
@@ -185,17 +185,17 @@ def _unreadable(message: str) -> Document:
 def _read_stages(top: Table, default: OnFailure) -> tuple[SopStage, ...]:
     given = top.take(TABLES)
     if not isinstance(given, list) or not given:
-        top.note(TABLES, f"there is no stage; each begins with [[{TABLES}]]")
+        top.note(TABLES, f"the SOP has no stages; each begins with [[{TABLES}]]")
         return ()
     if len(given) > MAX_STAGES:
-        top.note(TABLES, f"there are {len(given)} stages; {MAX_STAGES} is the most")
+        top.note(TABLES, f"the SOP has {len(given)} stages; the maximum is {MAX_STAGES}")
         return ()
     first: dict[str, int] = {}
     stages = []
     for index, table in enumerate(top.tables(TABLES)):
         stage = _read_stage(table, default)
         if stage.id and first.setdefault(stage.id, index) != index:
-            table.note("id", f"{stage.id!r} is the id of stage {first[stage.id] + 1}")
+            table.note("id", f"{stage.id!r} is already the id of stage {first[stage.id] + 1}")
         stages.append(stage)
     return tuple(stages)
 
@@ -203,7 +203,7 @@ def _read_stages(top: Table, default: OnFailure) -> tuple[SopStage, ...]:
 def _read_stage(table: Table, default: OnFailure) -> SopStage:
     name = table.text("id", required=True)
     if name and not ID.fullmatch(name):
-        table.note("id", f"{name!r} is no id: a letter, then letters, digits, '_' and '-'")
+        table.note("id", f"{name!r} is not an id: a letter, then letters, digits, '_' and '-'")
     kind = cast("StageKind | None", table.choice("kind", None, KINDS, required=True))
     for key in table.values:
         if kind is not None and key in _ALL_KEYS and key not in _KEYS[kind]:
@@ -213,7 +213,7 @@ def _read_stage(table: Table, default: OnFailure) -> SopStage:
     if "retry_delay_s" in table and "retry" not in table and on_failure.what != "retry":
         table.note("retry_delay_s", "nothing is retried here; add 'retry'")
     if "retry" in table and "on_failure" in table and on_failure.what == "retry":
-        table.note("retry", f"on_failure says {on_failure} as well")
+        table.note("retry", f"conflicts with on_failure = {on_failure}")
     has_prompt = kind in {"agent", "approval"}
     return SopStage(
         name,
@@ -263,5 +263,5 @@ def _read_items(table: Table) -> tuple[Json, ...] | str | None:
         table.note("for_each", "is neither a list of texts and numbers nor the name of a stage")
         return ()
     if len(given) > MAX_ITEMS:
-        table.note("for_each", f"has {len(given)} items; {MAX_ITEMS} is the most")
+        table.note("for_each", f"has {len(given)} items; the maximum is {MAX_ITEMS}")
     return tuple(given)

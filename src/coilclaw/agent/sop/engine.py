@@ -1,8 +1,7 @@
-"""The engine: one stage after the other, each on the disk before and after it happens.
+"""``SopEngine``: runs the stages in order, each recorded before and after it runs.
 
-A finished stage is never repeated. A stage that was begun and not finished is settled by what it
-left behind before anything else happens. Stages that run in parallel are begun and finished on the
-disk in the order of the file, whichever of them is faster.
+A finished stage is never repeated. A stage that was started and not finished is settled by its
+evidence first. Parallel stages are recorded in the order of the file, whichever is faster.
 """
 
 from __future__ import annotations
@@ -25,27 +24,29 @@ if TYPE_CHECKING:
     from coilclaw.agent.sop.stage_attempt import Result, SopDependencies
 
 MAX_PARALLEL: Final = 4
-"""Stages, and rounds of loops, that are under way at once."""
+"""Stages and rounds of loops that run at the same time."""
 LOOK_EVERY_S: Final = 0.2
-"""How often one looks whether to stop while a retry is waited for."""
+"""Interval at which a stop is checked during the pause before a retry."""
 
 
 class SopEngine:
-    """Works on one run until it ends or has to wait."""
+    """Executes one run until it ends or has to wait."""
 
-    def __init__(self, sop: Sop, file: RunFile, means: SopDependencies) -> None:
+    def __init__(self, sop: Sop, file: RunFile, dependencies: SopDependencies) -> None:
         self._sop = sop
         self._file = file
-        self._means = means
-        self._maker = AttemptMaker(sop, file, means)
+        self._dependencies = dependencies
+        self._maker = AttemptMaker(sop, file, dependencies)
         self._recovered: dict[str, StageOutcome] = {}
 
     def settle(self, resolution: Resolution | None) -> None:
-        """Settle what was interrupted; a ``DeniedError`` when a person has to decide first."""
-        self._recovered = Interruptions(self._sop, self._file, self._means).settle(resolution)
+        """Settle interrupted stages; raise ``DeniedError`` if a person has to decide first."""
+        self._recovered = Interruptions(self._sop, self._file, self._dependencies).settle(
+            resolution
+        )
 
     def go(self) -> SopRun:
-        """Go on from where the run is; a ``DeniedError`` when all tools are stopped."""
+        """Continue the run; raise ``DeniedError`` if the emergency stop is set."""
         for group in self._sop.groups:
             self._work_on(group)
             found = [(stage, self._file.run.outcomes.get(stage.id)) for stage in group]
@@ -59,30 +60,30 @@ class SopEngine:
 
     def _end(self, ending: Ending, reason: str) -> SopRun:
         for approval in self._file.run.waits.values():
-            self._means.desk.withdraw(approval)
+            self._dependencies.approvals.withdraw(approval)
         self._file.end(ending, reason)
         tell("sop_run_ended", self._file.run.id, ending)
         return self._file.run
 
     def _work_on(self, group: Sequence[SopStage]) -> None:
-        """Bring the stages of a group to their end, as far as none of them has to wait."""
+        """Execute the stages of a group until all have ended or wait."""
         units: dict[str, tuple[SopStage, ...]] = {}
         for stage in group:
             if stage.id not in self._file.run.outcomes:
-                check_stop(self._means, self._file.run)
+                check_stop(self._dependencies, self._file.run)
                 units[stage.id] = self._units(stage)
         every = [unit for found in units.values() for unit in found]
         self._run_all(every, MAX_PARALLEL if group[0].parallel else 1)
         for stage in group:
             outcomes = self._file.run.outcomes
             if stage.for_each is not None and stage.id not in outcomes:
-                # A loop ends when all of its rounds have, or when one of them aborts it.
+                # A loop ends when all of its rounds have ended or one of them aborts it.
                 done = [outcomes[one.id] for one in units[stage.id] if one.id in outcomes]
                 if len(done) == len(units[stage.id]) or any(_ending(stage, one) for one in done):
                     self._finish(rounds_outcome(stage, done))
 
     def _units(self, stage: SopStage) -> tuple[SopStage, ...]:
-        """What is to be done for a stage: itself, or the rounds of its loop, or nothing."""
+        """Return the units of a stage: itself, the rounds of its loop, or none if skipped."""
         run = self._file.run
         try:
             if stage.when is not None and not conditions.holds(
@@ -99,10 +100,10 @@ class SopEngine:
         return tuple(stage.round(index, item) for index, item in enumerate(items))
 
     def _run_all(self, units: Iterable[SopStage], width: int) -> None:
-        """Make the attempts, so many at once; none is begun behind a failure that aborts."""
+        """Execute the units in groups of ``width``; stop after a failure that aborts."""
         left = iter([unit for unit in units if unit.id not in self._file.run.outcomes])
         while wave := list(islice(left, width)):
-            check_stop(self._means, self._file.run)
+            check_stop(self._dependencies, self._file.run)
             self._wave(wave)
             found = [(unit, self._file.run.outcomes.get(unit.id)) for unit in wave]
             if any(one is not None and _ending(unit, one) for unit, one in found):
@@ -111,7 +112,7 @@ class SopEngine:
                 return
 
     def _wave(self, units: Sequence[SopStage]) -> None:
-        """Make attempts side by side until each has ended or waits."""
+        """Execute units in parallel, with retries, until each has ended or waits."""
         pending = list(units)
         while pending:
             again = []
@@ -121,7 +122,7 @@ class SopEngine:
                     self._file.asked(unit.id, result.approval)
                     tell("sop_waiting", unit.id, result.approval)
                 elif isinstance(result, StageOutcome):
-                    # What a rule or a person denied would be denied again.
+                    # A denial by a rule or a person would be repeated, so it is not retried.
                     tried = self._file.run.failures.get(unit.id, 0)
                     if result.status == "failed" and tried < unit.retries:
                         self._file.finished(result, again=True)
@@ -136,7 +137,7 @@ class SopEngine:
                 self._pause(max(unit.retry_delay_s for unit in again))
 
     def _attempted(self, units: Sequence[SopStage]) -> Iterator[Result | BaseException]:
-        """Begin all of them, in order, then perform them; what came of them, in order."""
+        """Start all units in order, perform them, and yield their results in order."""
         begun = [
             self._recovered.pop(one.id) if one.id in self._recovered else self._maker.begin(one)
             for one in units
@@ -146,7 +147,7 @@ class SopEngine:
             for one in begun:
                 yield self._maker.perform(one) if isinstance(one, Begun) else one
             return
-        # Questions are put first, and in order.
+        # Approvals are requested first, in order.
         asked = {
             one.stage.id: self._maker.perform(one)
             for one in begun
@@ -164,8 +165,8 @@ class SopEngine:
             try:
                 wait(futures.values())
             except BaseException:
-                # Ctrl-C: what runs is ended, so that nothing goes on behind our back.
-                self._means.halt("it was interrupted")
+                # After Ctrl-C no call may continue in the background.
+                self._dependencies.halt("it was interrupted")
                 raise
         return {name: one.exception() or one.result() for name, one in futures.items()}
 
@@ -174,16 +175,16 @@ class SopEngine:
         tell("sop_stage_finished", outcome.stage, outcome.status)
 
     def _pause(self, seconds: float) -> None:
-        """Wait before a retry; a stop in between leaves a run that can be resumed."""
-        check_stop(self._means, self._file.run)
+        """Wait before a retry; a stop during the wait leaves a run that can be resumed."""
+        check_stop(self._dependencies, self._file.run)
         while seconds > 0:
-            self._means.pause(min(seconds, LOOK_EVERY_S))
+            self._dependencies.pause(min(seconds, LOOK_EVERY_S))
             seconds -= LOOK_EVERY_S
-            check_stop(self._means, self._file.run)
+            check_stop(self._dependencies, self._file.run)
 
 
 def _ending(stage: SopStage, outcome: StageOutcome) -> Ending | None:
-    """How a run ends after a stage, if it does."""
+    """Return how a run ends after a stage, or ``None`` if it continues."""
     if not outcome.failure:
         return None
     if outcome.status == "rejected":

@@ -1,4 +1,4 @@
-"""Where SOPs are kept: ``NAME/SOP.toml`` in our home, then in the workspace."""
+"""Find SOPs: ``NAME/SOP.toml`` in the home, then in the workspace."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ MAX_SOPS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class FoundSop:
-    """A SOP that was found; ``other`` is where the same name stands again, which is wrong."""
+    """The file of a SOP; ``other`` is a second file with the same name, which is an error."""
 
     name: str
     path: Path
     other: Path | None = None
 
     def read(self) -> bytes:
-        """Return its bytes; ``UsageError`` when it cannot be one, or is ambiguous."""
+        """Return its bytes; raise ``UsageError`` if it is unreadable or ambiguous."""
         if self.other is not None:
             raise UsageError(
-                f"the SOP {self.name} is there twice: {self.path} and {self.other}",
+                f"the SOP {self.name} exists twice: {self.path} and {self.other}",
                 rule="sop.ambiguous",
                 hint="rename or remove one of them",
             )
@@ -37,12 +37,12 @@ class FoundSop:
 
 
 def folders(home: Path, workspace: Path) -> tuple[Path, Path]:
-    """The folders that are searched, in order."""
+    """Return the folders that are searched, in order."""
     return home / "workspace" / "sops", workspace / "sops"
 
 
 def list_sops(home: Path, workspace: Path) -> tuple[FoundSop, ...]:
-    """All SOPs, by name."""
+    """Return all SOPs, sorted by name."""
     found: dict[str, FoundSop] = {}
     seen: list[Path] = []
     for folder in folders(home, workspace):
@@ -64,29 +64,29 @@ def list_sops(home: Path, workspace: Path) -> tuple[FoundSop, ...]:
 
 
 def find_sop(name: str, home: Path, workspace: Path) -> FoundSop:
-    """The SOP of that name."""
+    """Return the SOP with this name; raise ``UsageError`` if it does not exist."""
     known = list_sops(home, workspace)
     for one in known:
         if one.name == name:
             return one
     said = suggest(name, [one.name for one in known])
     raise UsageError(
-        f"there is no SOP {name!r}{said}",
+        f"unknown SOP {name!r}{said}",
         rule="sop.unknown",
-        hint=f"'coilclaw sop list' names them; one is a file NAME/{FILE_NAME} in "
+        hint=f"'coilclaw sop list' lists them; a SOP is a file NAME/{FILE_NAME} in "
         + " or ".join(map(str, folders(home, workspace))),
     )
 
 
 def _read(path: Path) -> bytes:
     try:
-        # A pipe in the place of the file must not make us wait.
+        # A FIFO in place of the file must not block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as problem:
         raise _unreadable(path, f"cannot be read: {problem.strerror}") from problem
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _unreadable(path, "is no regular file")
+            raise _unreadable(path, "is not a regular file")
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise _unreadable(path, f"is larger than {MAX_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""The typed inputs of a SOP: how they are declared, and what a run is given for them."""
+"""The typed inputs of a SOP: their declarations and their values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_ITEMS: Final = 100
 MAX_CHARS: Final = 16 * 2**10
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 RESERVED: Final = frozenset({"output", "success", "failure", "skipped"})
-"""What a condition says of a stage: no input may be called so."""
+"""The fields of a stage in conditions, which are not allowed as names of inputs."""
 
 _NATURAL: Final[dict[str, Json]] = {"string": "", "boolean": False, "list": []}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -34,12 +34,12 @@ _RULE: Final = "sop.inputs"
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input as it is declared."""
+    """The declaration of one input."""
 
     name: str
     type: InputType
     default: Json = None
-    """What counts when nothing is given; ``None`` where something has to be."""
+    """The value of an input that is not given; ``None`` if it is required."""
     choices: tuple[Json, ...] = ()
     description: str = ""
 
@@ -49,15 +49,15 @@ class InputSpec:
 
 
 def read_inputs(top: Table) -> dict[str, InputSpec]:
-    """Read the table of inputs; what is wrong with it is noted."""
+    """Return the declared inputs, and note the problems in their table."""
     tables = top.table(TABLE)
     if len(tables.values) > MAX_INPUTS:
-        top.note(TABLE, f"there are {len(tables.values)} inputs; {MAX_INPUTS} is the most")
+        top.note(TABLE, f"has {len(tables.values)} inputs; the maximum is {MAX_INPUTS}")
         return {}
     found = {}
     for name in tables.values:
         if not NAME.fullmatch(name) or name in RESERVED:
-            message = "is no name of an input: a letter, then letters, digits, '_', '-'"
+            message = "is not a valid input name: a letter, then letters, digits, '_', '-'"
             tables.note(name, message)
         else:
             found[name] = _read_input(name, tables.table(name))
@@ -69,7 +69,7 @@ def _read_input(name: str, table: Table) -> InputSpec:
     kind = cast("InputType", said or "string")
     choices = table.take("choices")
     if "choices" in table and (not isinstance(choices, list) or not choices):
-        table.note("choices", "is no list of values")
+        table.note("choices", "is not a list of values")
     values = choices if isinstance(choices, list) else []
     if kind == "list" and values:
         table.note("choices", "does not belong to an input of type 'list'")
@@ -80,11 +80,11 @@ def _read_input(name: str, table: Table) -> InputSpec:
     default = cast("Json", table.take("default"))
     required = table.flag("required", default=not has_default)
     if required and has_default:
-        table.note("required", "has a default, so that it is not required")
+        table.note("required", "is true, but the input has a default")
     if not required and not has_default:
         default = _NATURAL.get(kind)
         if kind not in _NATURAL:
-            message = f"is false, and there is no default to stand for the {kind}"
+            message = f"is false, but the {kind} has no default"
             table.note("required", message)
     spec = InputSpec(name, kind, default, tuple(values), table.text("description", blank=True))
     if has_default and said and (problem := _refusal(spec, default)):
@@ -96,12 +96,12 @@ def _read_input(name: str, table: Table) -> InputSpec:
 def check_inputs(
     declared: Mapping[str, InputSpec], given: Mapping[str, Json], problems: Sequence[str] = ()
 ) -> dict[str, Json]:
-    """Return the value of every input; a ``UsageError`` names everything that is wrong."""
+    """Return the value of every input; raise a ``UsageError`` with all problems."""
     found = [*problems, *_problems(declared, given)]
     if found:
         known = ", ".join(f"{spec.name} ({spec.type})" for spec in declared.values())
         raise UsageError(
-            f"the inputs do not fit: {'; '.join(found)}",
+            f"the inputs are invalid: {'; '.join(found)}",
             rule=_RULE,
             hint=f"this SOP takes {known}" if known else "this SOP takes no inputs",
         )
@@ -109,7 +109,7 @@ def check_inputs(
 
 
 def parse_inputs(declared: Mapping[str, InputSpec], texts: Sequence[str]) -> dict[str, Json]:
-    """Do the same with texts of the form ``NAME=VALUE``; a list takes one value from each."""
+    """Check inputs of the form ``NAME=VALUE``; each text adds one item to a list."""
     given: dict[str, Json] = {}
     problems: list[str] = []
     for text in texts:
@@ -119,7 +119,7 @@ def parse_inputs(declared: Mapping[str, InputSpec], texts: Sequence[str]) -> dic
             problems.append(f"{_short(text)!r} is not of the form NAME=VALUE")
         elif spec is not None and spec.type == "list":
             listed = given.setdefault(name, [])
-            assert isinstance(listed, list), "only lists are put there"
+            assert isinstance(listed, list), "an input of type list holds a list"
             listed.append(value)
         elif name in given:
             problems.append(f"{name} is given twice")
@@ -129,7 +129,7 @@ def parse_inputs(declared: Mapping[str, InputSpec], texts: Sequence[str]) -> dic
 
 
 def _parsed(kind: InputType, text: str) -> Json:
-    """Return what a text says in a type; where it says nothing, the text itself is a misfit."""
+    """Return the value of a text in a type, or the text itself if it has none."""
     if kind == "boolean" and text in {"true", "false"}:
         return text == "true"
     if kind == "integer" and _INTEGER.fullmatch(text):
@@ -142,7 +142,7 @@ def _parsed(kind: InputType, text: str) -> Json:
 def _problems(declared: Mapping[str, InputSpec], given: Mapping[str, Json]) -> Iterator[str]:
     for name, value in given.items():
         if name not in declared:
-            yield f"there is no input {_short(name)!r}{suggest(name, declared)}"
+            yield f"unknown input {_short(name)!r}{suggest(name, declared)}"
         elif problem := _refusal(declared[name], value):
             yield f"{name} {problem}"
     for name, spec in declared.items():
@@ -151,11 +151,11 @@ def _problems(declared: Mapping[str, InputSpec], given: Mapping[str, Json]) -> I
 
 
 def _refusal(spec: InputSpec, value: object) -> str:
-    """Say why an input cannot have a value; nothing when it can."""
+    """Return why a value is invalid for an input, or an empty text."""
     problem = _misfit(spec.type, value)
     if problem or not spec.choices or value in spec.choices:
         return problem
-    return f"is {_short(str(value))!r}, and may be {', '.join(map(str, spec.choices))}"
+    return f"is {_short(str(value))!r}, but must be one of {', '.join(map(str, spec.choices))}"
 
 
 def _misfit(kind: InputType, value: object) -> str:
@@ -165,21 +165,21 @@ def _misfit(kind: InputType, value: object) -> str:
         return f"is longer than {MAX_CHARS} characters"
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole and kind in {"integer", "number"} and abs(cast("int", value)) > MAX_INTEGER:
-        return f"is beyond {MAX_INTEGER}"
+        return f"exceeds {MAX_INTEGER}"
     fits = {
         "string": isinstance(value, str),
         "boolean": isinstance(value, bool),
         "integer": whole,
         "number": whole or (isinstance(value, float) and math.isfinite(value)),
     }[kind]
-    return "" if fits else f"is {_short(str(value))!r}, which is no {kind}"
+    return "" if fits else f"is {_short(str(value))!r}, not of type {kind}"
 
 
 def _list_misfit(value: object) -> str:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        return "is no list of texts"
+        return "is not a list of texts"
     if len(value) > MAX_ITEMS:
-        return f"has {len(value)} items; {MAX_ITEMS} is the most"
+        return f"has {len(value)} items; the maximum is {MAX_ITEMS}"
     if any(len(item) > MAX_CHARS for item in value):
         return f"has an item of more than {MAX_CHARS} characters"
     return ""

@@ -1,7 +1,7 @@
-"""Attempts that were begun and never ended: what they came to, or who says so.
+"""Settle attempts that were started and never ended, by evidence or by a person's decision.
 
-Evidence decides where there is some. Where nobody can look, a person does: the attempt is redone,
-accepted as it is or skipped, and who said so is kept in the run.
+Without evidence, a person decides that the attempt is redone, accepted or skipped, and the run
+records who decided.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ UNKNOWN: Final = "whether it had an effect is unknown"
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a person says about the stage that was interrupted."""
+    """The decision of a person about an interrupted stage."""
 
     how: Decision
     by: str
     note: str = ""
     stage: str = ""
-    """Which one, where there are several; all of them without it."""
+    """The stage, if several were interrupted; by default all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class _Open:
 
 
 class Interruptions:
-    """Settles what a crash left open in one run."""
+    """Settles the attempts that a crash left open in one run."""
 
-    def __init__(self, sop: Sop, file: RunFile, means: SopDependencies) -> None:
+    def __init__(self, sop: Sop, file: RunFile, dependencies: SopDependencies) -> None:
         self._sop = sop
         self._file = file
-        self._means = means
+        self._dependencies = dependencies
 
     def settle(self, resolution: Resolution | None) -> dict[str, StageOutcome]:
-        """Return what attempts came to, by stage; the rest can be made again.
+        """Return the outcomes of settled attempts by stage; the others can be repeated.
 
-        A ``DeniedError`` says which stages a person has to decide about.
+        Raise ``DeniedError`` with the stages that a person has to decide about.
         """
         found: dict[str, StageOutcome | _Open | None] = {}
         run = self._file.run
         for name, attempt in run.attempts.items():
             stage = self._stage(name)
-            # An approval simply waits again: nothing else may take the place of an answer.
+            # An approval waits again: nothing else replaces an answer.
             if name not in run.waits and stage.kind != "approval":
                 found[name] = self._recovered(stage, attempt)
         if resolution is not None:
@@ -70,7 +70,7 @@ class Interruptions:
         return {name: one for name, one in found.items() if isinstance(one, StageOutcome)}
 
     def _resolve(self, found: dict[str, StageOutcome | _Open | None], said: Resolution) -> None:
-        """Do what a person says about the interrupted attempts that it is about."""
+        """Apply the decision of a person to the interrupted attempts that it names."""
         unknown = [name for name, one in found.items() if isinstance(one, _Open)]
         wanted = [
             name for name in unknown or found if said.stage in {"", name, name.partition(".")[0]}
@@ -90,7 +90,7 @@ class Interruptions:
                 self._file.finished(outcome)
 
     def _stage(self, name: str) -> SopStage:
-        """The stage, or the round of a loop, of that name."""
+        """Return the stage, or the round of a loop, with this name."""
         run = self._file.run
         base, _, index = name.partition(".")
         stage = next(one for one in self._sop.stages if one.id == base)
@@ -100,16 +100,16 @@ class Interruptions:
         return stage.round(int(index), items[int(index)])
 
     def _recovered(self, stage: SopStage, attempt: StageAttempt) -> StageOutcome | _Open | None:
-        """What an interrupted attempt came to; ``None`` when it can be made (again)."""
+        """Return the outcome of an interrupted attempt; ``None`` if it can be repeated."""
         name = stage_attempt.conversation(self._file.run.id, stage.id, attempt.number)
-        found = stage_attempt.trace(self._means.book, name)
+        found = stage_attempt.trace(self._dependencies.book, name)
         if stage.kind == "tool":
             return self._recovered_tool(stage, attempt, found)
-        records = self._means.said(name)
+        records = self._dependencies.said(name)
         text = stage_attempt.final_text(records)
         if text is not None:
             return kept(StageOutcome(stage.id, "done", attempt.number, text))
-        if not found.intents or stage_attempt.only_looked(records, self._means.tools):
+        if not found.intents or stage_attempt.only_looked(records, self._dependencies.tools):
             return None
         return _Open(stage, attempt, f"the agent had called tools; {UNKNOWN}")
 
@@ -119,21 +119,21 @@ class Interruptions:
         if not found.intents:
             return None
         run = self._file.run
-        tool = self._means.tools[stage.tool]
+        tool = self._dependencies.tools[stage.tool]
         args = references.arguments(stage, tool.parameters_schema, run.outcomes, run.inputs)
         if stage_attempt.read_only(tool, args):
             return None
         if found.receipts:
             outcome = stage_attempt.receipted(attempt, found.receipts[-1])
-            # The run resumes by itself when this stage has failed and may be retried or passed.
+            # The run resumes by itself if this failed stage may be retried or passed over.
             left = run.failures.get(stage.id, 0) < stage.retries
             if outcome.status != "failed" or left or stage.on_failure.what == "continue":
                 return outcome
-            # It may have been cut short by what ended the run.
+            # The end of the run may have caused the failure.
             return _Open(stage, attempt, f"{outcome.receipt} says that {stage.tool} failed")
-        in_place = self._means.in_place(stage.tool, args)
+        in_place = self._dependencies.in_place(stage.tool, args)
         if in_place is None:
-            return _Open(stage, attempt, f"{stage.tool} was begun; {UNKNOWN}")
+            return _Open(stage, attempt, f"{stage.tool} was started; {UNKNOWN}")
         return (
             StageOutcome(stage.id, "done", attempt.number, output_known=False) if in_place else None
         )
@@ -147,13 +147,13 @@ class Interruptions:
         return DeniedError(
             f"the run {run.id} was interrupted inside {said}",
             rule=stage_attempt.UNKNOWN_RULE,
-            hint=f"look what happened, then 'coilclaw sop resume {run.id}' with --redo (do it "
-            "again), --accept (it is done) or --skip (leave it out), and --note to say why",
+            hint=f"find out what happened, then run 'coilclaw sop resume {run.id}' with --redo (do "
+            "it again), --accept (it is done) or --skip (leave it out), and --note to say why",
         )
 
 
 def rounds_outcome(stage: SopStage, rounds: list[StageOutcome]) -> StageOutcome:
-    """The outcome of a loop: it failed when a round did, and put out what all of them did."""
+    """Return the outcome of a loop: failed if a round failed, with the output of all rounds."""
     output = "\n".join(one.output for one in rounds if one.output)
     outcome = StageOutcome(
         stage.id, "done", 1, output, output_known=all(one.output_known for one in rounds)

@@ -1,9 +1,9 @@
-"""What a stage takes from elsewhere: arguments by ``X_from``, prompts by ``{{stage.output}}``.
+"""References of a stage: arguments by ``X_from``, prompts by ``{{stage.output}}``.
 
-There are the outputs of earlier stages, the inputs of the run and the item of a loop.
+A reference names the output of an earlier stage, an input of the run or the item of a loop.
 
-Output is data. In the prompt of an agent it stands in a fence whose mark is the hash of what is
-inside, so that nothing inside can end it.
+Output is data. In the prompt of an agent it is fenced, and the mark of the fence is the hash of its
+content, so that the content cannot end the fence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coilclaw.kernel import Json
 
 MAX_SHOWN_CHARS: Final = 64 * 2**10
-"""Characters of one stage's output that the prompt of an agent holds."""
+"""Characters of one stage's output in the prompt of an agent."""
 
 REFERENCE: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 OUTPUT: Final = re.compile(r"([A-Za-z][A-Za-z0-9_-]{0,63})\.output")
@@ -37,13 +37,13 @@ _DATA: Final = (
 
 
 def filled(args: Mapping[str, Json], schema: Mapping[str, Json]) -> dict[str, str]:
-    """The arguments that are taken from elsewhere: the name to fill → the stage as it is named."""
+    """Return the arguments that are references, as the name to fill → the source."""
     properties = schema.get("properties")
     own = properties if isinstance(properties, dict) else {}
     return {
         name.removesuffix(FROM): value
         for name, value in args.items()
-        # A tool may have an argument that is called so; then it is the tool's.
+        # A tool may have an argument of its own with such a name.
         if name.endswith(FROM) and name != FROM and name not in own and isinstance(value, str)
     }
 
@@ -54,14 +54,14 @@ def arguments(
     outcomes: Mapping[str, StageOutcome],
     inputs: Mapping[str, Json] = NO_INPUTS,
 ) -> dict[str, Json]:
-    """The arguments of a tool stage, with what they take from elsewhere put in."""
+    """Return the arguments of a tool stage, with all references replaced by their values."""
     taken = filled(stage.args, schema)
     values = {name: _value(source, stage, outcomes, inputs) for name, source in taken.items()}
     return {**given(stage.args, taken), **values}
 
 
 def given(args: Mapping[str, Json], taken: Mapping[str, str]) -> dict[str, Json]:
-    """The arguments that stand in the file themselves."""
+    """Return the arguments that have their value in the file."""
     return {
         name: value
         for name, value in args.items()
@@ -72,16 +72,16 @@ def given(args: Mapping[str, Json], taken: Mapping[str, str]) -> dict[str, Json]
 def items(
     stage: SopStage, outcomes: Mapping[str, StageOutcome], inputs: Mapping[str, Json]
 ) -> tuple[Json, ...]:
-    """The items of a loop; of a text, its lines. A ``UsageError`` when there are too many."""
+    """Return the items of a loop, or the lines of a text; raise ``UsageError`` for too many."""
     source = stage.for_each
-    assert source is not None, "only loops are asked for their items"
+    assert source is not None, "only a loop has items"
     if not isinstance(source, str):
         return source
     value = _value(source, stage, outcomes, inputs)
     lines = (line.strip() for line in as_text(value).split("\n"))
     found = tuple(value if isinstance(value, list) else filter(None, lines))
     if len(found) > MAX_ITEMS:
-        message = f"for_each has {len(found)} items from {source}; {MAX_ITEMS} is the most"
+        message = f"for_each has {len(found)} items from {source}; the maximum is {MAX_ITEMS}"
         raise UsageError(message, rule="sop.items")
     return found
 
@@ -89,7 +89,7 @@ def items(
 def _value(
     source: str, stage: SopStage, outcomes: Mapping[str, StageOutcome], inputs: Mapping[str, Json]
 ) -> Json:
-    """What a name stands for: the item, an input, or what a stage put out."""
+    """Return the value of a name: the item, an input, or the output of a stage."""
     if source == ITEM and stage.item:
         return stage.item[0]
     found = INPUT.fullmatch(source)
@@ -97,23 +97,23 @@ def _value(
 
 
 def _usable(outcome: StageOutcome) -> str:
-    """Output to act on; nothing from a stage that came to nothing is not the same as empty."""
+    """Return the output of a stage; raise ``UsageError`` if the stage failed without output."""
     output = known_output(outcome)
     if not outcome.success and not output:
-        message = f"{outcome.stage} is {outcome.status} and put nothing out"
+        message = f"{outcome.stage} is {outcome.status} and has no output"
         raise UsageError(message, rule="sop.no_output")
     return output
 
 
 def named(prompt: str) -> tuple[str, ...]:
-    """What the references in a prompt name, in order; not all of it need be known."""
+    """Return the names of the references in a prompt, in order, known or not."""
     return tuple(dict.fromkeys(found[1] for found in REFERENCE.finditer(prompt)))
 
 
 def shown(
     stage: SopStage, outcomes: Mapping[str, StageOutcome], inputs: Mapping[str, Json] = NO_INPUTS
 ) -> str:
-    """The prompt of an approval, with all values put in: a person decides about exactly this."""
+    """Return the prompt of an approval with all values, which is exactly what is approved."""
     return REFERENCE.sub(
         lambda found: as_text(_value(_source(found[1]), stage, outcomes, inputs)), stage.prompt
     )
@@ -125,7 +125,7 @@ def message(
     outcomes: Mapping[str, StageOutcome],
     inputs: Mapping[str, Json] = NO_INPUTS,
 ) -> str:
-    """The prompt of an agent, with the texts it speaks of as data behind it."""
+    """Return the prompt of an agent, followed by the texts that it refers to as data."""
     names = named(stage.prompt)
     fences: dict[str, str] = {}
     inline: dict[str, str] = {}
@@ -137,7 +137,7 @@ def message(
         if isinstance(value, str | list):
             fences[name] = _fenced(_label(name), _cut(as_text(value)))
         else:
-            inline[name] = as_text(value)  # a number or a truth value cannot say anything else
+            inline[name] = as_text(value)  # a number or a boolean cannot be an instruction
     if not names:
         fences = {name: _fence(outcomes[name]) for name in _before(stage, sop, outcomes)}
     prompt = REFERENCE.sub(
@@ -157,7 +157,7 @@ def _label(name: str) -> str:
 
 
 def _before(stage: SopStage, sop: Sop, outcomes: Mapping[str, StageOutcome]) -> list[str]:
-    """The last stage before this one that ran and may have put something out."""
+    """Return the last earlier stage that ran and may have output, as a list of at most one."""
     found = [
         one.id
         for one in sop.before(stage)

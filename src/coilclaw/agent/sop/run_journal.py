@@ -1,6 +1,6 @@
-"""One run of a SOP, as its journal tells it: ``started`` before a stage, ``finished`` after it.
+"""``SopRun``: one run of a SOP, from its journal of ``started`` and ``finished`` stages.
 
-The journal is the only memory of a run. Whoever continues one replays it first.
+The journal is the only state of a run, and a process that resumes the run replays it first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from coilclaw.kernel import (
     LockTimeout,
     UsageError,
     canonical_json,
+    explain_os_errors,
     valid_text,
 )
 from coilclaw.workspace import format_time, is_alive, new_id, this_process
@@ -48,12 +49,10 @@ _OUTCOME: Final = tuple(one.name for one in fields(StageOutcome))
 
 Kept = TypeVar("Kept")
 
-valid = valid_text
-
 
 @dataclass(frozen=True, slots=True)
 class StageAttempt:
-    """An attempt at a stage that was begun, and is not known to have ended."""
+    """A started attempt at a stage without a recorded end."""
 
     stage: str
     number: int
@@ -62,7 +61,7 @@ class StageAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StageSettlement:
-    """What a person said about an attempt that was interrupted."""
+    """The decision of a person about an interrupted attempt."""
 
     stage: str
     attempt: int
@@ -73,7 +72,7 @@ class StageSettlement:
 
     @property
     def outcomes(self) -> tuple[StageOutcome, ...]:
-        """What the attempt came to by that; nothing where it is to be redone."""
+        """The outcome of the attempt by this decision; none if it is to be redone."""
         if self.how == "accept":
             return (StageOutcome(self.stage, "done", self.attempt, output_known=False),)
         return (StageOutcome(self.stage, "skipped", self.attempt),) if self.how == "skip" else ()
@@ -81,31 +80,31 @@ class StageSettlement:
 
 @dataclass(frozen=True, slots=True)
 class SopRun:
-    """What is known of a run."""
+    """The state of a run."""
 
     id: str
     sop: str
     text: str
-    """The SOP as it was when the run began."""
+    """The text of the SOP at the start of the run."""
     sop_hash: str
     workspace: str
     receipts: str
-    """Where the receipts of the run are: without them nobody knows what it did."""
+    """The path of the receipts, which record what the run did."""
     begun: str
     process: str
-    """Who worked on it last."""
+    """The process that worked on it last."""
     outcomes: Mapping[str, StageOutcome] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
-    """Attempts that failed and are to be repeated, by stage."""
+    """The number of failed attempts that are retried, by stage."""
     tried: Mapping[str, int] = field(default_factory=dict)
-    """The number of the last attempt that was begun, by stage."""
+    """The number of the last started attempt, by stage."""
     attempts: Mapping[str, StageAttempt] = field(default_factory=dict)
-    """The attempts that were begun and are not known to have ended, by stage."""
+    """The started attempts without a recorded end, by stage."""
     waits: Mapping[str, str] = field(default_factory=dict)
-    """The approvals that it waits for, by stage."""
+    """The pending approvals, by stage."""
     inputs: Mapping[str, Json] = field(default_factory=dict)
     asker: str = ""
-    """Which client began it; empty where it was a person at a terminal."""
+    """The client that started it; empty for the user at a terminal."""
     settlements: tuple[StageSettlement, ...] = ()
     ending: Ending | None = None
     reason: str = ""
@@ -113,12 +112,12 @@ class SopRun:
 
     @property
     def attempt(self) -> StageAttempt | None:
-        """The first attempt that is under way, or was interrupted."""
+        """The first running or interrupted attempt, or ``None``."""
         return next(iter(self.attempts.values()), None)
 
     @property
     def approval(self) -> str:
-        """The first approval that it waits for."""
+        """The first pending approval, or an empty text."""
         return next(iter(self.waits.values()), "")
 
     @property
@@ -131,7 +130,7 @@ class SopRun:
 
 
 class SopRuns:
-    """The runs of one home. Making it touches nothing."""
+    """The runs of one home. Creating the object touches no file."""
 
     def __init__(self, home: Path, now: Callable[[], datetime]) -> None:
         self.folder = home / "sops" / "runs"
@@ -147,13 +146,10 @@ class SopRuns:
         *,
         asker: str = "",
     ) -> RunFile:
-        """Make a run; nobody else can have it."""
-        try:
+        """Create a run and lock it for this process."""
+        with explain_os_errors(f"create {self.folder}", rule="sop.create"):
             for folder in (self.folder, self._key.parent):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as problem:
-            message = f"cannot create {self.folder}: {problem.strerror}"
-            raise EnvironmentFault(message, rule="sop.create") from problem
         file = self._file(new_id("sop"))
         file.acquire()
         more = {"inputs": canonical_json.render_json(dict(inputs))} if inputs else {}
@@ -172,7 +168,7 @@ class SopRuns:
         return file
 
     def open(self, text: str) -> RunFile:
-        """Take a run to go on with it; ``LockTimeout`` when somebody else has it."""
+        """Lock a run to resume it; raise ``LockTimeout`` if another process works on it."""
         run = self.find(text)
         file = self._file(run.id)
         try:
@@ -187,26 +183,26 @@ class SopRuns:
         return file
 
     def find(self, text: str) -> SopRun:
-        """The run whose id is, or begins with, ``text``."""
+        """Return the run whose id is, or begins with, ``text``; else raise ``UsageError``."""
         start = f"sop-{text.removeprefix('sop-')}"
         names = [name for name in self._names() if text and name.startswith(start)]
         found = [text] if text in names else names
         if len(found) == 1:
             return self._file(found[0]).read()
-        what = "there is no run" if not found else f"{len(found)} runs begin with"
+        count = f"{len(found)} runs begin" if found else "no run begins"
         hint = "'coilclaw sop status' lists them"
-        raise UsageError(f"{what} {text!r}", rule="sop.unknown_run", hint=hint)
+        raise UsageError(f"{count} with {text!r}", rule="sop.unknown_run", hint=hint)
 
     def events(self, run_id: str, since: int) -> Iterator[dict[str, object]]:
-        """Stream the events of a run behind the first ``since``."""
+        """Stream the events of a run after the first ``since``."""
         return self._file(run_id).events(since)
 
     def path(self, run_id: str) -> Path:
-        """Where the journal of a run stands."""
+        """Return the path of the journal of a run."""
         return self.folder / f"{run_id}.jsonl"
 
     def list(self) -> tuple[SopRun, ...]:
-        """All runs, the oldest first."""
+        """Return all runs, oldest first."""
         runs = [self._file(name).read() for name in self._names()]
         return tuple(sorted(runs, key=lambda run: (run.begun, run.id)))
 
@@ -219,7 +215,7 @@ class SopRuns:
 
 
 class RunFile:
-    """A run that somebody works on: its journal, and the lock that keeps others away."""
+    """The journal of a run, and the lock for the process that works on it."""
 
     def __init__(self, name: str, folder: Path, key: Path, now: Callable[[], datetime]) -> None:
         self.id = name
@@ -230,7 +226,7 @@ class RunFile:
 
     @property
     def run(self) -> SopRun:
-        assert self._run is not None, "a run is read before it is asked for"
+        assert self._run is not None, "the run is loaded before it is used"
         return self._run
 
     def acquire(self) -> None:
@@ -241,7 +237,7 @@ class RunFile:
         self._lock.release()
 
     def read(self) -> SopRun:
-        """Replay the journal."""
+        """Return the state of the run after replaying its journal."""
         run: SopRun | None = None
         for record in self._journal.read():
             run = _after(run, record)
@@ -250,7 +246,7 @@ class RunFile:
         return run
 
     def events(self, since: int) -> Iterator[dict[str, object]]:
-        """Stream the events behind the first ``since``."""
+        """Stream the events after the first ``since``."""
         return self._journal.read(since)
 
     def reload(self) -> None:
@@ -263,12 +259,12 @@ class RunFile:
         self.record("asked", stage=stage, approval=approval)
 
     def finished(self, outcome: StageOutcome, *, again: bool = False) -> None:
-        """Keep what a stage came to; ``again`` when another attempt follows."""
+        """Record the outcome of a stage; ``again`` means that another attempt follows."""
         shortened = replace(outcome, error=outcome.error[:MAX_ERROR_CHARS])
         self.record("finished", **asdict(shortened), again=again)
 
     def settle(self, attempt: StageAttempt, how: Decision, by: str, note: str) -> None:
-        """Keep what a person said about an interrupted attempt."""
+        """Record the decision of a person about an interrupted attempt."""
         about = {"stage": attempt.stage, "attempt": attempt.number}
         self.record("settled", **about, how=how, by=by, note=note[:MAX_NOTE_CHARS])
 
@@ -276,9 +272,9 @@ class RunFile:
         self.record("ended", status=ending, reason=reason)
 
     def record(self, event: str, **values: object) -> None:
-        """Put one event on the disk."""
+        """Write one event to the disk and apply it to the state."""
         record: dict[str, object] = {
-            name: valid(value) if isinstance(value, str) else value
+            name: valid_text(value) if isinstance(value, str) else value
             for name, value in values.items()
         }
         record |= {"event": event, "time": format_time(self._now()), "process": this_process()}
@@ -287,14 +283,14 @@ class RunFile:
 
 
 def stored_inputs(record: Mapping[str, object]) -> dict[str, Json]:
-    """Return the inputs that a run began with; a record holds no fractions, and so their text."""
+    """Return the inputs of a run, stored as JSON text because records hold no fractions."""
     return cast("dict[str, Json]", json.loads(str(record.get("inputs", "{}"))))
 
 
 def _begin(record: Mapping[str, object]) -> SopRun:
     if record["version"] != VERSION:
         raise EnvironmentFault(
-            f"the run {record['run']} is of version {record['version']}, and {VERSION} is known",
+            f"the run {record['run']} has version {record['version']}; only {VERSION} is supported",
             rule="sop.version",
         )
     texts: dict[str, Any] = {name: str(record[name]) for name in _BEGUN}
@@ -308,7 +304,7 @@ def _begin(record: Mapping[str, object]) -> SopRun:
 
 
 def _after(run: SopRun | None, record: Mapping[str, object]) -> SopRun:
-    """The run after one more event."""
+    """Return the state of the run after one more event."""
     event, time = record["event"], str(record["time"])
     if event == "begun":
         return _begin(record)
@@ -319,7 +315,7 @@ def _after(run: SopRun | None, record: Mapping[str, object]) -> SopRun:
     if event in {"started", "settled", "finished"}:
         run = replace(run, waits=_without(run.waits, stage))
     if event in {"settled", "finished"}:
-        # An attempt that was settled is no longer under way, whatever it came to.
+        # A settled attempt does not run any more, whatever its outcome.
         run = replace(run, attempts=_without(run.attempts, stage))
     match event:
         case "started":
@@ -331,7 +327,7 @@ def _after(run: SopRun | None, record: Mapping[str, object]) -> SopRun:
             how = cast("Decision", record["how"])
             by, note = str(record["by"]), str(record["note"])
             said = StageSettlement(stage, number, how, by, note, time)
-            # It counts from here: the process may be killed before it says that it is finished.
+            # It counts at once: the process may be killed before it records the end.
             outcomes = {**run.outcomes, **{one.stage: one for one in said.outcomes}}
             return replace(run, settlements=(*run.settlements, said), outcomes=outcomes)
         case "finished" if record["again"]:

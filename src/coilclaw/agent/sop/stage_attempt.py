@@ -1,4 +1,4 @@
-"""One attempt at a stage: begun on the disk, then performed, which may happen in a thread."""
+"""One attempt at a stage: recorded as started, then performed, possibly in a thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from coilclaw.agent import estop
-from coilclaw.agent.approvals import ApprovalQuestion
+from coilclaw.agent.approvals import NO_ANSWERER, ApprovalQuestion
 from coilclaw.agent.loop import ROUNDS_RULE
 from coilclaw.agent.receipts.book import INTENT_HASH
 from coilclaw.agent.sop import references
@@ -42,36 +42,36 @@ if TYPE_CHECKING:
 
 
 class SopCall(Protocol):
-    """Takes a call through the guard; ``approve`` is whom the guard asks."""
+    """Takes a call through the guard, which requests approvals from ``approve``."""
 
     def __call__(self, call: ToolCall, conversation_id: str, approve: Approve) -> ToolResult: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SopDependencies:
-    """Everything that the engine does goes through one of these."""
+    """The operations that the engine uses."""
 
     tools: Mapping[str, Tool]
     call: SopCall
     turn: Callable[[str, str], TurnOutcome]
-    """Runs one turn: the message, and the conversation that it is said in."""
+    """Runs one turn with a message in a conversation."""
     said: Callable[[str], Sequence[TurnRecord]]
-    """What a conversation holds."""
+    """Returns the records of a conversation."""
     in_place: Callable[[str, Mapping[str, Json]], bool | None]
-    """Whether a call of a tool has had its effect, where one can look; ``None`` where not."""
+    """Returns whether a call of a tool had its effect; ``None`` if that is unknown."""
     book: ReceiptBook | None
     estop: Estop
-    desk: ApprovalStore
+    approvals: ApprovalStore
     approve: Approve | None
-    """Asks the person at the terminal about a call; ``None`` when there is none."""
+    """Asks the user at the terminal about a call; ``None`` without a terminal."""
     confirm: Callable[[ApprovalQuestion], bool | None] | None
-    """The same for an approval stage; ``None`` as an answer is: not now."""
+    """Asks the user about an approval stage; the answer ``None`` postpones the decision."""
     halt: Callable[[str], None] = field(default=lambda _: None)
-    """Ends every call that runs."""
+    """Ends every running call."""
     stopped: Callable[[], str | None] = field(default=lambda: None)
-    """Why the run has to stop, once it has to."""
+    """Returns why the run has to stop, or ``None``."""
     pause: Callable[[float], None] = field(default=time.sleep)
-    """Waits between two looks, where something is waited for."""
+    """Waits for a number of seconds."""
 
 
 UNKNOWN_RULE: Final = "sop.interrupted"
@@ -82,18 +82,18 @@ class SopTrace:
     """The evidence of one attempt."""
 
     intents: tuple[str, ...] = ()
-    """Hashes of what was intended; without any there was no effect."""
+    """Hashes of the intents; without any, the attempt had no effect."""
     receipts: tuple[Mapping[str, object], ...] = ()
     """Receipts of those intents."""
 
 
 def conversation(run_id: str, stage: str, number: int) -> str:
-    """The conversation in which an attempt takes place; its receipts name it."""
+    """Return the conversation of an attempt, which its receipts name."""
     return f"{run_id}.{stage}.{number}"
 
 
 def trace(book: ReceiptBook | None, conversation_id: str) -> SopTrace:
-    """Look for everything that was done in a conversation."""
+    """Return the intents and receipts of a conversation."""
     if book is None:
         return SopTrace()
     intents = tuple(
@@ -108,7 +108,7 @@ def trace(book: ReceiptBook | None, conversation_id: str) -> SopTrace:
 
 
 def read_only(tool: Tool, args: Mapping[str, Json]) -> bool:
-    """Whether a call only looks at things, so that repeating it does no harm."""
+    """Return whether a call only reads, so that it can be repeated safely."""
     try:
         effects = tool.effects(args)
     except UsageError:
@@ -117,7 +117,7 @@ def read_only(tool: Tool, args: Mapping[str, Json]) -> bool:
 
 
 def receipted(attempt: StageAttempt, receipt: Mapping[str, object]) -> StageOutcome:
-    """What became of an interrupted call, as its receipt tells."""
+    """Return the outcome of an interrupted call according to its receipt."""
     name, status = str(receipt["id"]), receipt["status"]
     if status == "allowed":
         return StageOutcome(attempt.stage, "done", attempt.number, output_known=False, receipt=name)
@@ -135,7 +135,7 @@ def receipted(attempt: StageAttempt, receipt: Mapping[str, object]) -> StageOutc
 
 
 def final_text(records: Sequence[TurnRecord]) -> str | None:
-    """The answer that ended a turn, if it came to its end."""
+    """Return the answer that ended a turn, or ``None`` if it did not end."""
     if not records:
         return None
     last = records[-1]
@@ -144,7 +144,7 @@ def final_text(records: Sequence[TurnRecord]) -> str | None:
 
 
 def only_looked(records: Sequence[TurnRecord], tools: Mapping[str, Tool]) -> bool:
-    """Whether all that a model called in a turn only looks at things."""
+    """Return whether all calls of a model in a turn only read."""
     called = [call for record in records for call in record.tool_calls]
     return bool(called) and all(
         call.name in tools and read_only(tools[call.name], call.arguments) for call in called
@@ -152,7 +152,7 @@ def only_looked(records: Sequence[TurnRecord], tools: Mapping[str, Tool]) -> boo
 
 
 def stage_question(run: SopRun, stage: SopStage, prompt: str) -> ApprovalQuestion:
-    """The question of an approval stage; the prompt is what a person is shown."""
+    """Return the request of an approval stage; the user is shown the prompt."""
     bound = canonical_json.hash_json(
         {"run": run.id, "stage": stage.id, "prompt": valid_text(prompt), "sop": run.sop_hash}
     )
@@ -162,13 +162,13 @@ def stage_question(run: SopRun, stage: SopStage, prompt: str) -> ApprovalQuestio
         title=f"{run.sop}: {stage.id}",
         digest=bound,
         rule="sop.approval",
-        reason=f"the run goes on after stage {stage.id} only when somebody approves",
+        reason=f"the run continues after stage {stage.id} only with an approval",
         detail=tuple(prompt.split("\n")),
     )
 
 
 def call_question(run: SopRun, stage: SopStage, request: ApprovalRequest) -> ApprovalQuestion:
-    """The question of the guard about a tool stage, for somebody who is not here."""
+    """Return the guard's request about a tool stage, to store it for a later answer."""
     return ApprovalQuestion(
         kind="sop",
         origin=run.id,
@@ -183,45 +183,45 @@ def call_question(run: SopRun, stage: SopStage, request: ApprovalRequest) -> App
     )
 
 
-def latest(desk: ApprovalStore, question: ApprovalQuestion) -> Approval | None:
-    """The newest approval of exactly this, for exactly this run."""
+def latest(approvals: ApprovalStore, question: ApprovalQuestion) -> Approval | None:
+    """Return the newest approval with this digest for this run, or ``None``."""
     found = [
         one
-        for one in desk.list(pending_only=False)
+        for one in approvals.list(pending_only=False)
         if (one.question.origin, one.question.digest) == (question.origin, question.digest)
     ]
     return found[-1] if found else None
 
 
 def settled(
-    desk: ApprovalStore,
+    approvals: ApprovalStore,
     question: ApprovalQuestion,
     confirm: Callable[[ApprovalQuestion], bool | None] | None,
 ) -> Approval:
-    """The approval of a question: an earlier one, or one that is put on the desk now.
+    """Return the earlier approval of a request, or store the request.
 
-    Where there is a person at the terminal, that one is asked at once.
+    With a terminal, the user is asked at once.
     """
-    approval = latest(desk, question)
+    approval = latest(approvals, question)
     if approval is None or approval.state in {"expired", "withdrawn"}:
-        approval = desk.find(desk.ask(question))
+        approval = approvals.find(approvals.ask(question))
     if approval.state == "pending" and confirm is not None:
         answer = confirm(question)
         if answer is not None:
             try:
-                return desk.answer(approval.id, approved=answer, by=this_person())
+                return approvals.answer(approval.id, approved=answer, by=this_person())
             except UsageError:
-                return desk.find(approval.id)  # another answer was faster, and counts
+                return approvals.find(approval.id)  # another answer was first and counts
     return approval
 
 
-class DeskApprover:
-    """Says yes to a call that was approved on the desk; asks a person here, or there."""
+class StoredApprover:
+    """Approves a call by its stored approval, asks at the terminal, or stores a request."""
 
     def __init__(
-        self, desk: ApprovalStore, run: SopRun, stage: SopStage, attended: Approve | None
+        self, approvals: ApprovalStore, run: SopRun, stage: SopStage, attended: Approve | None
     ) -> None:
-        self._desk = desk
+        self._approvals = approvals
         self._attended = attended
         self._run = run
         self._stage = stage
@@ -230,8 +230,8 @@ class DeskApprover:
 
     def __call__(self, request: ApprovalRequest) -> ApprovalAnswer:
         question = call_question(self._run, self._stage, request)
-        approval = latest(self._desk, question)
-        if approval is not None and self._desk.use(approval.id, question.digest):
+        approval = latest(self._approvals, question)
+        if approval is not None and self._approvals.use(approval.id, question.digest):
             return ApprovalAnswer(ApprovalReply.YES, approval.answered_by)
         if approval is not None and approval.state == "rejected":
             return ApprovalAnswer(ApprovalReply.NO, approval.answered_by)
@@ -240,40 +240,40 @@ class DeskApprover:
             return self._attended(request)
         if approval is None or approval.state != "pending":
             self._withdraw()
-            approval = self._desk.find(self._desk.ask(question))
+            approval = self._approvals.find(self._approvals.ask(question))
         self.waits_for = approval.id
         return ApprovalAnswer(
-            ApprovalReply.NO, "nobody", f"the request waits for an answer: {approval.id}"
+            ApprovalReply.NO, NO_ANSWERER, f"the request waits for an answer: {approval.id}"
         )
 
     def _withdraw(self) -> None:
-        """Take back what was asked when the call, the tree or the policy was another."""
+        """Withdraw a request that was made for another call, tree or policy."""
         asked = self._run.waits.get(self._stage.id)
         if asked:
-            self._desk.withdraw(asked)
+            self._approvals.withdraw(asked)
 
 
 _log = logging.getLogger(__name__)
 
 MAX_OUTPUT_CHARS: Final = 2**20
-"""Characters of a stage's output that are kept; of more than that, nothing is."""
+"""Characters of a stage's output that are stored; a longer output is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An attempt that is on the disk as begun, with everything that it needs."""
+    """A started and recorded attempt, with its arguments."""
 
     stage: SopStage
     number: int
     run: SopRun
-    """The run as it was then."""
+    """The state of the run at the start of the attempt."""
     args: Mapping[str, Json] = field(default_factory=dict)
     prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An attempt that can go on only when an approval is answered."""
+    """An attempt that waits for the answer to an approval."""
 
     approval: str
 
@@ -284,19 +284,19 @@ Result: TypeAlias = StageOutcome | Waiting
 class AttemptMaker:
     """Makes attempts at the stages of one run."""
 
-    def __init__(self, sop: Sop, file: RunFile, means: SopDependencies) -> None:
+    def __init__(self, sop: Sop, file: RunFile, dependencies: SopDependencies) -> None:
         self._sop = sop
         self._file = file
-        self._means = means
+        self._dependencies = dependencies
 
     def begin(self, stage: SopStage) -> Begun | StageOutcome:
-        """Put the beginning on the disk; a stage that lacks what it acts on has failed already."""
+        """Record the start of an attempt; return a failure if a reference has no value."""
         run = self._file.run
         number = self._number(stage)
         try:
             begun = self._prepared(stage, number, run)
         except UsageError as problem:
-            # What an earlier stage put out is not there, or is of no use to this one.
+            # The output of an earlier stage is missing or unusable.
             return failed(stage, number, problem)
         if stage.kind != "approval" or stage.id not in run.attempts:
             self._file.started(stage.id, number)
@@ -304,17 +304,17 @@ class AttemptMaker:
         return begun
 
     def perform(self, begun: Begun) -> Result:
-        """Do it; nothing of the run is written here, so that several can go on at once."""
+        """Perform an attempt, without writing to the run, so that several can run at once."""
         if begun.stage.kind == "approval":
             return self._approval(begun)
         outcome = self._agent(begun) if begun.stage.kind == "agent" else self._tool(begun)
         if isinstance(outcome, StageOutcome) and outcome.failure:
-            check_stop(self._means, begun.run)
+            check_stop(self._dependencies, begun.run)
         return outcome
 
     def _prepared(self, stage: SopStage, number: int, run: SopRun) -> Begun:
         if stage.kind == "tool":
-            schema = self._means.tools[stage.tool].parameters_schema
+            schema = self._dependencies.tools[stage.tool].parameters_schema
             args = references.arguments(stage, schema, run.outcomes, run.inputs)
             return Begun(stage, number, run, args)
         if stage.kind == "agent":
@@ -324,28 +324,30 @@ class AttemptMaker:
         return Begun(stage, number, run, prompt=prompt)
 
     def _number(self, stage: SopStage) -> int:
-        """The number of the next attempt.
+        """Return the number of the next attempt.
 
-        A tool stage without any intent goes on under its old one, since an approval is bound to it.
+        A tool stage without an intent keeps its number, because an approval is bound to it.
         """
         run = self._file.run
         last = run.tried.get(stage.id, 0)
         if stage.id in run.attempts and stage.kind != "agent":
             name = conversation(run.id, stage.id, last)
-            if not trace(self._means.book, name).intents:
+            if not trace(self._dependencies.book, name).intents:
                 return last
         return last + 1
 
     def _tool(self, begun: Begun) -> Result:
         stage, number, run = begun.stage, begun.number, begun.run
-        approver = DeskApprover(self._means.desk, run, stage, self._means.approve)
+        approver = StoredApprover(
+            self._dependencies.approvals, run, stage, self._dependencies.approve
+        )
         call = ToolCall(f"{stage.id}-{number}", stage.tool, begun.args)
         name = conversation(run.id, stage.id, number)
-        result = self._means.call(call, name, approver)
+        result = self._dependencies.call(call, name, approver)
         if approver.waits_for:
             return Waiting(approver.waits_for)
         status: Status = "done" if result.success else "denied"
-        # Without receipts there is no status, and everything is denied.
+        # If receipts are switched off, a result has no status and every call is denied.
         if not result.success and result.metadata.get("status") == "failed":
             status = "failed"
         rule = "" if result.success else str(result.metadata.get("rule", "tool.failed"))
@@ -359,7 +361,7 @@ class AttemptMaker:
         stage, number = begun.stage, begun.number
         name = conversation(begun.run.id, stage.id, number)
         try:
-            turn = self._means.turn(begun.prompt, name)
+            turn = self._dependencies.turn(begun.prompt, name)
         except Stopped:
             raise
         except CoilClawError as problem:
@@ -371,9 +373,9 @@ class AttemptMaker:
         return kept(outcome)
 
     def _approval(self, begun: Begun) -> Result:
-        stage, desk = begun.stage, self._means.desk
+        stage, approvals = begun.stage, self._dependencies.approvals
         question = stage_question(begun.run, stage, begun.prompt)
-        approval = settled(desk, question, self._means.confirm)
+        approval = settled(approvals, question, self._dependencies.confirm)
         if approval.state == "rejected":
             return StageOutcome(
                 stage.id,
@@ -383,24 +385,24 @@ class AttemptMaker:
                 rule="approval.rejected",
                 approval=approval.id,
             )
-        # Used by us before we died, if it is used: nobody else can have this digest.
-        if approval.state == "used" or desk.use(approval.id, question.digest):
+        # A used approval was used by this run before a crash: the digest is unique to it.
+        if approval.state == "used" or approvals.use(approval.id, question.digest):
             return StageOutcome(stage.id, "done", begun.number, approval=approval.id)
         return Waiting(approval.id)
 
 
-def check_stop(means: SopDependencies, run: SopRun) -> None:
-    """Refuse to go on while all tools are stopped, or this run is.
+def check_stop(dependencies: SopDependencies, run: SopRun) -> None:
+    """Raise an error if the emergency stop is set or this run is stopped.
 
-    What was cut short is no failure of a stage: the run stays as it is, and can be resumed.
+    A stopped stage does not count as failed: the run can be resumed.
     """
-    if means.estop.set:
+    if dependencies.estop.set:
         raise DeniedError(
             f"{estop.ESTOP_REASON}; the run {run.id} can be resumed",
             rule=estop.ESTOP_RULE,
             hint=f"{estop.ESTOP_HINT}; then 'coilclaw sop resume {run.id}'",
         )
-    reason = means.stopped()
+    reason = dependencies.stopped()
     if reason is not None:
         raise Stopped(
             f"the run {run.id} was stopped: {reason}",
@@ -410,14 +412,14 @@ def check_stop(means: SopDependencies, run: SopRun) -> None:
 
 
 def kept(outcome: StageOutcome) -> StageOutcome:
-    """Output that is too long is not kept at all: half of it could be taken for the whole."""
+    """Return the outcome without an output that is too long: a part could look complete."""
     if len(outcome.output) <= MAX_OUTPUT_CHARS:
         return outcome
     return replace(outcome, output="", output_known=False)
 
 
 def failed(stage: SopStage, number: int, problem: CoilClawError) -> StageOutcome:
-    """The outcome of a stage that an error ended."""
+    """Return the outcome of a stage that an error ended."""
     return StageOutcome(stage.id, "failed", number, error=problem.message, rule=problem.rule)
 
 

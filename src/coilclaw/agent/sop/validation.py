@@ -1,8 +1,8 @@
-"""Everything that is wrong with a SOP, before anything of it runs."""
+"""Report all problems of a SOP before any of its stages runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.agent.sop import conditions, references
@@ -16,25 +16,11 @@ if TYPE_CHECKING:
     from coilclaw.agent.sop.document import Sop, SopStage
     from coilclaw.agent.sop.inputs import InputSpec
     from coilclaw.agent.tools.contract import Tool, Validators
-    from coilclaw.kernel import Document, DocumentPlace, Json
+    from coilclaw.kernel import Document, DocumentPlace, Json, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class SopProblem:
-    """One thing that is wrong; ``key`` is empty when it is the file itself."""
-
-    key: str
-    line: int | None
-    message: str
-
-    def sentence(self, file: str) -> str:
-        """Say it on one line, beginning with the file's name as editors understand it."""
-        where = file if self.line is None else f"{file}:{self.line}"
-        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
-
-
-def invalid(name: str, file: str, problems: tuple[SopProblem, ...]) -> UsageError:
-    """Return the error that lists all of them."""
+def invalid(name: str, file: str, problems: tuple[Problem, ...]) -> UsageError:
+    """Return the error that lists all problems of a SOP."""
     count = "a problem: " if len(problems) == 1 else f"{len(problems)} problems:\n"
     said = "\n".join(problem.sentence(file) for problem in problems)
     return UsageError(
@@ -55,7 +41,7 @@ _STAND_INS: Final[Mapping[str, Json]] = {
 
 
 class Checker:
-    """Checks SOPs against the tools that there are."""
+    """Checks SOPs against the known tools."""
 
     def __init__(
         self,
@@ -67,21 +53,26 @@ class Checker:
         self._allowed = allowed
         self._validators = validators
 
-    def check(self, data: bytes, name: str) -> tuple[Sop | None, tuple[SopProblem, ...]]:
-        """Read the bytes of the SOP ``name``; the SOP is there when nothing is wrong with it."""
+    def check(self, data: bytes, name: str) -> tuple[Sop | None, tuple[Problem, ...]]:
+        """Return the SOP ``name`` if it has no problems, and otherwise all of its problems."""
         sop, document = parse(data, name)
         if sop is not None:
             for stage in sop.stages:
                 _StageCheck(sop, stage, document).run(self._tools, self._allowed, self._validators)
-        problems = []
-        for one in document.problems:
-            known = f" (allowed: {', '.join(one.allowed)})" if one.allowed else ""
-            problems.append(SopProblem(one.key, one.line, f"{one.message}{known}"))
-        return (None if problems else sop), tuple(problems)
+        problems = tuple(map(_include_allowed, document.problems))
+        return (None if problems else sop), problems
+
+
+def _include_allowed(problem: Problem) -> Problem:
+    """Return a problem with the allowed values in its message, as records of SOPs show it."""
+    if not problem.allowed:
+        return problem
+    message = f"{problem.message} (allowed: {', '.join(problem.allowed)})"
+    return replace(problem, message=message, allowed=())
 
 
 class _StageCheck:
-    """Checks one stage: what it may speak of, and the arguments of its tool."""
+    """Checks the references and the tool arguments of one stage."""
 
     def __init__(self, sop: Sop, stage: SopStage, document: Document) -> None:
         self._stage = stage
@@ -94,11 +85,9 @@ class _StageCheck:
         self, tools: Mapping[str, Tool], allowed: frozenset[str], validators: Validators
     ) -> None:
         stage = self._stage
-        if stage.when is not None:
-            for name in conditions.stages(stage.when):
-                self._check_stage(("when",), name)
-            for name in conditions.inputs_named(stage.when):
-                self._check_input(("when",), name)
+        for name, is_input in conditions.list_sources(stage.when) if stage.when else ():
+            check = self._check_input if is_input else self._check_stage
+            check(("when",), name)
         if isinstance(stage.for_each, str):
             self._check_source(("for_each",), stage.for_each, item=False)
         for name in references.named(stage.prompt):
@@ -108,13 +97,13 @@ class _StageCheck:
             elif name == ITEM or references.INPUT.fullmatch(name):
                 self._check_source(("prompt",), name, item=stage.for_each is not None)
             else:
-                message = f"{{{{{name}}}}} is not understood; write {{{{STAGE.output}}}}"
+                message = f"{{{{{name}}}}} is not a known reference; write {{{{STAGE.output}}}}"
                 self._note(("prompt",), message)
         if stage.kind != "tool" or not stage.tool:
             return
         tool = tools.get(stage.tool)
         if tool is None:
-            message = f"there is no tool {stage.tool!r}{suggest(stage.tool, tools)}"
+            message = f"unknown tool {stage.tool!r}{suggest(stage.tool, tools)}"
             self._note(("tool",), message)
         elif stage.tool not in allowed:
             self._note(("tool",), f"{stage.tool} is not in channels.cli.tools_allow")
@@ -124,14 +113,14 @@ class _StageCheck:
         self._document.note((*self._stage.place, *place), message)
 
     def _check_arguments(self, schema: Mapping[str, Json] | None, validators: Validators) -> None:
-        """Check against the schema; what an earlier stage puts out is some text."""
+        """Check the arguments against the schema; the output of a stage counts as any text."""
         stage = self._stage
         taken = references.filled(stage.args, schema or {})
         for name, source in taken.items():
             place = ("args", f"{name}{FROM}")
             self._check_source(place, source, item=stage.for_each is not None)
             if name in stage.args:
-                self._note(place, f"{name} is given as well")
+                self._note(place, f"conflicts with {name}")
         if schema is None:
             return
         given = references.given(stage.args, taken)
@@ -142,16 +131,16 @@ class _StageCheck:
             spec = self._spec(taken[name]) if name in taken else None
             is_text = name in taken and (spec is None or spec.type == "string")
             if is_text and _takes_text(schema, name):
-                continue  # which text it will be is not known yet; the guard checks it then
+                continue  # the text is not known yet; the guard checks it later
             key = (name,) if pointer.startswith("/") and name in given else ()
             self._note(("args", *key), sentence)
 
     def _check_source(self, place: DocumentPlace, source: str, *, item: bool) -> None:
-        """Note what is wrong with a name that is taken from; ``item`` is known in loops only."""
+        """Note an invalid source of a reference; ``item`` is valid only in loops."""
         found = references.INPUT.fullmatch(source)
         if source == ITEM and ITEM not in self._every:
             if not item:
-                self._note(place, f"there is an {ITEM!r} only in a stage with for_each")
+                self._note(place, f"{ITEM!r} is available only in a stage with for_each")
         elif found and TABLE not in self._every:
             self._check_input(place, found[1])
         else:
@@ -161,18 +150,18 @@ class _StageCheck:
         if name in self._every - self._earlier:
             self._note(place, f"{name!r} does not come before this stage")
         elif name not in self._earlier:
-            self._note(place, f"there is no earlier stage {name!r}{suggest(name, self._earlier)}")
+            self._note(place, f"unknown earlier stage {name!r}{suggest(name, self._earlier)}")
 
     def _check_input(self, place: DocumentPlace, name: str) -> None:
         if name not in self._inputs:
-            self._note(place, f"there is no input {name!r}{suggest(name, self._inputs)}")
+            self._note(place, f"unknown input {name!r}{suggest(name, self._inputs)}")
 
     def _spec(self, source: str) -> InputSpec | None:
         found = references.INPUT.fullmatch(source)
         return self._inputs.get(found[1]) if found else None
 
     def _stand_in(self, source: str) -> Json:
-        """Return a value of the kind that a name will stand for."""
+        """Return a sample value of the type that a reference will have."""
         spec, items = self._spec(source), self._stage.for_each
         if spec is not None:
             return spec.default if spec.default is not None else _STAND_INS[spec.type]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def builtin_tools(search: SearchSettings | None = None) -> tuple[Tool, ...]:
-    """Return one of each, in the order in which they are shown; ``search`` says whom to ask."""
+    """Return the built-in tools in display order; ``search`` configures ``web_search``."""
     return (
         Time(),
         FileList(),

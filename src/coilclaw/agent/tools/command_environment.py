@@ -1,4 +1,4 @@
-"""The environment of a command: made from nothing, with nothing of ours but where things are."""
+"""The environment and the sandbox of a command, both built from an empty one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _QUIET: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
 }
-# What git would run or ask on the word of a repository's own configuration, whatever its name.
+# Settings by which a repository's own configuration could make git run a program.
 _GIT_SETTINGS: Final = (
     ("core.alternateRefsCommand", ""),
     ("core.fsmonitor", "false"),
@@ -77,7 +77,7 @@ def command_environment(
 ) -> dict[str, str]:
     """Return the environment of a command.
 
-    Programs are not found below ``kept_out``, unless below one of the ``trusted`` places in it.
+    Its search path has no directory below ``kept_out``, except below a ``trusted`` one.
     """
     kept = {name: ours[name] for name in _KEPT if ours.get(name)}
     path = search_path(
@@ -89,8 +89,17 @@ def command_environment(
     return {"PATH": path, **kept, **_QUIET, **(_ONLY_READING if only_reading else {})}
 
 
+def tool_environment(
+    context: ToolContext, *, only_reading: bool, ours: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment of a command of a tool; ``ours`` replaces the context's variables."""
+    kept_out = (str(context.root.path), str(context.home), *context.security.own_paths)
+    source = context.environ if ours is None else ours
+    return command_environment(source, kept_out=kept_out, only_reading=only_reading)
+
+
 def quiet_drivers(names: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return further variables that replace each driver a repository names by one that copies."""
+    """Return variables that replace each driver of a repository by one that only copies."""
     count = int(env.get("GIT_CONFIG_COUNT", "0"))
     added = {}
     for name in dict.fromkeys(names):
@@ -103,14 +112,14 @@ def quiet_drivers(names: Iterable[str], env: Mapping[str, str]) -> dict[str, str
 
 
 def external_diff(names: Iterable[str], argv: Iterable[str]) -> str | None:
-    """Say why git may not compare: the repository names a program for it, which has no stand-in."""
+    """Return why git may not compare, if the repository sets a program for it, or ``None``."""
     if not any(word in text for text in argv for word in _COMPARING):
         return None
     for name in names:
         if name == "diff.external" or (name.startswith("diff.") and name.endswith(".command")):
             return (
                 f"the repository sets {name}, so that git would run a program of its choice "
-                "without anybody having been asked"
+                "without approval"
             )
     return None
 
@@ -118,7 +127,7 @@ def external_diff(names: Iterable[str], argv: Iterable[str]) -> str | None:
 def search_path(
     path: str, *, kept_out: tuple[str, ...], system_only: bool, trusted: tuple[str, ...] = ()
 ) -> str:
-    """Return the entries of a PATH in which nobody but their owner can put a program."""
+    """Return the entries of a PATH in which only the owner can put a program."""
     barred = tuple(os.path.realpath(place) for place in kept_out)
     entries = []
     for entry in dict.fromkeys(path.split(":")):
@@ -136,7 +145,7 @@ def search_path(
 
 
 def _guarded(directory: str) -> bool:
-    """Whether a directory is there, and neither it nor one above it is open to everybody."""
+    """Return whether a directory exists, and neither it nor a parent is writable by everyone."""
     try:
         mode = os.stat(directory).st_mode
         if not stat.S_ISDIR(mode) or mode & stat.S_IWOTH:
@@ -144,7 +153,7 @@ def _guarded(directory: str) -> bool:
         above = os.path.dirname(directory)
         while above != "/":
             mode = os.stat(above).st_mode
-            # With the sticky bit nobody can take away what belongs to another.
+            # With the sticky bit, only the owner of an entry can replace it.
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 return False
             above = os.path.dirname(above)
@@ -158,26 +167,26 @@ def _below(path: str, ancestor: str) -> bool:
 
 
 CACHES: Final = "caches"
-"""Below our home: the package caches of each workspace, which can be removed at any time."""
+"""The directory of the home with the package caches of each workspace, which may be removed."""
 MAX_GIT_FOLDERS: Final = 256
 MAX_SEARCHED: Final = 50_000
-"""Entries of a workspace that are looked at for files that hold secrets,"""
+"""Entries of a workspace that are searched for files with secrets."""
 MAX_FOUND: Final = 256
-"""and how many of these are hidden at most."""
+"""Files with secrets that are hidden at most."""
 _SKIPPED: Final = frozenset({".git", "node_modules", "__pycache__", ".tox", ".mypy_cache"})
-"""Where others' files lie, by the thousand; what lies there is no secret of the user."""
+"""Directories with many generated files and without the user's secrets."""
 _NEEDED: Final = ("/etc", "/sys", "/proc", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/")
-"""Without these no program runs; who may name them is for the gate to say."""
+"""Paths that every program needs; the policy decides which commands may name them."""
 
 _ETC: Final = tuple(
     Path("/etc", name)
     for name in ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
 )
-"""The parts of /etc that programs cannot be without; none of them tells about anybody."""
+"""The parts of /etc that programs need; they hold no personal data."""
 
 
 def command_sandbox(terms: Terms, context: ToolContext) -> Sandbox:
-    """Return what a command is held to, beside the private home that it gets."""
+    """Return the sandbox of a command, without its private home."""
     workspace = context.root.path
     named = (str(context.home), *context.security.own_paths, *context.security.forbidden_paths)
     real = sorted({os.path.realpath(path) for path in named})
@@ -199,7 +208,7 @@ def command_sandbox(terms: Terms, context: ToolContext) -> Sandbox:
         return context.view.widen(held)
     if context.sandbox == "none":
         raise DeniedError(
-            "a command that runs without being asked about needs a sandbox, and there is none",
+            "a command that runs without approval needs a sandbox, but the sandbox is off",
             rule="sandbox.none",
             hint="set security.sandbox to auto, or security.harmless_commands to false",
         )
@@ -218,31 +227,35 @@ def command_sandbox(terms: Terms, context: ToolContext) -> Sandbox:
     return context.view.widen(held, writable=False)
 
 
-def at_home(env: Mapping[str, str], home: Path, kind: str, context: ToolContext) -> dict[str, str]:
-    """Return an environment with a directory as the home of a command."""
-    found = private_home.find_tool_variables(context.environ, env["PATH"])
-    # Only bubblewrap has a /tmp that is the command's own.
-    scratch = {} if kind == "bubblewrap" else {"TMPDIR": str(home / private_home.SCRATCH)}
-    return {**env, **found, "HOME": str(context.shared_home or home), **scratch}
+@contextmanager
+def open_home(
+    env: Mapping[str, str], box: Sandbox, kind: str, context: ToolContext, support: SandboxSupport
+) -> Iterator[tuple[dict[str, str], Sandbox]]:
+    """Yield the environment and the sandbox of a command with a private home.
 
-
-def with_home(
-    box: Sandbox, home: Path, context: ToolContext, support: SandboxSupport, kind: str
-) -> Sandbox:
-    """Return a sandbox with a private home, in which package managers find their caches."""
-    box = replace(box, writable=(*box.writable, home))
-    if context.shared_home is not None:
-        return box
-    own = context.home / CACHES / context.state.directory.name
-    folders = CacheFolders(Path(context.environ.get("HOME") or "/"), own)
-    return folders.lay(box, home, layers=kind == "bubblewrap" and support.layers)
+    Package managers find their caches in it.
+    """
+    with private_home.open_home(context.environ) as home:
+        found = private_home.find_tool_variables(context.environ, env["PATH"])
+        # Only bubblewrap has a /tmp of its own for the command.
+        scratch = {} if kind == "bubblewrap" else {"TMPDIR": str(home / private_home.SCRATCH)}
+        env = {**env, **found, "HOME": str(context.shared_home or home), **scratch}
+        box = replace(box, writable=(*box.writable, home))
+        if context.shared_home is None:
+            own = context.home / CACHES / context.state.directory.name
+            folders = CacheFolders(Path(context.environ.get("HOME") or "/"), own)
+            box = folders.lay(box, home, layers=kind == "bubblewrap" and support.layers)
+        yield env, box
 
 
 def refuse_open_network(terms: Terms, enforced: Enforced) -> None:
-    """Landlock blocks TCP alone: a command that nobody was asked about could still send."""
+    """Raise ``DeniedError`` if a command without approval could still use the network.
+
+    Landlock blocks only TCP.
+    """
     if not terms.writable and enforced.network != "blocked":
         raise DeniedError(
-            "a command that runs without being asked about needs a sandbox without network, and "
+            "a command that runs without approval needs a sandbox without network, but "
             f"{enforced.kind} leaves it {enforced.network}",
             rule="sandbox.network",
             hint="install bubblewrap, or set security.harmless_commands to false",
@@ -250,7 +263,7 @@ def refuse_open_network(terms: Terms, enforced: Enforced) -> None:
 
 
 def describe_sandbox(enforced: Enforced, *, writable: bool) -> str:
-    """Say in a few words what really held, for the receipt."""
+    """Return a short description of the enforced sandbox, for the receipt."""
     if enforced.kind == "none":
         return "none"
     files = ("workspace" if writable else "read-only") if enforced.filesystem else "open"
@@ -258,20 +271,20 @@ def describe_sandbox(enforced: Enforced, *, writable: bool) -> str:
 
 
 def explain_end(result: ProcessResult, timeout_s: float, context: ToolContext) -> str | None:
-    """Say how a process came to a bad end; ``None`` for a good one."""
+    """Return why a process failed; ``None`` if it succeeded."""
     if result.outcome == "cancelled":
-        return f"stopped: {context.cancel.reason or 'somebody asked for it'}"
+        return f"stopped: {context.cancel.reason or 'it was cancelled'}"
     if result.outcome == "timed_out":
         return f"ended after the limit of {timeout_s:g} s"
     if result.unkillable:
-        return "a process of it cannot be ended"
+        return "one of its processes cannot be ended"
     if result.signal is not None:
         return f"ended by signal {result.signal}"
     return None if result.exit_code == 0 else f"exit code {result.exit_code}"
 
 
 def _system_paths(context: ToolContext) -> tuple[Path, ...]:
-    """What programs need; of a forbidden /etc only the parts that they cannot be without."""
+    """Return the system paths that programs need; of a forbidden /etc only the essential parts."""
     if "/etc" not in context.security.forbidden_paths:
         return SYSTEM_PATHS
     others = (path for path in SYSTEM_PATHS if path != Path("/etc"))
@@ -279,16 +292,16 @@ def _system_paths(context: ToolContext) -> tuple[Path, ...]:
 
 
 def _can_mount(terms: Terms, context: ToolContext) -> bool:
-    """Whether bubblewrap holds the command: Landlock cannot keep a part of what is writable."""
+    """Return whether bubblewrap is used: Landlock cannot exclude a part of a writable path."""
     if terms.contained or context.support is None:
         return terms.contained
     return context.sandbox in {"auto", "bubblewrap"} and bool(context.support().bubblewrap)
 
 
 def _find_git_folders(workspace: Path) -> tuple[Path, ...]:
-    """Return the repository's own folder and those of its submodules.
+    """Return the git directory of the repository and those of its submodules.
 
-    Each is mounted by itself: nothing renames a mount, so that no other folder takes its place.
+    Each is mounted separately: a mount cannot be renamed and replaced by another directory.
     """
     own = workspace / ".git"
     if not own.is_dir() or own.is_symlink():
@@ -305,13 +318,13 @@ def _find_git_folders(workspace: Path) -> tuple[Path, ...]:
 
 
 def _find_git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]]:
-    """What makes git run programs outside of the sandbox, each read-only in its own place.
+    """Return the files by which git runs programs outside of the sandbox, to mount read-only.
 
-    A link is left out: a command may have made it, and what it leads to would be shown.
+    Links are left out: a command may have created one, and its target would become visible.
     """
     found = [workspace / ".git"] if (workspace / ".git").is_file() else []
     for folder in _find_git_folders(workspace):
-        # Without one a command could make it, and put hooks there.
+        # Otherwise a command could create the directory and put hooks there.
         with suppress(FileExistsError):
             (folder / "hooks").mkdir()
         names = ("hooks", *(() if terms.sets_git else ("config", "config.worktree")))
@@ -321,9 +334,9 @@ def _find_git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]
 
 @contextmanager
 def keep_git_settings(terms: Terms, context: ToolContext) -> Iterator[None]:
-    """Remove what a command made in git's folders that leads git to other settings and hooks.
+    """Remove files that a command created in git's directories to redirect settings or hooks.
 
-    What is not there cannot be mounted read-only.
+    A missing file cannot be mounted read-only.
     """
     held = terms.writable and _can_mount(terms, context)
     names = ("commondir", *(() if terms.sets_git else ("config.worktree",)))
@@ -337,13 +350,13 @@ def keep_git_settings(terms: Terms, context: ToolContext) -> Iterator[None]:
         yield
     finally:
         for path in missing:
-            # Git reads no folder as its settings.
+            # Git does not read a directory as settings.
             if path.is_symlink() or not path.is_dir():
                 path.unlink(missing_ok=True)
 
 
 def _find_secrets(workspace: Path, secrets: SecretFiles) -> Iterator[Path]:
-    """Yield the files, nearest to the top first; what lies beyond the bounds is not found."""
+    """Yield the files with secrets, nearest to the top first, within the bounds."""
     if secrets.read == "allow":
         return
     waiting = [workspace]
@@ -352,7 +365,7 @@ def _find_secrets(workspace: Path, secrets: SecretFiles) -> Iterator[Path]:
         try:
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
         except OSError:
-            continue  # It cannot be listed by the command either.
+            continue  # the command cannot list it either
         for entry in entries:
             seen += 1
             if seen > MAX_SEARCHED or found >= MAX_FOUND:

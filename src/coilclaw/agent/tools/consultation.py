@@ -1,4 +1,4 @@
-"""Tools that consult what is no file: the clock, the user and the memory."""
+"""``time``, ``ask_user`` and ``memory_search``: tools that consult something other than files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULT_HITS: Final = 10
 
 
 class Time(Tool):
-    """``time``: tells what time it is, here and in UTC."""
+    """Tells the local time and UTC."""
 
     name = "time"
     description = "Tell the current local time, UTC time and time zone."
@@ -57,7 +57,7 @@ def _tell_time(now: datetime) -> ToolResult:
 
 
 class AskUser(Tool):
-    """``ask_user``: asks the person at the other end."""
+    """Asks the user a question."""
 
     name = "ask_user"
     description = (
@@ -77,14 +77,14 @@ class AskUser(Tool):
         def ask() -> ToolResult:
             answer = context.ask(question)
             if answer is None:
-                return failure("nobody can be asked", rule="ask.nobody")
+                return failure("no user can be asked", rule="ask.nobody")
             return success(output.middle_cut(answer, context.limits.output_bytes))
 
         return ReadyCall((f"ask: {question}",), ask)
 
 
 class MemorySearch(Tool):
-    """``memory_search``: searches what was said in earlier conversations."""
+    """Searches earlier conversations."""
 
     name = "memory_search"
     description = (

@@ -1,4 +1,4 @@
-"""What all built-in tools have in common: policy grades them, and all is ready before the deed."""
+"""``Tool``: the interface of all tools, their context, their schemas and their results."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class ToolLimits:
     shell_timeout_s: float = 15.0
     http_timeout_s: float = 20.0
     output_bytes: int = DEFAULT_OUTPUT_BYTES
-    """How much of what a tool found the model is given; the rest is cut, and said so."""
+    """Bytes of a result that the model is given; a longer result is cut, with a notice."""
     shell_timeout_max_s: float = 600.0
-    """The most that a model may ask for one command."""
+    """The longest timeout that a model may request for one command."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where and on what terms a call takes place."""
+    """The place and the terms of a call."""
 
     root: Root
     """The workspace, open."""
@@ -57,71 +57,77 @@ class ToolContext:
     now: Callable[[], datetime]
     """The current time, with its zone."""
     environ: Mapping[str, str]
-    """Ours; a child gets only what it needs of it."""
+    """The environment of this process; a child gets only the variables that it needs."""
     recall: Callable[[str, int], tuple[Recollection, ...]]
-    """Searches the memory for a query, for at most so many."""
+    """Searches the memory for a query, with a limit on the number of results."""
     ask: Callable[[str], str | None]
-    """Asks the user a question; ``None`` when nobody can be asked."""
+    """Asks the user a question; ``None`` if no user can be asked."""
     sandbox: Kind = "auto"
     mounts: tuple[Mount, ...] = ()
-    """What commands find at another path than it has on this machine."""
+    """Paths that commands see at another place than on this machine."""
     support: Callable[[], SandboxSupport] | None = None
     limits: ToolLimits = field(default_factory=ToolLimits)
     view: SandboxView = field(default_factory=SandboxView)
-    """What the user lets every child see."""
+    """The paths that the user lets every child see."""
     shared_home: Path | None = None
-    """The home that all commands read; without one each has a private one that it may write."""
+    """The home that all commands read; by default each has a private one that it may write."""
     starting: Callable[[], None] = field(default=lambda: None)
-    """Called by a tool just before it starts a process or hands the call to a server."""
+    """Called by a tool just before it starts a process or sends the call to a server."""
     asking: Callable[[], None] = field(default=lambda: None)
-    """Called before a person is asked: the program may end while the answer is awaited."""
+    """Called before the user is asked, because the program may end before the answer."""
+
+    def probe_sandboxes(self) -> SandboxSupport:
+        """Return the sandboxes that this machine supports."""
+        from coilclaw.workspace import sandbox
+
+        return sandbox.probe_sandboxes() if self.support is None else self.support()
 
 
 class Tool(ABC):
-    """One thing an agent can call."""
+    """One tool that an agent can call."""
 
     name: str
     description: str
     parameters_schema: Mapping[str, Json]
     owner: str = "coilclaw"
-    """Whose it is: ``coilclaw``, ``plugin:NAME`` or ``mcp:SERVER``."""
+    """The owner: ``coilclaw``, ``plugin:NAME`` or ``mcp:SERVER``."""
 
     @abstractmethod
     def effects(self, args: Arguments) -> tuple[Effect, ...]:
-        """Say what a call would touch; ``UsageError`` for arguments that make no sense."""
+        """Return the effects of a call; raise ``UsageError`` for invalid arguments."""
 
     @abstractmethod
     def prepare(self, args: Arguments, context: ToolContext) -> ReadyCall:
-        """Get everything ready without any effect; a ``CoilClawError`` says why it cannot be."""
+        """Prepare a call without any effect; raise a ``CoilClawError`` if it cannot be made."""
 
     def risk(self, args: Arguments, context: ToolContext) -> Risk:
-        """Return what policy says: nothing grades itself."""
+        """Return the risk of a call, which the policy decides."""
         return context.judge(self.effects(args)).verdict.risk
 
     def invoke(self, args: Arguments, context: ToolContext) -> ToolResult:
-        """Prepare and perform, without asking in between."""
+        """Prepare and perform a call without an approval."""
         return self.prepare(args, context).perform()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyCall:
-    """A call that is ready, with no effect yet; ``work`` does exactly what ``detail`` says."""
+    """A prepared call without effect so far; ``work`` does exactly what ``detail`` describes."""
 
     detail: tuple[str, ...]
-    """What would happen, for a person: the argv, or the diff."""
+    """A description for the user, such as the argv or the diff."""
     work: Callable[[], ToolResult]
     timeout_s: float = field(default=0.0, kw_only=True)
-    """How long it may take, where that is more than ``limits.tool_timeout_s``."""
+    """Its time limit, if that is longer than ``limits.tool_timeout_s``."""
     lookup: str = field(default="", kw_only=True)
-    """Where to see after a crash whether it happened: ``start``, ``change TREE/ID`` or empty.
+    """Where to find out after a crash if it happened: ``start``, ``change TREE/ID`` or empty.
 
     ``start`` means that the tool calls ``ToolContext.starting`` before its effect.
     """
 
     def perform(self) -> ToolResult:
-        """Do it; what goes wrong in a known way is a failure, not an exception.
+        """Make the call; return known failures as results.
 
-        Only a rule that says no at the last moment, before any effect, raises ``DeniedError``.
+        Raise ``DeniedError`` if a rule denies it at the last moment, before any effect.
         """
         try:
             return self.work()
@@ -130,13 +136,9 @@ class ReadyCall:
         except CoilClawError as problem:
             hint = f" ({problem.hint})" if problem.hint else ""
             return ToolResult(False, "", f"{problem.message}{hint}", {"rule": problem.rule})
-        except OSError as problem:  # a file that is gone since, a full disk, no more descriptors
-            what = (
-                f" about {quote_text(str(problem.filename))}"
-                if problem.filename is not None
-                else ""
-            )
-            error = f"the operating system says{what}: {problem.strerror or problem}"
+        except OSError as problem:  # a missing file, a full disk, no more descriptors
+            what = "" if problem.filename is None else f" for {quote_text(str(problem.filename))}"
+            error = f"the operating system reports an error{what}: {problem.strerror or problem}"
             return ToolResult(False, "", error, {"rule": "tool.system"})
 
 
@@ -187,12 +189,12 @@ def _wrong(name: str, wanted: str) -> UsageError:
 
 
 def failure(error: str, output: str = "", **metadata: Json) -> ToolResult:
-    """Return the result of a call that came to nothing."""
+    """Return the result of a failed call."""
     return ToolResult(False, output, error, metadata)
 
 
 def success(output: str, metadata: Mapping[str, Json] | None = None) -> ToolResult:
-    """Return the result of a call that did what was asked."""
+    """Return the result of a successful call."""
     return ToolResult(True, output, None, metadata or {})
 
 
@@ -202,39 +204,35 @@ _MASK: Final = "the value"
 
 
 class Validators:
-    """Compiled schemas, each made when it is first asked for and kept as long as this object."""
+    """Compiled schemas, each compiled at its first use and kept as long as this object."""
 
     def __init__(self) -> None:
         self._compiled: dict[int, tuple[Mapping[str, Json], _Compiled]] = {}
 
     def check(self, schema: Mapping[str, Json], args: Arguments) -> tuple[str, ...]:
-        """Return everything that is wrong with some arguments, each with its JSON pointer."""
+        """Return all problems of some arguments, each with its JSON pointer."""
         try:
             json.dumps(dict(args), ensure_ascii=False, allow_nan=False).encode("utf-8")
         except UnicodeEncodeError:
             return ("/: holds text that is not valid Unicode",)
         except (ValueError, TypeError, RecursionError):
-            return ("/: holds what JSON cannot say",)  # and no record could tell what was asked
+            return ("/: holds a value that JSON cannot express",)  # no record could hold it
+        kept = self._compiled.get(id(schema))
+        # The schema is kept as well: an id is unique only while its object lives.
+        if kept is None or kept[0] is not schema:
+            kept = self._compiled[id(schema)] = (schema, _compile(schema))
         try:
-            errors = self._validator(schema).iter_errors(dict(args))
+            errors = kept[1].iter_errors(dict(args))
             found = [_sentence(error) for error, _ in zip(errors, range(MAX_PROBLEMS + 1))]  # noqa: B905 - the range is the bound
-        except ValueError as problem:  # nested too deeply to be walked
+        except ValueError as problem:  # nested too deeply
             return (f"/: {problem}",)
         if len(found) > MAX_PROBLEMS:
             return (*found[:MAX_PROBLEMS], "… and more")
         return tuple(found)
 
-    def _validator(self, schema: Mapping[str, Json]) -> _Compiled:
-        kept = self._compiled.get(id(schema))
-        # The schema is kept with it: an id means an object only as long as that lives.
-        if kept is None or kept[0] is not schema:
-            kept = (schema, _compile(schema))
-            self._compiled[id(schema)] = kept
-        return kept[1]
-
 
 def check(schema: Mapping[str, Json], args: Arguments) -> tuple[str, ...]:
-    """As ``Validators.check``, for one time."""
+    """Return all problems of some arguments, for a schema that is used once."""
     return Validators().check(schema, args)
 
 
@@ -242,7 +240,7 @@ def _compile(schema: Mapping[str, Json]) -> _Compiled:
     import jsonschema_rs
 
     try:
-        # A schema that refers to elsewhere must not make us fetch it.
+        # A schema must not cause a download by a reference to another place.
         return jsonschema_rs.validator_for(dict(schema), mask=_MASK, offline=True)
     except (ValueError, jsonschema_rs.ReferencingError) as problem:
         raise UsageError(
@@ -251,7 +249,7 @@ def _compile(schema: Mapping[str, Json]) -> _Compiled:
 
 
 def _sentence(error: ValidationError) -> str:
-    """One problem; what was given is not repeated, for it may be large or secret."""
+    """Return one problem, without the given value, which may be large or secret."""
     pointer = "/".join(
         ["", *(str(part).replace("~", "~0").replace("/", "~1") for part in error.instance_path)]
     )
@@ -259,7 +257,7 @@ def _sentence(error: ValidationError) -> str:
     unexpected = getattr(kind, "unexpected", None)
     if isinstance(unexpected, list):
         names = ", ".join(quote_text(str(name)) for name in unexpected[:MAX_PROBLEMS])
-        message = f"there is no argument {names}"
+        message = f"unknown argument: {names}"
     else:
         message = error.message
     return f"{quote_text(pointer)[1:-1] or '/'}: {message}"[:MAX_MESSAGE]

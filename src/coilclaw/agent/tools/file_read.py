@@ -1,4 +1,4 @@
-"""``file_search`` and ``file_list``: walks down from a directory, in the order of names."""
+"""``file_read``, ``file_list`` and ``file_search``: read the workspace, in the order of names."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ MAX_QUERY: Final = 200
 MAX_MATCHES: Final = 200
 MAX_LINE_CHARS: Final = 300
 MAX_FILE_BYTES: Final = 2 * 2**20
-"""Larger files are left out, and counted."""
+"""Larger files are skipped and counted."""
 MAX_FILES: Final = 20_000
 MAX_DEPTH: Final = 64
 MAX_READ_BYTES: Final = 128 * 2**20
-"""Of all files together."""
+"""Bytes of all files together."""
 
 MAX_LIST_DEPTH: Final = 16
 DEFAULT_DEPTH: Final = 4
 MAX_ENTRIES: Final = 5000
 DEFAULT_ENTRIES: Final = 1000
 MAX_SCANNED: Final = 100_000
-"""Names looked at in all, so that a directory without end does not take for ever."""
+"""Names that are examined in total, so that a huge directory takes bounded time."""
 
 
 class FileSearch(Tool):
@@ -73,7 +73,7 @@ class FileSearch(Tool):
                 workspace_path.MAX_PATH,
                 "directory or file, relative to the workspace (default '.')",
             ),
-            "ignore_case": {"type": "boolean", "description": "take 'A' for 'a'"},
+            "ignore_case": {"type": "boolean", "description": "ignore upper and lower case"},
         },
         "query",
     )
@@ -100,15 +100,15 @@ def _search(
         if not where.parts:
             search.walk((), 0)
             return search.result()
-        sighting = workspace_path.look_up(root, where.to_read(), limit=MAX_FILE_BYTES)
-        if isinstance(sighting, str):
-            return failure(sighting, rule="file.unfit")
-        if sighting.real_found is None:
-            return failure(f"there is no {quote_text(str(where))}", rule="file.missing")
-        if sighting.real_found == Obstacle("directory"):
-            search.walk(sighting.real.parts, 0)
+        state = workspace_path.look_up(root, where.to_read(), limit=MAX_FILE_BYTES)
+        if isinstance(state, str):
+            return failure(state, rule="file.unfit")
+        if state.real_found is None:
+            return failure(f"{quote_text(str(where))} does not exist", rule="file.missing")
+        if state.real_found == Obstacle("directory"):
+            search.walk(state.real.parts, 0)
         else:
-            search.read_file(sighting.real.parts)
+            search.read_file(state.real.parts)
         return search.result()
 
 
@@ -145,11 +145,11 @@ class _Search:
                 elif stat.S_ISREG(info.st_mode):
                     self.read_file(below)
             except (CoilClawError, FileNotFoundError):
-                # It is gone, changed, or kept from us: the rest is searched, and this is counted.
+                # It was removed, changed or is denied: count it and search the rest.
                 self._left_out += 1
 
     def read_file(self, parts: tuple[str, ...]) -> None:
-        """Search one file; one that is no text, or too large, is left out."""
+        """Search one file; skip it if it is binary or too large."""
         workspace_path.refuse_off_limits(self._context, self._root, parts)
         if self._files >= MAX_FILES or self._bytes >= MAX_READ_BYTES:
             self._cut = True
@@ -235,15 +235,13 @@ def _list(where: WorkspacePath, listing: _Listing, context: ToolContext) -> Tool
     with workspace_path.open_tree(where, context) as (root, _):
         parts: tuple[str, ...] = ()
         if where.parts:
-            # A file that holds anything is larger than this, and need not be read.
-            sighting = workspace_path.look_up(root, where.to_read(), limit=0)
-            if not isinstance(sighting, str) and sighting.real_found is None:
-                return failure(
-                    f"there is no directory {quote_text(str(where))}", rule="file.missing"
-                )
-            if isinstance(sighting, str) or sighting.real_found != Obstacle("directory"):
-                return failure(f"{quote_text(str(where))} is no directory", rule="file.kind")
-            parts = sighting.real.parts
+            # With the limit 0 no content is read.
+            state = workspace_path.look_up(root, where.to_read(), limit=0)
+            if not isinstance(state, str) and state.real_found is None:
+                return failure(f"{quote_text(str(where))} does not exist", rule="file.missing")
+            if isinstance(state, str) or state.real_found != Obstacle("directory"):
+                return failure(f"{quote_text(str(where))} is not a directory", rule="file.kind")
+            parts = state.real.parts
         listing.walk(root, parts, "", 1)
     return listing.result()
 
@@ -280,11 +278,11 @@ class _Listing:
                 try:
                     self.walk(root, (*parts, name), below, level + 1)
                 except (CoilClawError, FileNotFoundError) as problem:
-                    # It is gone, changed, or kept from us: that is no reason not to show the rest.
+                    # It was removed, changed or is denied: list the rest.
                     self._left_out.append(f"{visible_name(below)}: {problem}")
 
     def _takes(self, name: str) -> bool | None:
-        """Say whether a name is listed; ``None`` ends the scan."""
+        """Return whether a name is listed; ``None`` ends the scan."""
         self._scanned += 1
         if self._scanned > MAX_SCANNED:
             self._cut = True
@@ -306,7 +304,7 @@ class _Listing:
 def _scan(
     fd: int, takes: Callable[[str], bool | None] = lambda _: True
 ) -> list[tuple[str, os.stat_result]]:
-    """Return the entries of a directory that are taken, sorted by their names."""
+    """Return the entries of a directory that ``takes`` accepts, sorted by name."""
     found = []
     try:
         with os.scandir(fd) as entries:
@@ -315,7 +313,7 @@ def _scan(
                 if taken is None:
                     break
                 if taken:
-                    with suppress(FileNotFoundError):  # gone since; then it is not there
+                    with suppress(FileNotFoundError):  # removed since
                         found.append((entry.name, entry.stat(follow_symlinks=False)))
     except OSError as problem:
         message = f"the directory cannot be listed: {problem.strerror}"
@@ -339,7 +337,7 @@ def _line(fd: int, prefix: str, name: str, info: os.stat_result) -> str:
 
 
 def visible_name(name: str) -> str:
-    """Return a name on one line, with nothing in it that hides what it is."""
+    """Return a name on one line, with invisible characters escaped."""
     return "".join(quote_text(name[i : i + 200])[1:-1] for i in range(0, len(name), 200))
 
 
@@ -391,16 +389,16 @@ class FileRead(Tool):
 
 
 def read_file(where: WorkspacePath, limit: int, context: ToolContext) -> RegularFile | ToolResult:
-    """Return the file at a spot, or the failure that says why there is none to read."""
+    """Return the file at a path, or the failure if it cannot be read."""
     name = quote_text(str(where))
     with workspace_path.open_tree(where, context) as (root, _):
-        sighting = workspace_path.look_up(root, where.to_read(), limit=limit)
-        if isinstance(sighting, str):
-            return failure(sighting, rule="file.unfit")
-        workspace_path.refuse_off_limits(context, root, sighting.real.parts)
-    found = sighting.real_found
+        state = workspace_path.look_up(root, where.to_read(), limit=limit)
+        if isinstance(state, str):
+            return failure(state, rule="file.unfit")
+        workspace_path.refuse_off_limits(context, root, state.real.parts)
+    found = state.real_found
     if found is None:
-        return failure(f"there is no file {name}", rule="file.missing")
+        return failure(f"{name} does not exist", rule="file.missing")
     if isinstance(found, Obstacle):
         return failure(f"{name} is {_ARTICLES[found.kind]}, not a file", rule="file.kind")
     if not isinstance(found, RegularFile):
@@ -419,7 +417,8 @@ def _show(name: str, found: RegularFile, offset: int, limit: int, bound: int) ->
     *full, last_line = content.split("\n")
     lines = [*(f"{line}\n" for line in full), *([last_line] if last_line else [])]
     if offset > max(len(lines), 1):
-        return failure(f"{name} has {len(lines)} lines, and none from {offset}", rule="file.lines")
+        message = f"{name} has only {len(lines)} lines; offset is {offset}"
+        return failure(message, rule="file.lines")
     wanted = lines[offset - 1 : offset - 1 + limit]
     metadata: dict[str, Json] = {
         "bytes": len(found.content),
@@ -432,18 +431,18 @@ def _show(name: str, found: RegularFile, offset: int, limit: int, bound: int) ->
     fitting = _count_fitting(wanted, room)
     if not fitting and wanted:
         kept, lost = output.end_cut(wanted[0], room)
-        note = f"[line {offset} of {len(lines)}, less {lost} bytes at its end]"
+        note = f"[line {offset} of {len(lines)}, without the last {lost} bytes]"
         return success(f"{kept}\n{note}\n", {**metadata, "first": offset, "last": offset})
     last = offset + fitting - 1
     kept = "".join(wanted[:fitting])
     kept += "" if kept.endswith("\n") or not kept else "\n"
-    more = f"; go on with offset {last + 1}" if last < len(lines) else ""
+    more = f"; continue with offset {last + 1}" if last < len(lines) else ""
     note = f"[lines {offset} to {last} of {len(lines)}{more}]"
     return success(f"{kept}{note}\n", {**metadata, "first": offset, "last": last})
 
 
 def _count_fitting(lines: list[str], room: int) -> int:
-    """Return how many of the lines have their place in so many bytes."""
+    """Return how many of the lines fit into ``room`` bytes."""
     for index, line in enumerate(lines):
         room -= output.text_size(line)
         if room < 0:

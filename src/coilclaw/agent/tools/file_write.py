@@ -1,4 +1,4 @@
-"""``file_write`` and ``apply_changes``: planned now, written later, exactly as shown."""
+"""``file_write`` and ``apply_changes``: planned first, then written exactly as shown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WORKSPACE: Final = WorkspacePath(".", (), inside=True)
 
 
 class FileWrite(Tool):
-    """Writes a UTF-8 text file, atomically, and so that it can be taken back."""
+    """Writes a UTF-8 text file, atomically and with undo."""
 
     name = "file_write"
     description = (
@@ -72,13 +72,10 @@ class FileWrite(Tool):
     def prepare(self, args: Arguments, context: ToolContext) -> ReadyCall:
         where, content, planned = self._plan(args, context)
         if "expected_sha256" in args:
-            # Refuse when the file does not hold what the writer believes it replaces.
             before = planned.changes[0].before if planned.changes else None
             found = digest_bytes(content) if not planned.changes else before and before.digest
             if found != text_argument(args, "expected_sha256"):
-                what = "does not hold what is expected"
-                if not found:
-                    what = "is expected to be there, and it is not"
+                what = "does not have the expected content" if found else "does not exist"
                 raise PlanRefused(
                     f"'{where}' {what}",
                     rule="plan.content",
@@ -88,7 +85,7 @@ class FileWrite(Tool):
         return _prepare_plan(where, planned, context)
 
     def is_in_place(self, args: Arguments, context: ToolContext) -> bool:
-        """Say whether the file holds now what a call would write."""
+        """Return whether the file already holds what a call would write."""
         return not self._plan(args, context)[2].changes
 
     def _plan(self, args: Arguments, context: ToolContext) -> tuple[WorkspacePath, bytes, Plan]:
@@ -104,7 +101,7 @@ class FileWrite(Tool):
 
 
 class ApplyChanges(Tool):
-    """Edits any number of files, in any format that an answer may have."""
+    """Edits any number of files, from any answer format."""
 
     name = "apply_changes"
     description = (
@@ -131,7 +128,7 @@ class ApplyChanges(Tool):
 
 @contextmanager
 def _explaining() -> Iterator[None]:
-    """Let an error tell the model every part that fails, with the nearest lines."""
+    """Extend an error with every part that fails and the nearest lines, for the model."""
     try:
         yield
     except (AnswerError, PathRefused, PlanRefused) as problem:
@@ -150,7 +147,7 @@ def _parse_changes(args: Arguments) -> ChangeSet:
     if isinstance(parsed, ChangeSet):
         return parsed
     if isinstance(parsed, Refusal):
-        message = "the text declines instead of changing something"
+        message = "the text declines the task instead of giving changes"
         raise AnswerError(message, rule="answer.refusal", line=parsed.line)
     raise AnswerError(
         "the text holds no changes",
@@ -160,14 +157,14 @@ def _parse_changes(args: Arguments) -> ChangeSet:
 
 
 def _plan_changes(where: WorkspacePath, change_set: ChangeSet, context: ToolContext) -> Plan:
-    """Work out what a change set would do in the tree of a spot; a denied path denies it all."""
+    """Return the plan of a change set in the tree of a path; a denied path denies all of it."""
     from coilclaw.workspace import Delivered, DeliveryTerms, Denied, deliver_answer
 
     with workspace_path.open_tree(where, context) as (root, state):
         try:
             outcome = deliver_answer(root, state, change_set, DeliveryTerms(dry_run=True))
         except FileNotFoundError as problem:
-            message = "a path changed while it was looked at"
+            message = "a path changed during the lookup"
             raise PlanRefused(message, rule="path.changed", hint="try again") from problem
         if isinstance(outcome, Denied):
             reasons = "; ".join(denial.verdict.reason for denial in outcome.denials[:10])
@@ -179,14 +176,14 @@ def _plan_changes(where: WorkspacePath, change_set: ChangeSet, context: ToolCont
 
 
 def _prepare_plan(where: WorkspacePath, planned: Plan, context: ToolContext) -> ReadyCall:
-    """Return the call that writes a plan; the diff is what a person is shown."""
+    """Return the call that writes a plan; its detail is the diff."""
     import secrets
 
     from coilclaw.changes import unified_diff
     from coilclaw.workspace import Purpose, Writer, new_change_id
 
     if not planned.changes:
-        told = "everything is as asked already; nothing was changed"
+        told = "the files already have this content; nothing was changed"
         detail = ("nothing would change",)
         return ReadyCall(detail, lambda: success(told, {"files": 0}), lookup="nothing")
     change_id = new_change_id(context.now().astimezone(UTC), secrets.token_hex(8))

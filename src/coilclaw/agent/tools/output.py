@@ -1,4 +1,4 @@
-"""Keeping what a tool found within its bound, with the cut said in so many words."""
+"""Cut the output of tools to its bound, with a notice of how much is missing."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ if TYPE_CHECKING:
     from coilclaw.workspace import Captured
 
 NOTICE_BYTES: Final = 80
-"""Room for the words that say how much is missing."""
+"""Bytes reserved for the notice."""
 
 
 def text_size(text: str) -> int:
-    """How many bytes a text has; one that is no Unicode counts as it would be replaced."""
+    """Return the number of UTF-8 bytes of a text; a surrogate counts as its replacement."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def middle_cut(text: str, limit: int, *, dropped: int = 0, at: int | None = None) -> str:
-    """Return a text of at most ``limit`` bytes: its beginning and its end.
+    """Return the beginning and the end of a text, at most ``limit`` bytes in total.
 
-    ``dropped`` bytes are missing from it already, before the character ``at``.
+    ``dropped`` bytes are already missing before the character ``at``.
     """
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit and not dropped:
         return text
-    if limit < 2 * NOTICE_BYTES:  # no room for words about it
+    if limit < 2 * NOTICE_BYTES:  # no room for a notice
         return end_cut(text, limit)[0]
     if at is not None and len(raw) + NOTICE_BYTES <= limit:
         head, tail = text[:at].encode("utf-8", "replace"), text[at:].encode("utf-8", "replace")
@@ -36,7 +36,7 @@ def middle_cut(text: str, limit: int, *, dropped: int = 0, at: int | None = None
 
 
 def end_cut(text: str, limit: int) -> tuple[str, int]:
-    """Return the beginning of a text, at most ``limit`` bytes, and how many are missing."""
+    """Return the beginning of a text, at most ``limit`` bytes, and the number of missing bytes."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return text, 0
@@ -45,12 +45,12 @@ def end_cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def cut_captured(stream: Captured, limit: int) -> str:
-    """Return what a process wrote, at most ``limit`` bytes of it."""
+    """Return the captured output of a process, at most ``limit`` bytes."""
     head = stream.head.decode("utf-8", "replace")
     tail = stream.tail.decode("utf-8", "replace")
     return middle_cut(head + tail, limit, dropped=stream.dropped, at=len(head))
 
 
 def _whole(raw: bytes) -> str:
-    """Decode a piece that was cut anywhere; a character that was cut is left out."""
+    """Decode a piece of UTF-8 without the incomplete characters at its ends."""
     return raw.decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""``pdf_extract``: the text of a PDF, taken out by a process that a hostile file cannot leave."""
+"""``pdf_extract``: the text of a PDF, extracted in a sandbox because the file may be hostile."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ MEMORY_BYTES: Final = 2**30
 _HEADER_BYTES: Final = 1024
 _PAGES: Final = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5})?)?")
 _ESCAPES: Final = 7
-"""Bytes that one byte of text may take in JSON, with room to spare."""
+"""Bytes that one byte of text may take in JSON, with a margin."""
 
 _WHY: Final = {
-    "encrypted": "is encrypted, and cannot be read without its password",
+    "encrypted": "is encrypted and cannot be read without its password",
     "memory": f"needs more than {MEMORY_BYTES // 2**20} MiB to be read",
     "depth": "is nested too deeply",
 }
@@ -56,7 +56,7 @@ _WHY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """The pages that are asked for, from 1, both included."""
+    """The requested pages, from 1, both included."""
 
     first: int
     last: int
@@ -89,12 +89,12 @@ class PdfExtract(Tool):
     def prepare(self, args: Arguments, context: ToolContext) -> ReadyCall:
         where = workspace_path.find_path(text_argument(args, "path"), context)
         where.to_read()
-        pages = _asked(text_argument(args, "pages", "1-"))
+        pages = _parse_pages(text_argument(args, "pages", "1-"))
         detail = f"read the text of {where}, pages {pages.first} to {pages.last}"
         return ReadyCall((detail,), lambda: _extract(where, pages, context))
 
 
-def _asked(given: str) -> _Pages:
+def _parse_pages(given: str) -> _Pages:
     found = _PAGES.fullmatch(given)
     if found is None:
         raise UsageError("'pages' is neither a page nor a range", rule="pdf.pages")
@@ -113,7 +113,7 @@ def _extract(where: WorkspacePath, pages: _Pages, context: ToolContext) -> ToolR
     if not isinstance(found, RegularFile):
         return found
     if b"%PDF-" not in found.content[:_HEADER_BYTES]:
-        return failure(f"{name} is no PDF", rule="pdf.malformed")
+        return failure(f"{name} is not a PDF", rule="pdf.malformed")
     return _report(name, found, _run(found.content, pages, context), pages, context)
 
 
@@ -127,7 +127,7 @@ def _run(content: bytes, pages: _Pages, context: ToolContext) -> ProcessResult:
         math.ceil(limits.tool_timeout_s) + 1,
     )
     return command.run(
-        # Without site: nothing but the standard library and what it is shown.
+        # Without site, only the standard library and the given directory are importable.
         (sys.executable, "-I", "-S", "-B", str(program), str(library), *map(str, numbers)),
         cwd="/",
         timeout_s=limits.tool_timeout_s,
@@ -135,13 +135,13 @@ def _run(content: bytes, pages: _Pages, context: ToolContext) -> ProcessResult:
         stdin=content,
         limit_bytes=limits.output_bytes * _ESCAPES + 2**16,
         sandbox=_sandbox(context, (library, program)),
-        support=None if context.support is None else context.support(),
+        support=context.probe_sandboxes(),
         cancel=context.cancel,
     )
 
 
 def _library() -> Path:
-    """Return the directory that pypdf is in, without running anything of it."""
+    """Return the directory that holds pypdf, without importing it."""
     spec = find_spec("pypdf")
     if spec is None or spec.origin is None:
         raise UsageError("pypdf is not installed", rule="pdf.library", hint="pip install pypdf")
@@ -149,7 +149,7 @@ def _library() -> Path:
 
 
 def _sandbox(context: ToolContext, shown_paths: tuple[Path, ...]) -> Sandbox:
-    """Return what the process is held to: it sees programs, and not even the file itself."""
+    """Return the sandbox of the process: it sees programs, but not the workspace or the file."""
     from coilclaw.agent.tools import command_environment
     from coilclaw.workspace import NO_SANDBOX
 
@@ -164,7 +164,7 @@ def _sandbox(context: ToolContext, shown_paths: tuple[Path, ...]) -> Sandbox:
         base,
         readable=readable,
         hidden=tuple(path for path in base.hidden if any(path.is_relative_to(r) for r in real)),
-        # Where the user has no sandbox, a process with limits is still better than ours.
+        # Without a sandbox, a separate process with limits is still safer than this one.
         required=False,
     )
 
@@ -188,7 +188,7 @@ def _report(
     elif not result.ok or not is_whole or not isinstance(total, int):
         rule, what = "process", _explain_end(result, context)
     elif pages.first > total:
-        rule, what = "pages", f"has {total} pages, and none from {pages.first}"
+        rule, what = "pages", f"has only {total} pages; page {pages.first} was requested"
         metadata["pages"] = total
     else:
         metadata["pages"] = total
@@ -199,7 +199,7 @@ def _report(
 def _show_pages(
     lines: list[dict[str, Json]], total: int, metadata: dict[str, Json], bound: int
 ) -> ToolResult:
-    """Return as many pages as there is room for, and say where to go on."""
+    """Return as many pages as fit, and where to continue."""
     told, last = "", 0
     for line in lines:
         page = int(str(line["page"]))
@@ -213,12 +213,12 @@ def _show_pages(
                 told, last = f"{kept}\n{note}\n", page
             break
         told, last = told + piece, page
-    more = f"[go on with pages '{last + 1}-']\n" if last < total else ""
+    more = f"[continue with pages '{last + 1}-']\n" if last < total else ""
     return success(told + more, {**metadata, "last": last})
 
 
 def _read_lines(result: ProcessResult) -> tuple[list[dict[str, Json]], bool]:
-    """Return what the process said, and whether all of it could be read."""
+    """Return the lines of the process, and whether all of them could be read."""
     found: list[dict[str, Json]] = []
     try:
         found.extend(map(read_json_object, result.stdout.head.splitlines()))
@@ -229,7 +229,7 @@ def _read_lines(result: ProcessResult) -> tuple[list[dict[str, Json]], bool]:
 
 def _explain_end(result: ProcessResult, context: ToolContext) -> str:
     if result.outcome == "cancelled":
-        return f"was not read to its end: {context.cancel.reason or 'somebody asked for it'}"
+        return f"was not read to its end: {context.cancel.reason or 'it was cancelled'}"
     if result.outcome == "timed_out":
         return f"could not be read within {context.limits.tool_timeout_s:g} s"
     said = result.stderr.data[-200:].decode("utf-8", "replace").strip()

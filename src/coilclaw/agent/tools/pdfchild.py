@@ -1,7 +1,7 @@
-"""Takes the text out of a PDF; run as a program of its own, which a hostile file may ruin.
+"""Extract the text of a PDF, as a separate program that a hostile file may crash.
 
-The file comes on the input. Lines of JSON go out: how many pages there are, then one per page; or
-what is wrong. It limits itself before it looks at the first byte, and imports nothing of ours.
+It reads the file from standard input and writes lines of JSON: the number of pages, then one line
+per page, or an error. It sets its own limits before it reads, and imports nothing of CoilClaw.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``shell``: runs a command in the workspace, held by the operating system's sandbox."""
+"""``shell``: runs a command in the workspace, in the operating system's sandbox."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from coilclaw.workspace import ProcessResult, Sandbox, SandboxSupport
 
 MAX_COMMAND: Final = 30_000
-"""Characters; the kernel takes 128 KiB for one argument, and one may have four bytes."""
+"""Characters; the kernel accepts 128 KiB per argument, and a character may have four bytes."""
 MAX_ARGUMENTS: Final = 1000
 MAX_TIMEOUT_S: Final = 86_400
 GRACE_S: Final = 15.0
-"""How much longer the guard waits than a command may take, so that its output is still told."""
+"""Extra time of the guard beyond the command's limit, so that the output is still reported."""
 MAX_SETTINGS: Final = 256 * 1024
 _BASH: Final = ("bash", "--noprofile", "--norc", "-c")
 
@@ -39,10 +39,10 @@ class Shell(Tool):
     name = "shell"
     description = (
         "Run a program in the workspace. Prefer 'argv', a list with the program and its arguments, "
-        "which no shell reads; 'command' is a bash command line. Give exactly one of them. There "
-        "is no input and no terminal, and no network unless the user grants it: ask for it with "
-        "'network'. Whatever is left running ends with the command, so that a server and what asks "
-        "it belong into one command line. The exit code is reported."
+        "without a shell; 'command' is a bash command line. Give exactly one of them. Commands "
+        "have no input, no terminal, and no network unless the user grants it: ask for it with "
+        "'network'. Background processes end with the command, so start a server and its client "
+        "in one command line. The exit code is reported."
     )
     parameters_schema = object_schema(
         {
@@ -58,12 +58,12 @@ class Shell(Tool):
                 "type": "number",
                 "exclusiveMinimum": 0,
                 "maximum": MAX_TIMEOUT_S,
-                "description": "give up after so many seconds; more than the usual few for builds "
-                "and tests, up to the configured limit",
+                "description": "time limit in seconds; raise it for builds and tests, up to the "
+                "configured limit",
             },
             "network": {
                 "type": "boolean",
-                "description": "ask for the network; the user sees it and may say no",
+                "description": "request the network; the user may deny it",
             },
         }
     )
@@ -77,17 +77,13 @@ class Shell(Tool):
 
         runs = _runs(args)
         terms = context.judge((runs,)).terms
-        call = _Call(
-            runs.argv or (*_BASH, str(runs.command)),
-            terms,
-            _seconds(args, context),
-            sandbox.probe_sandboxes() if context.support is None else context.support(),
-        )
+        argv = runs.argv or (*_BASH, str(runs.command))
+        call = _Call(argv, terms, _seconds(args, context), context.probe_sandboxes())
         held = sandbox.choose_sandbox(
             command_environment.command_sandbox(terms, context), call.support
         ).enforced
         command_environment.refuse_open_network(terms, held)
-        network = "no, although it was asked for" if runs.network else "no"
+        network = "no, although it was requested" if runs.network else "no"
         if terms.network:
             network = f"yes, because {terms.asked_for or 'a rule of the policy grants it'}"
         detail = (
@@ -107,7 +103,7 @@ class Shell(Tool):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is to be started, and on what terms."""
+    """A command and the terms on which it runs."""
 
     argv: tuple[str, ...]
     terms: Terms
@@ -117,7 +113,7 @@ class _Call:
 
 def _runs(args: Arguments) -> Runs:
     if ("command" in args) == ("argv" in args):
-        raise UsageError("give either 'command' or 'argv', and not both", rule="shell.arguments")
+        raise UsageError("give either 'command' or 'argv', not both", rule="shell.arguments")
     if "command" in args:
         command = text_argument(args, "command")
         _refuse_unpassable(command)
@@ -127,45 +123,41 @@ def _runs(args: Arguments) -> Runs:
         raise UsageError("'argv' names no program", rule="shell.arguments")
     argv = tuple(word for word in given if isinstance(word, str))
     if len(argv) < len(given):
-        raise UsageError("'argv' holds something that is no text", rule="shell.arguments")
+        raise UsageError("'argv' holds an item that is not a text", rule="shell.arguments")
     for word in argv:
         _refuse_unpassable(word)
     return Runs(argv=argv, network=args.get("network") is True)
 
 
 def _refuse_unpassable(word: str) -> None:
-    """Refuse what the kernel cannot hand to a program."""
+    """Raise ``UsageError`` for a word that the kernel cannot pass to a program."""
     try:
         raw = word.encode("utf-8")
     except UnicodeEncodeError:
         raw = b"\0"
     if b"\0" in raw:
-        message = "the command holds a NUL or what is no valid Unicode"
+        message = "the command holds a NUL or invalid Unicode"
         raise UsageError(message, rule="shell.arguments")
 
 
 def _seconds(args: Arguments, context: ToolContext) -> float:
     value = args.get("timeout_s", context.limits.shell_timeout_s)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise UsageError("'timeout_s' is no number of seconds", rule="shell.arguments")
+        raise UsageError("'timeout_s' is not a positive number", rule="shell.arguments")
     most = max(context.limits.shell_timeout_s, context.limits.shell_timeout_max_s)
     if value > most:
         raise DeniedError(
-            f"'timeout_s' is {value:g}, and limits.shell_timeout_max_s permits {most:g} s at most",
+            f"'timeout_s' is {value:g}, but limits.shell_timeout_max_s permits at most {most:g} s",
             rule="shell.timeout",
-            hint="ask for less, or have the user raise limits.shell_timeout_max_s",
+            hint="request less, or let the user raise limits.shell_timeout_max_s",
         )
     return float(value)
 
 
 def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
     from coilclaw.agent.tools import command_environment
-    from coilclaw.workspace import private_home
 
-    kept_out = (str(context.root.path), str(context.home), *context.security.own_paths)
-    env = command_environment.command_environment(
-        context.environ, kept_out=kept_out, only_reading=not call.terms.writable
-    )
+    env = command_environment.tool_environment(context, only_reading=not call.terms.writable)
     if not call.terms.writable and any("git" in word for word in call.argv):
         names = _git_settings(call, env, context)
         refused = command_environment.external_diff(names, call.argv)
@@ -175,9 +167,8 @@ def _run(call: _Call, kind: str, context: ToolContext) -> ToolResult:
     with ExitStack() as stack:
         box = command_environment.command_sandbox(call.terms, context)
         if call.terms.writable and kind != "none":
-            home = stack.enter_context(private_home.open_home(context.environ))
-            env = command_environment.at_home(env, home, kind, context)
-            box = command_environment.with_home(box, home, context, call.support, kind)
+            housed = command_environment.open_home(env, box, kind, context, call.support)
+            env, box = stack.enter_context(housed)
         stack.enter_context(command_environment.keep_git_settings(call.terms, context))
         context.starting()
         result = _start(call.argv, env, box, context.limits.output_bytes, call, context)
@@ -207,7 +198,7 @@ def _start(
 
 
 def _git_settings(call: _Call, env: dict[str, str], context: ToolContext) -> list[str]:
-    """The names of what the repository's own configuration sets; reading them runs nothing."""
+    """Return the names of the repository's settings; reading them runs no program."""
     from coilclaw.agent.tools import command_environment
 
     argv = ("git", "config", "--list", "--includes", "--name-only")
@@ -235,7 +226,7 @@ def _report(result: ProcessResult, call: _Call, context: ToolContext) -> ToolRes
 
 
 def _written(result: ProcessResult, context: ToolContext) -> str:
-    """What the command wrote; of two streams that are too long, neither crowds the other out."""
+    """Return the output of the command; each of two long streams keeps a share of the bound."""
     bound = context.limits.output_bytes - output.NOTICE_BYTES
     errors = output.cut_captured(result.stderr, bound)
     share = max(bound // 4, bound - min(result.stdout.total, bound))

@@ -1,8 +1,8 @@
-"""One request: to an address that was checked, in bounded time and memory, and stopped at once.
+"""One web request to a checked address, in bounded time and memory, which can be cancelled.
 
-The name is resolved once, every address of it is checked, and the connection goes to one of those;
-it is not resolved a second time. The work is done in a thread, so that neither a slow resolver nor
-a server that sends a byte now and then can hold up the caller.
+The host is resolved once, all of its addresses are checked, and the connection goes to one of them
+without a second lookup. The request runs in a thread, so that neither a slow resolver nor a slow
+server can block the caller.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 MAX_REDIRECTS: Final = 5
 MAX_ADDRESSES: Final = 16
 LOOK_S: Final = 0.1
-"""How often the caller looks whether to go on waiting."""
+"""Interval at which the waiting caller checks for cancellation."""
 RAW_BYTES: Final = 16 * 2**20
-"""Bytes taken from the wire at most: a stream may be long and decode to nothing."""
+"""Bytes of a compressed body that are read at most: a long stream may decode to nothing."""
 MAX_TYPE: Final = 100
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -53,24 +53,24 @@ _WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 @dataclass(frozen=True, slots=True)
 class WebQuestion:
-    """What is sent beside the address; without a body it is a GET."""
+    """The headers and the body of a request; without a body it is a GET."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
-    """A key stands in one of them, and nowhere else."""
+    """The only place that may hold a key."""
     body: bytes | None = None
     follows: bool = True
-    """Whether a redirect within the same origin is followed; where a key goes, it is not."""
+    """Whether redirects within the same origin are followed; False for a request with a key."""
 
 
 class Resolver(Protocol):
     """Returns the addresses of a host, as ``socket.getaddrinfo`` does."""
 
-    def __call__(self, host: str, port: int, *, type: int) -> Sequence[tuple[Any, ...]]: ...  # noqa: A002 - the name it has there
+    def __call__(self, host: str, port: int, *, type: int) -> Sequence[tuple[Any, ...]]: ...  # noqa: A002 - as in socket
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What was kept of a body; ``cut`` says that there was, or may have been, more."""
+    """The kept part of a body; ``cut`` means that more followed or may have followed."""
 
     content: bytes
     cut: bool
@@ -78,14 +78,14 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer, whatever its status."""
+    """An answer with any status."""
 
     url: str
     ip: str
     status: int
     content_type: str
     length: int | None
-    """What the server says about the size of the body."""
+    """The size of the body that the server declared."""
     body: Body
     redirects: int
 
@@ -94,65 +94,56 @@ class Fetched:
         return 200 <= self.status < 300
 
 
-@dataclass(frozen=True, slots=True)
-class Fetcher:
-    """How a request is made."""
+@dataclass(slots=True)
+class Exchange:
+    """One request in a thread of its own, which the caller can end."""
 
     settings: SecuritySettings
     resolve: Resolver
     verify: ssl.SSLContext | None
-    """Whom to trust; ``None`` means whom the system trusts."""
+    """The trusted certificates; ``None`` means those of the system."""
     timeout_s: float
     limit: int
+    question: WebQuestion
+    _deadline: float = 0.0
+    _outcome: Fetched | BaseException | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _socket: socket.socket | None = None
+    _stopped: bool = False
 
-    def fetch(
-        self, address: WebAddress, cancel: Cancellation, question: WebQuestion | None = None
-    ) -> Fetched:
-        """Ask, and wait for the end of the body, the deadline or the cancellation."""
-        exchange = _Exchange(self, question or WebQuestion())
+    def fetch(self, address: WebAddress, cancel: Cancellation) -> Fetched:
+        """Return the answer; raise ``EnvironmentFault`` at the deadline or on cancellation."""
+        self._deadline = time.monotonic() + self.timeout_s
         thread = threading.Thread(
-            target=exchange.run, args=(address,), name=f"get {address.host}", daemon=True
+            target=self._run, args=(address,), name=f"get {address.host}", daemon=True
         )
         thread.start()
         try:
             while thread.is_alive():
                 if cancel.cancelled:
                     raise EnvironmentFault(f"stopped: {cancel.reason}", rule="stopped")
-                if time.monotonic() > exchange.deadline:
-                    raise self.late()
+                if time.monotonic() > self._deadline:
+                    raise self._late()
                 thread.join(LOOK_S)
         finally:
-            exchange.stop()
-        assert exchange.outcome is not None
-        if isinstance(exchange.outcome, BaseException):
-            raise exchange.outcome
-        return exchange.outcome
+            self._stop()
+        assert self._outcome is not None
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
 
-    def late(self) -> EnvironmentFault:
-        message = f"there was no complete answer within {self.timeout_s:g} s"
+    def _late(self) -> EnvironmentFault:
+        message = f"no complete answer within {self.timeout_s:g} s"
         return EnvironmentFault(message, rule="http.timeout")
 
-
-class _Exchange:
-    """What happens in the thread, and how it is ended from outside."""
-
-    def __init__(self, fetcher: Fetcher, question: WebQuestion) -> None:
-        self.deadline = time.monotonic() + fetcher.timeout_s
-        self.outcome: Fetched | BaseException | None = None
-        self._fetcher = fetcher
-        self._question = question
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._stopped = False
-
-    def run(self, address: WebAddress) -> None:
+    def _run(self, address: WebAddress) -> None:
         try:
-            self.outcome = self._follow(address)
-        except BaseException as problem:  # noqa: BLE001 - raised again by the caller who waits
-            self.outcome = problem
+            self._outcome = self._follow(address)
+        except BaseException as problem:  # noqa: BLE001 - raised again in the caller's thread
+            self._outcome = problem
 
-    def stop(self) -> None:
-        """End the connection under a thread that reads from it."""
+    def _stop(self) -> None:
+        """Shut the connection down while the thread reads from it."""
         with self._lock:
             self._stopped = True
             if self._socket is not None:
@@ -170,45 +161,43 @@ class _Exchange:
         raise EnvironmentFault(message, rule="http.redirect")
 
     def _addresses(self, address: WebAddress) -> tuple[str, ...]:
-        """Resolve a host, and refuse it if only one of its addresses is none to be reached."""
+        """Return the addresses of a host; raise ``DeniedError`` if any of them is not allowed."""
         found: tuple[str, ...] = (address.host,)
         if not address.is_literal:
             try:
-                entries = self._fetcher.resolve(address.host, address.port, type=socket.SOCK_STREAM)
+                entries = self.resolve(address.host, address.port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as problem:
                 message = f"{address.host} cannot be resolved: {problem}"
                 raise EnvironmentFault(message, rule="http.resolve") from problem
             found = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
         for ip in found:
-            settings = self._fetcher.settings
-            if not hosts.is_address_allowed(ip, address.host, settings, port=address.port):
+            if not hosts.is_address_allowed(ip, address.host, self.settings, port=address.port):
                 raise DeniedError(
-                    f"{address.host} is at {quote_text(ip)}, which is no public address and not "
-                    "allowed",
+                    f"{address.host} is at {quote_text(ip)}, which is neither public nor allowed",
                     rule="http.address",
-                    hint="list the address itself in security.allowed_domains if it is meant",
+                    hint="add the address itself to security.allowed_domains if it is intended",
                 )
         if not found:
             raise EnvironmentFault(f"{address.host} has no address", rule="http.resolve")
         return found[:MAX_ADDRESSES]
 
     def _next(self, address: WebAddress, location: str) -> WebAddress:
-        """Return where a redirect leads, if that is the same place."""
-        with suppress(ValueError, DeniedError):  # what is no address leads nowhere
+        """Return the target of a redirect; raise an error if it has another origin."""
+        with suppress(ValueError, DeniedError):  # not an address
             target = hosts.parse_url(urljoin(str(address), location))
-            finding = hosts.judge_url(str(target), self._fetcher.settings)
+            finding = hosts.judge_url(str(target), self.settings)
             if target.origin == address.origin and not finding.forbidden:
                 return target
         raise EnvironmentFault(
-            f"{address.authority} redirects to {quote_text(location)}, which is elsewhere",
+            f"{address.authority} redirects to {quote_text(location)}, which has another origin",
             rule="http.redirect",
-            hint="ask for that address itself, if it is allowed",
+            hint="request that address itself, if it is allowed",
         )
 
     def _ask_any(
         self, address: WebAddress, addresses: tuple[str, ...], redirects: int
     ) -> Fetched | str:
-        """Ask at the first address that takes the connection."""
+        """Send the request to the first address that accepts a connection."""
         import httpx2
 
         last: Exception | None = None
@@ -218,7 +207,7 @@ class _Exchange:
             except httpx2.ConnectError as problem:
                 last = problem
             except httpx2.TimeoutException as problem:
-                raise self._fetcher.late() from problem
+                raise self._late() from problem
             except httpx2.HTTPError as problem:
                 last = problem
                 break
@@ -226,13 +215,13 @@ class _Exchange:
         raise EnvironmentFault(message, rule="http.connection") from last
 
     def _ask(self, address: WebAddress, ip: str, redirects: int) -> Fetched | str:
-        """Ask one server; the text is where it redirects to."""
+        """Return the answer of one server, or the location of its redirect."""
         import httpx2
 
         if self._stopped:
-            raise self._fetcher.late()
+            raise self._late()
         host = f"[{ip}]" if ":" in ip else ip
-        left = max(self.deadline - time.monotonic(), 0.001)
+        left = max(self._deadline - time.monotonic(), 0.001)
         extensions: dict[str, object] = {
             "target": address.target.encode("ascii"),
             "timeout": httpx2.Timeout(left).as_dict(),
@@ -240,23 +229,23 @@ class _Exchange:
         }
         if not address.is_literal:
             extensions["sni_hostname"] = address.host
-        body = self._question.body
+        body = self.question.body
         request = httpx2.Request(
             "GET" if body is None else "POST",
             f"{address.scheme}://{host}:{address.port}/",
-            headers={"host": address.authority, **_HEADERS, **self._question.headers},
+            headers={"host": address.authority, **_HEADERS, **self.question.headers},
             content=body,
             extensions=extensions,
         )
-        # The transport alone: it knows no proxy, no cookie, no redirect, and writes no log.
-        verify = self._fetcher.verify or address.scheme == "https"
+        # Only the transport: no proxy, cookies, redirects or logs.
+        verify = self.verify or address.scheme == "https"
         with (
             httpx2.HTTPTransport(verify=verify, trust_env=False) as transport,
             closing(transport.handle_request(request)) as response,
         ):
             headers = response.headers
             location = headers.get("location")
-            if self._question.follows and response.status_code in _REDIRECTS and location:
+            if self.question.follows and response.status_code in _REDIRECTS and location:
                 return str(location)
             length = headers.get("content-length", "")
             encoding = headers.get("content-encoding", "")
@@ -266,24 +255,24 @@ class _Exchange:
                 response.status_code,
                 quote_text(headers.get("content-type", "")[:MAX_TYPE])[1:-1],
                 int(length) if length.isdecimal() and len(length) < 16 else None,
-                take_body(response.iter_raw(), encoding, self._fetcher.limit),
+                take_body(response.iter_raw(), encoding, self.limit),
                 redirects,
             )
 
     def _watch(self, event: str, info: Mapping[str, Any]) -> None:
-        """Keep hold of the socket, so that it can be closed under a call that blocks."""
+        """Keep the socket, so that ``_stop`` can shut it down during a blocking call."""
         if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
             with self._lock:
                 self._socket = info["return_value"].get_extra_info("socket")
             if self._stopped:
-                self.stop()
+                self._stop()
 
 
 def take_body(pieces: Iterable[bytes], encoding: str, limit: int) -> Body:
-    """Decode pieces as they come, and take no more than ``limit`` bytes of what they hold."""
+    """Return at most ``limit`` bytes of a body, decoded while it is read."""
     coding = encoding.strip().lower()
     if coding not in {"", "identity", *_WINDOWS}:
-        message = f"the answer is encoded as {encoding[:40]!r}, which was not asked for"
+        message = f"the answer is encoded as {encoding[:40]!r}, which was not requested"
         raise EnvironmentFault(message, rule="http.encoding")
     inflater = zlib.decompressobj(_WINDOWS[coding]) if coding in _WINDOWS else None
     kept, raw = bytearray(), 0
@@ -294,7 +283,7 @@ def take_body(pieces: Iterable[bytes], encoding: str, limit: int) -> Body:
                 kept += piece[:room]
             else:
                 raw += len(piece)
-                # Never more than there is room for, however much a few bytes stand for.
+                # Bounded, because a few bytes may expand to many.
                 kept += inflater.decompress(piece, room)
             if len(kept) > limit or raw > RAW_BYTES:
                 return Body(bytes(kept[:limit]), cut=True)
@@ -307,7 +296,7 @@ def take_body(pieces: Iterable[bytes], encoding: str, limit: int) -> Body:
 
 
 def decode_text(content: bytes, content_type: str) -> str | None:
-    """Return a body as text, or ``None`` for one that is none."""
+    """Return a body as text, or ``None`` if it is binary."""
     kind = content_type.partition(";")[0].strip().lower()
     if b"\0" in content or (kind and not _TEXTUAL.fullmatch(kind)):
         return None
@@ -320,6 +309,6 @@ def _codec(name: str) -> str:
         info = codecs.lookup(name)
     except LookupError:
         return "utf-8"
-    # Some codecs of Python are none of text, and some run code of their own.
+    # Some codecs of Python do not decode text, and some have side effects.
     known = info.name.startswith(("utf-8", "iso8859", "ascii", "cp", "koi8", "mac", "euc", "gb"))
     return info.name if known or info.name in {"shift_jis", "big5", "latin-1"} else "utf-8"

@@ -1,4 +1,4 @@
-"""``http`` and ``web_search``: pages and search services of domains that the user allows."""
+"""``http`` and ``web_search``: requests to domains that the user allows."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _WHY: Final = {
 
 
 class _WebTool(Tool):
-    """A tool that asks a server."""
+    """A tool that sends a request to a server."""
 
     def __init__(
         self, resolve: Resolver | None = None, *, verify: ssl.SSLContext | None = None
     ) -> None:
-        """``resolve`` is ``socket.getaddrinfo`` unless given; ``verify`` says whom to trust."""
+        """Use ``socket.getaddrinfo`` and the certificates of the system by default."""
         self._resolve = resolve
         self._verify = verify
 
@@ -66,12 +66,17 @@ class _WebTool(Tool):
     ) -> Fetched:
         import socket
 
-        from coilclaw.agent.tools.web_client import Fetcher
+        from coilclaw.agent.tools.web_client import Exchange, WebQuestion
 
-        resolve = self._resolve or socket.getaddrinfo
-        seconds = context.limits.http_timeout_s
-        fetcher = Fetcher(context.security, resolve, self._verify, seconds, limit)
-        return fetcher.fetch(address, context.cancel, question)
+        exchange = Exchange(
+            context.security,
+            self._resolve or socket.getaddrinfo,
+            self._verify,
+            context.limits.http_timeout_s,
+            limit,
+            question or WebQuestion(),
+        )
+        return exchange.fetch(address, context.cancel)
 
 
 def _refuse_forbidden(url: str, context: ToolContext) -> None:
@@ -83,7 +88,7 @@ def _refuse_forbidden(url: str, context: ToolContext) -> None:
 
 
 class Http(_WebTool):
-    """Sends a GET and returns the answer."""
+    """Sends a GET request and returns the answer."""
 
     name = "http"
     description = (
@@ -139,7 +144,7 @@ def _show_page(fetched: Fetched, bound: int) -> ToolResult:
 
 
 class WebSearch(_WebTool):
-    """Asks the search service that the user configured."""
+    """Queries the search service that the user configured."""
 
     name = "web_search"
     description = (
@@ -165,7 +170,7 @@ class WebSearch(_WebTool):
         self._settings = settings or SearchSettings()
 
     def effects(self, args: Arguments) -> tuple[Effect, ...]:
-        """The endpoint: ``security.allowed_domains`` has to name it like any other server."""
+        """Return the fetch of the endpoint, which ``security.allowed_domains`` has to allow."""
         text_argument(args, "query")
         return (Fetches(self._service()[1]),)
 
@@ -186,7 +191,7 @@ class WebSearch(_WebTool):
                 fetched = self._fetch(address, context, ANSWER_BYTES, question)
                 result = _show_hits(provider, fetched, count, context.limits.output_bytes)
             except (DeniedError, EnvironmentFault) as problem:
-                # Without its cause, which may hold the request.
+                # Without its cause, which may contain the request.
                 raise type(problem)(redact(problem.message), rule=problem.rule) from None
             error = None if result.error is None else redact(result.error)
             return ToolResult(result.success, redact(result.output), error, result.metadata)
@@ -213,7 +218,7 @@ class WebSearch(_WebTool):
         if not _KEY.fullmatch(value):
             named = f"the variable {variable}" if variable else "web_search.api_key_env"
             raise UsageError(
-                f"web search has no usable key: {named} is empty, or holds what no key may hold",
+                f"web search has no usable key: {named} is empty or holds invalid characters",
                 rule="web_search.key",
             )
         return Secret(value)
@@ -222,7 +227,7 @@ class WebSearch(_WebTool):
 def _question(
     provider: SearchProvider, endpoint: str, key: Secret | None, query: str, count: int
 ) -> tuple[WebAddress, WebQuestion]:
-    """Put a query into the words of a service; where a redirect leads, the key does not go."""
+    """Return the request of a query to a service; redirects are off, to protect the key."""
     from coilclaw.agent.tools.web_client import WebQuestion
     from coilclaw.policy import hosts
 
@@ -271,14 +276,14 @@ def _show_hits(provider: SearchProvider, fetched: Fetched, count: int, bound: in
 
 
 def _read_hits(provider: SearchProvider, content: bytes) -> list[_Hit]:
-    """Take the results out of an answer; whatever else is in it is left."""
+    """Return the results in an answer; raise ``EnvironmentFault`` if it is malformed."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as problem:
-        raise _malformed("is no JSON") from problem
+        raise _malformed("is not valid JSON") from problem
     snippet = "content"
     if provider == "brave":
-        # There is no such part where nothing was found.
+        # The part is missing if nothing was found.
         value = _member(value, "web", default={})
         snippet = "description"
     results = _member(value, "results", default=[])
@@ -298,12 +303,12 @@ def _read_hits(provider: SearchProvider, content: bytes) -> list[_Hit]:
 
 def _member(value: Json, name: str, *, default: Json) -> Json:
     if not isinstance(value, dict):
-        raise _malformed("is not of the form that was expected")
+        raise _malformed("does not have the expected form")
     return value.get(name, default)
 
 
 def _one_line(value: Json, most: int) -> str:
-    """Return a text on one line; what is no text is nothing."""
+    """Return a text on one line, or an empty one for a value of another type."""
     if not isinstance(value, str):
         return ""
     return " ".join(value.encode("utf-8", "replace").decode("utf-8").split())[:most]

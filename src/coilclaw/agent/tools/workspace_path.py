@@ -1,4 +1,4 @@
-"""``Spot``: the place that a path argument means, and the open tree it is reached through."""
+"""``WorkspacePath``: the place that a path argument names, and the open tree that holds it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ MAX_PATH: Final = 4096
 FILE_SCHEMA: Final[Json] = text_schema(MAX_PATH, "path of the file, relative to the workspace")
 
 _ELSEWHERE: Final = frozenset({"path.device", "path.trailing", "path.drive", "path.backslash"})
-"""What is wrong with a name on other systems only: no reason not to read what is there."""
+"""Flaws of a name that matter only on other systems: they do not prevent reading."""
 
 UNFIT: Final = frozenset({"path.dangling", "path.directory", "path.changed", "path.unreadable"})
-"""Refusals that say what the tree is like, and nothing about what may be done."""
+"""Refusals that describe the tree and not a permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePath:
-    """A place below the workspace or, where policy lets tools out of it, below ``/``."""
+    """A path below the workspace or, if the policy allows it, below ``/``."""
 
     given: str
     parts: tuple[str, ...]
@@ -52,12 +52,15 @@ class WorkspacePath:
             raise
 
     def to_write(self) -> TreePath:
-        """Return the path of a file to write, which obeys the rules of every system."""
+        """Return the path of a file to write, which must be valid on every system."""
         return TreePath.parse("/".join(self.parts) or ".")
 
 
 def find_path(given: str, context: ToolContext) -> WorkspacePath:
-    """Say where a path leads: always through the workspace if that is where it ends."""
+    """Return the place that a path leads to; raise ``PathRefused`` if it may not be used.
+
+    A path that ends in the workspace is always reached through the workspace.
+    """
     place = context.locate(given)
     base = str(context.root.path)
     lexical, real = _below(place.lexical, base), _below(place.real, base)
@@ -67,29 +70,29 @@ def find_path(given: str, context: ToolContext) -> WorkspacePath:
         if lexical is None:
             message = f"path {quote_text(given)} is outside the workspace"
             raise PathRefused(message, path=given, rule="path.outside")
-        # A link leads out, or nobody knows: the walk itself says what is wrong with it.
+        # A link leads outside, or the target is unknown: the walk itself reports the reason.
         return WorkspacePath(given, lexical, inside=True)
     outside = _below(place.real, "/")
     if outside is None:
-        message = f"nobody can say where path {quote_text(given)} leads"
+        message = f"the target of path {quote_text(given)} is unknown"
         raise PathRefused(message, path=given, rule="path.unknown")
     return WorkspacePath(given, outside, inside=False)
 
 
 def find_to_read(given: str, context: ToolContext) -> WorkspacePath:
-    """Say where a path leads, the workspace itself included; it must be one that can be read."""
-    spot = find_path(given, context)
-    if spot.parts:
-        spot.to_read()
-    return spot
+    """Return the readable place that a path leads to, which may be the workspace itself."""
+    where = find_path(given, context)
+    if where.parts:
+        where.to_read()
+    return where
 
 
 @contextmanager
-def open_tree(spot: WorkspacePath, context: ToolContext) -> Iterator[tuple[Root, TreeState]]:
-    """Open the tree that a spot lies in."""
+def open_tree(where: WorkspacePath, context: ToolContext) -> Iterator[tuple[Root, TreeState]]:
+    """Open the tree that holds a path."""
     from coilclaw.workspace import Root, TreeState
 
-    if spot.inside:
+    if where.inside:
         yield context.root, context.state
         return
     with Root(Path("/")) as root:
@@ -97,7 +100,7 @@ def open_tree(spot: WorkspacePath, context: ToolContext) -> Iterator[tuple[Root,
 
 
 def look_up(root: Root, path: TreePath, *, limit: int) -> PathState | str:
-    """Look a path up to read it; the text says why there is nothing to read."""
+    """Return the state of a path to read, or a text about why it cannot be read."""
     try:
         return root.sight(path, limit=limit)
     except PlanRefused as refused:  # larger than the limit
@@ -106,12 +109,12 @@ def look_up(root: Root, path: TreePath, *, limit: int) -> PathState | str:
         if refused.rule in UNFIT:
             return refused.message
         raise
-    except FileNotFoundError:  # between two looks at it
-        return f"path {quote_text(str(path))} changed while it was looked at"
+    except FileNotFoundError:  # removed during the lookup
+        return f"path {quote_text(str(path))} changed during the lookup"
 
 
 def refuse_off_limits(context: ToolContext, root: Root, parts: tuple[str, ...]) -> None:
-    """Refuse a real place that policy keeps from every tool, however one came there."""
+    """Raise ``PathRefused`` for a real path that the policy denies to every tool."""
     path = str(root.path.joinpath(*parts))
     for rule, reason, places in (
         ("path.own", "is state of CoilClaw", (*context.security.own_paths, str(context.home))),
@@ -122,7 +125,7 @@ def refuse_off_limits(context: ToolContext, root: Root, parts: tuple[str, ...]) 
 
 
 def _below(path: str | None, ancestor: str) -> tuple[str, ...] | None:
-    """Return the names on the way down to a path, or ``None`` if it is not below."""
+    """Return the parts of a path relative to an ancestor, or ``None`` if it is not below it."""
     if path is None:
         return None
     if path == ancestor:
