@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +43,7 @@ class TrajectoryArchive:
     """Finds trajectories: those recorded here, those in a store, and files given by name."""
 
     home: Path
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: Mapping[str, str]
     store_at: str = ""
     """Look there, and nowhere else; empty: here first, then in the usual store."""
 
@@ -177,7 +177,7 @@ class TrajectoryArchive:
         if together < 1:
             raise UsageError(f"{together} jobs are not possible", rule="replay.jobs")
         trees = max(1, min(together, len(set(recording.trees.values()))))
-        judge = open_judge(str(place.file), self.home, jobs=max(1, together // trees))
+        judge = open_judge(str(place.file), self.home, self.environ, jobs=max(1, together // trees))
         cache = EvaluationCache(self.home / EVALUATIONS)
         version = read_environment(place, self.home).version
         return Evaluator(place.name, version, judge, cache, scratch, trees, fresh)

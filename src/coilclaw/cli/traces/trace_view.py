@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.cli.command import DONE, FAILED, Console, Namespace, escape_hidden, find_home, pick
@@ -31,7 +32,7 @@ def list_recorded(_: Namespace, console: Console) -> None:
     """List what was recorded on this machine."""
     from coilclaw.traces import TrajectoryArchive, read_trace
 
-    archive = TrajectoryArchive(find_home())
+    archive = TrajectoryArchive(find_home(), os.environ)
     found = []
     for places in archive.here():
         try:

@@ -24,6 +24,7 @@ from coilclaw.workspace import SandboxSupport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from coilclaw.traces.environments.containment import Tools
     from coilclaw.traces.environments.environment import EnvironmentHook, PlannedCase
 
 Task: TypeAlias = Literal["schema", "select", "test"]
@@ -69,6 +70,7 @@ class Handling:
 
     request: Request
     documents: Documents
+    tools: Tools
     stop: threading.Event = field(default_factory=threading.Event)
     """Once it is set, no further case is run."""
     scopes: WeakSet[ProgramScope] = field(default_factory=WeakSet)
@@ -95,6 +97,7 @@ class Handling:
             temporary=self.request.scratch / "setup.tmp" if slot is None else slot.temporary,
             support=self.request.support,
             timeout_s=timeout_s,
+            tools=self.tools,
             hidden=self.request.hidden,
             slot=slot,
         )

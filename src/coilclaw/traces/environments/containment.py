@@ -68,6 +68,16 @@ class Limits:
     """Processes at once, where a sandbox of its own makes them countable."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools that a submission's programs may use."""
+
+    places: tuple[Path, ...]
+    """Their directories, beside the system's."""
+    environ: Mapping[str, str]
+    """The variables that say where they are."""
+
+
 class Cover:
     """Stand-ins for some files, and the watch on them; without a directory it covers nothing."""
 
@@ -152,7 +162,7 @@ def confined(
     It writes its own directory and its temporary files only. It has no network. Directories among
     ``without`` are hidden as a whole, and nothing tells of their use.
     """
-    tools = tool_places(os.environ.get("PATH", ""))
+    tools = scope.tools.places
     found = (*SYSTEM_PATHS, *tools)
     readable = (*found, scope.session, *shown)
     hidden = [
@@ -201,9 +211,8 @@ def _can_hide(readable: tuple[Path, ...], hidden: tuple[Path, ...]) -> bool:
 
 def environ(scope: ProgramScope, more: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a program, at home among its temporary files."""
-    found = tool_environ() if scope.slot is None else scope.slot.environ
     return {
-        **found,
+        **scope.tools.environ,
         "HOME": str(scope.temporary),
         "TMPDIR": str(scope.temporary),
         "LANG": "C.UTF-8",
@@ -211,14 +220,12 @@ def environ(scope: ProgramScope, more: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def tool_environ() -> dict[str, str]:
-    """Return where tools are; finding out takes longer than a small program does."""
+def find_tools(path: str) -> Tools:
+    """Find the tools on a PATH; it takes longer than a small program does."""
     rust = toolchain.rustup()
-    return {
-        "PATH": program_path(os.environ.get("PATH", "")),
-        # It is looked for in the home, and that is another one here.
-        **({toolchain.RUST: rust} if rust else {}),
-    }
+    # Rust looks for it in the home directory, and programs get another one.
+    more = {toolchain.RUST: rust} if rust else {}
+    return Tools(tool_places(path), {"PATH": program_path(path), **more})
 
 
 def program_path(path: str) -> str:

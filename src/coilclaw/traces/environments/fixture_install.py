@@ -28,7 +28,7 @@ from coilclaw.workspace import command as process
 from coilclaw.workspace import environment, remove_tree, sweep_remainders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from coilclaw.traces.environments.archives import Readable
@@ -68,13 +68,16 @@ def install_fixtures(
     *,
     origin: Path | None = None,
     force: bool = False,
+    environ: Mapping[str, str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> InstalledFixture:
     """Put a set below a directory, from a source given or the public one.
 
     Another version than the pinned one is neither installed nor replaced unless ``force`` says so.
-    Whenever it ends, even by a kill, the set is there whole or as it was.
+    Whenever it ends, even by a kill, the set is there whole or as it was. ``environ`` says how the
+    network is reached.
     """
+    network = {name: value for name, value in (environ or {}).items() if name in _NETWORK}
     with explain_os_errors(f"make {root}", rule="fixtures.root", hint=_ELSEWHERE):
         root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / _LOCK, timeout_s=DOWNLOAD_S):
@@ -89,7 +92,7 @@ def install_fixtures(
         with explain_os_errors(f"write in {root}", rule="fixtures.root", hint=_ELSEWHERE):
             staging.mkdir(0o755)
         try:
-            made, source = _Source(wanted, staging, tell).gather(origin)
+            made, source = _Source(wanted, staging, network, tell).gather(origin)
             _check_and_record(wanted, made, source, force=force)
             with explain_os_errors(f"put {target} in place", rule="fixtures.root"):
                 _put_in_place(made, target, staging)
@@ -220,6 +223,7 @@ class _Source:
 
     wanted: FixtureSet
     staging: Path
+    network: Mapping[str, str]
     tell: Callable[[str], None]
 
     def gather(self, origin: Path | None) -> tuple[Path, str]:
@@ -262,7 +266,7 @@ class _Source:
         """Gather from the pinned commit of a git repository, of which no file is checked out."""
         from coilclaw.workspace import Git
 
-        variables = {**_network(), "GIT_ALLOW_PROTOCOL": protocol}
+        variables = {**self.network, "GIT_ALLOW_PROTOCOL": protocol}
         git = Git(self.staging / "git", variables=variables)
         try:
             git.run("fetch", "--quiet", "--no-tags", "--depth=1", "--", source, commit)
@@ -279,7 +283,7 @@ class _Source:
         folder.mkdir()
         for name in (f"{package}={version}", package):
             self.tell(f"apt-get download {name}")
-            said = _download(name, folder)
+            said = _download(name, folder, self.network)
             if files := sorted(folder.glob("*.deb")):
                 self.tell(f"unpacking {files[0].name}")
                 made = self._read_archive(files[0], files[0].name)
@@ -288,9 +292,9 @@ class _Source:
         raise EnvironmentFault(message, rule="fixtures.download")
 
 
-def _download(name: str, folder: Path) -> str:
+def _download(name: str, folder: Path, network: Mapping[str, str]) -> str:
     """Have apt-get download a package; return what it said if it could not."""
-    env = {**environment.minimal(), **_network()}
+    env = {**environment.minimal(), **network}
     command = ["apt-get", "-q", "download", name]
     try:
         result = process.run(command, cwd=folder, timeout_s=DOWNLOAD_S, env=env)
@@ -298,11 +302,6 @@ def _download(name: str, folder: Path) -> str:
         return str(problem)
     lines = result.stderr.text().strip().splitlines() or [f"exit code {result.exit_code}"]
     return lines[-1][:300] if result.exit_code else ""
-
-
-def _network() -> dict[str, str]:
-    """Return the variables that say how the network is reached from here."""
-    return {name: os.environ[name] for name in _NETWORK if name in os.environ}
 
 
 def _refuse_replacing(wanted: FixtureSet, target: Path, there: FoundFixture) -> UsageError:

@@ -59,6 +59,7 @@ class Judge:
         *,
         support: SandboxSupport,
         home: Path,
+        environ: Mapping[str, str],
         jobs: int = 1,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         hidden: tuple[Path, ...] = (),
@@ -77,6 +78,7 @@ class Judge:
         self.jobs = jobs
         self.timeout_s = timeout_s
         self._support = support
+        self._environ = environ
         self._builds = Builds(home)
         self._hidden = (place.directory, home, *hidden)
 
@@ -176,7 +178,7 @@ class Judge:
     ) -> tuple[_Heard, ProcessResult]:
         """Have a worker do it, and listen to what it says."""
         heard = _Heard()
-        with start_worker(request.scratch, timeout_s, cancel) as live:
+        with start_worker(request.scratch, timeout_s, cancel, self._environ) as live:
             with suppress(BrokenPipeError):  # how it ended says why
                 live.stdin.write(request.encode())
             while line := live.stdout.readline(MAX_MESSAGE_BYTES):
@@ -227,10 +229,14 @@ class Judge:
 
 
 def start_worker(
-    directory: Path, timeout_s: float, cancel: Cancellation | None, *arguments: str
+    directory: Path,
+    timeout_s: float,
+    cancel: Cancellation | None,
+    environ: Mapping[str, str],
+    *arguments: str,
 ) -> LiveProcess:
     """Start a process that runs an environment's code."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept = {name: environ[name] for name in _KEPT if name in environ}
     package = str(Path(coilclaw.__file__).parents[1])
     return command.open(
         [sys.executable, "-P", "-B", "-X", "utf8", "-m", _WORKER, *arguments],
@@ -265,6 +271,7 @@ FOLDER: Final = "environments"
 def open_judge(
     name_or_path: str,
     home: Path,
+    environ: Mapping[str, str],
     *,
     jobs: int | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -275,6 +282,7 @@ def open_judge(
         find_environment(name_or_path),
         support=probe_sandboxes() if support is None else support,
         home=home / FOLDER,
+        environ=environ,
         jobs=default_jobs() if jobs is None else jobs,
         timeout_s=timeout_s,
         # Tokens, keys, other people's work: wherever the home is, a submission sees none of it.

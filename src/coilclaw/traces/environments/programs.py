@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.kernel import ProcessFault, UsageError
 from coilclaw.traces.environments import containment
 from coilclaw.traces.environments.checks import CaseFailed
-from coilclaw.traces.environments.containment import DEFAULT_LIMITS, Cover, Limits
+from coilclaw.traces.environments.containment import DEFAULT_LIMITS, Cover, Limits, Tools
 from coilclaw.traces.environments.results import MAX_LOG
 from coilclaw.traces.environments.sandbox_boxes import Box, Errand, Slot
 from coilclaw.workspace import Cancellation, environment
@@ -55,6 +55,7 @@ class ProgramScope:
     """The home and the temporary files of programs; made when one is started."""
     support: SandboxSupport
     timeout_s: float
+    tools: Tools
     hidden: tuple[Path, ...] = ()
     slot: Slot | None = None
     """Where the cases run among which this is one, if it is."""

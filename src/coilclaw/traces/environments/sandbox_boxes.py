@@ -264,7 +264,6 @@ class Slot:
         self._box: Box | None = None
         self._made_for: tuple[object, ...] = ()
         self._made = 0
-        self.environ = containment.tool_environ()
         for place in (self.case, self.temporary):
             place.mkdir(mode=0o700, parents=True)
 

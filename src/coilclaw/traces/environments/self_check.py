@@ -9,6 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -188,14 +189,20 @@ class SelfCheck:
     """Holds an environment's suites to a reference compiler."""
 
     def __init__(
-        self, name: str, home: Path, compiler: Compiler, root: Path, *, jobs: int | None = None
+        self,
+        name: str,
+        home: Path,
+        environ: Mapping[str, str],
+        compiler: Compiler,
+        root: Path,
+        *,
+        jobs: int | None = None,
     ) -> None:
         self.compiler = compiler
         self.root = root
         self.name = name
-        self._home = home
-        self._jobs = jobs
-        self._judge = open_judge(name, home, jobs=jobs)
+        self._open = partial(open_judge, home=home, environ=environ, jobs=jobs)
+        self._judge = self._open(name)
         self._params: dict[str, Json] = {REFERENCE: compiler.path, FIXTURES: str(root)}
         directory = self._judge.place.directory
         self.known: Expectation | None = expectation(directory, compiler.name)
@@ -255,7 +262,7 @@ class SelfCheck:
             message = f"the fixtures {found.wanted.name} are not in {self.root}"
             raise UsageError(message, rule="fixtures.missing")
         with _without(self._judge.place.directory, found.wanted.left_out, suite) as directory:
-            judge = open_judge(str(directory), self._home, jobs=self._jobs)
+            judge = self._open(str(directory))
             result = _judged(judge, suite, self._params, observe)
         if result.error is not None:
             message = f"{suite} could not be judged: {result.error}"

@@ -57,12 +57,13 @@ class SessionProcess:
         self._teardown_s = 0.0
 
     @classmethod
-    def start(cls, request: Request, cancel: Cancellation) -> Self:
+    def start(cls, request: Request, cancel: Cancellation, environ: Mapping[str, str]) -> Self:
         """Start the process and have it build what was submitted.
 
         A setup that fails is an ``EnvironmentFault`` with the rule ``session.setup``.
         """
-        made = cls(start_worker(request.scratch, LIFETIME_S, cancel, "session"), cancel)
+        live = start_worker(request.scratch, LIFETIME_S, cancel, environ, "session")
+        made = cls(live, cancel)
         try:
             made._build(request)
         except BaseException:

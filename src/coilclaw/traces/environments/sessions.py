@@ -83,6 +83,7 @@ class Sessions:
         *,
         support: SandboxSupport,
         home: Path,
+        environ: Mapping[str, str],
         jobs: int = 1,
         limits: SessionLimits | None = None,
         fixed: Mapping[str, Json] | None = None,
@@ -96,6 +97,7 @@ class Sessions:
         self.place = place
         self.limits = limits or SessionLimits()
         self._support = support
+        self._environ = environ
         self._jobs = jobs
         self._fixed = dict(fixed or {})
         self._hidden = (place.directory, home, *hidden)
@@ -237,7 +239,7 @@ class Sessions:
                 raise _stopping()
             self._starting.add(cancel)
         try:
-            return SessionProcess.start(request, cancel)
+            return SessionProcess.start(request, cancel, self._environ)
         except Stopped:
             raise _stopping() from None
         finally:

@@ -7,7 +7,6 @@ what is there, and what they say is the next prompt.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -67,7 +66,7 @@ class TrajectoryDependencies:
     support: SandboxSupport
     cancel: Cancellation
     """Signals and the emergency stop end a trajectory through it."""
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: Mapping[str, str]
     sandbox: Kind = "auto"
     hidden: tuple[Path, ...] = ()
     """What an agent may not see: the environment with its tests, above all."""
