@@ -41,7 +41,6 @@ TYPES: Final = {
 }
 """What the modes mean that git's listings give; a snapshot's tree holds no others."""
 
-_ID_BYTES: Final = 20
 _LEVEL: Final = 1
 _IDENTITY: Final = b"CoilClaw <snapshot@coilclaw.invalid>"
 _TITLE: Final = b"CoilClaw snapshot, format 1"
@@ -96,18 +95,6 @@ def encode_tree(entries: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
         for name, (mode, object_name) in entries.items()
     )
     return b"".join(row for _, row in rows)
-
-
-def parse_tree(data: bytes) -> Entries:
-    """Read a tree object."""
-    entries: Entries = {}
-    at = 0
-    while at < len(data):
-        blank = data.index(b" ", at)
-        end = data.index(b"\0", blank)
-        entries[data[blank + 1 : end]] = (data[at:blank], data[end + 1 : end + 1 + _ID_BYTES])
-        at = end + 1 + _ID_BYTES
-    return entries
 
 
 def make_commit(
