@@ -17,8 +17,8 @@ from bench.snapshot_bench import _seconds
 from coilclaw.traces.environments import catalogue
 from coilclaw.traces.environments.case_run import Handling, Request, run_cases
 from coilclaw.traces.environments.containment import find_tools
+from coilclaw.traces.environments.declarations import Documents
 from coilclaw.traces.environments.environment import PlannedCase, load_environment
-from coilclaw.traces.environments.parameters import Documents
 from coilclaw.traces.environments.results import Case
 from coilclaw.workspace.process.confinement import SandboxSupport
 from coilclaw.workspace.process.sandbox import probe_sandboxes

@@ -206,8 +206,8 @@ class TrajectoryArchive:
     def _require(self, store: ArtifactStore, trajectory_id: str) -> None:
         key = _key(trajectory_id, TRACE)
         if not store.exists(key):
-            where = "" if self.store_at else "neither here nor "
-            message = f"there is no trajectory {trajectory_id}, {where}at {store.uri(key)}"
+            found = "not found" if self.store_at else "found neither here nor"
+            message = f"trajectory {trajectory_id} was {found} at {store.uri(key)}"
             hint = "'coilclaw trace list' says which there are; --store names another store"
             raise UsageError(message, rule="trajectory.unknown", hint=hint)
 

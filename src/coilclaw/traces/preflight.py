@@ -35,7 +35,7 @@ def check_agent(name: str, environ: Mapping[str, str], home: Path, start: Path) 
     elif parsed.kind != "process":
         agent_program.require(parsed, environ, home, start)
     elif not _is_there(parsed.argv[0], environ, start):
-        message = f"there is no program {parsed.argv[0][:200]!r} to start as an agent"
+        message = f"the agent program {parsed.argv[0][:200]!r} was not found"
         hint = "name it by its path, or put it on PATH"
         raise UsageError(message, rule="agent.missing", hint=hint)
 
@@ -86,7 +86,7 @@ def read_history(places: TracePlaces) -> History:
 
 
 def _records(places: TracePlaces) -> Iterator[Mapping[str, object]]:
-    if plan.find_presence(places) is not None:
+    if plan.find_recorder(places) is not None:
         raise opened_trajectory.busy_fault(places)
     with opened_trajectory.open_journal(places) as journal:
         yield from journal.read()

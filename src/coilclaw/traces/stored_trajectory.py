@@ -136,13 +136,13 @@ class StoredTrajectory:
         missing = {SESSION, TRACE, self.places.journal.name} - set(names)
         if TRACE in missing and self.places.journal.name in missing:
             raise UsageError(
-                f"there is no trajectory {self.places.trajectory_id}, neither here nor at "
+                f"trajectory {self.places.trajectory_id} was found neither here nor at "
                 f"{self.uri()}",
                 rule="trajectory.unknown",
                 hint="'coilclaw trace list' says which there are; --store names another store",
             )
         if missing:
-            raise _unusable(self.places.trajectory_id, f"there is no {self.uri(min(missing))}")
+            raise _unusable(self.places.trajectory_id, f"{self.uri(min(missing))} is missing")
         brought = TracePlaces(folder / BROUGHT, self.places.trajectory_id)
         versions, anchor = {}, anchor_path(self.places.journal).name
         for name in names:

@@ -63,5 +63,5 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_without_a_plan_there_is_no_trajectory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no trajectory"):
+    with pytest.raises(UsageError, match="no trajectory was found"):
         load_plan(tmp_path / "session.json")

@@ -10,7 +10,7 @@ from coilclaw.cli.command import DONE, FAILED, Console, Namespace, escape_hidden
 from coilclaw.kernel import CoilClawError
 
 if TYPE_CHECKING:
-    from coilclaw.traces import PartRecord, Presence, Trace, TrajectoryArchive
+    from coilclaw.traces import PartRecord, Trace, TrajectoryArchive
 
 MAX_SUMMARY: Final = 70
 _STYLES: Final = {"solved": "green", "agent_error": "red", "envoi_error": "red"}
@@ -81,20 +81,20 @@ def _tests(trace: Trace) -> str:
     return "–"
 
 
-def _presence(archive: TrajectoryArchive, trace: Trace) -> Presence | None:
-    """Who records it on this machine at this moment."""
+def _presence(archive: TrajectoryArchive, trace: Trace) -> int | None:
+    """Return the id of the process that records it on this machine now."""
     from coilclaw.traces import TracePlaces, plan
 
     if not archive.is_here(trace.trajectory_id):
         return None
-    return plan.find_presence(TracePlaces(archive.home, trace.trajectory_id))
+    return plan.find_recorder(TracePlaces(archive.home, trace.trajectory_id))
 
 
-def _going(trace: Trace, there: Presence | None) -> str:
+def _going(trace: Trace, pid: int | None) -> str:
     """How a trajectory ended, or how it goes on."""
     end = trace.session_end
-    if there is not None:
-        return f"not yet: process {there.pid or '(unknown)'} records it"
+    if pid is not None:
+        return f"not yet: process {pid or '(unknown)'} records it"
     if end is not None:
         return f"{end.reason} {end.detail}".rstrip()
     return (
@@ -103,11 +103,11 @@ def _going(trace: Trace, there: Presence | None) -> str:
     )
 
 
-def _show(trace: Trace, there: Presence | None, console: Console) -> None:
+def _show(trace: Trace, pid: int | None, console: Console) -> None:
     if console.as_json:
         shown = {
             **summary(trace),
-            "recorder": None if there is None else {"pid": there.pid},
+            "recorder": None if pid is None else {"pid": pid},
             "environment_version": trace.environment_version,
             "versions": dict(trace.versions),
             "limits": trace.limits.json(),
@@ -123,7 +123,7 @@ def _show(trace: Trace, there: Presence | None, console: Console) -> None:
         ("started", trace.started_at),
         ("parts, turns", f"{len(trace.parts)}, {len(trace.turns)}"),
         ("resumed", str(len(trace.resumptions)) if trace.resumptions else ""),
-        ("ended", _going(trace, there)),
+        ("ended", _going(trace, pid)),
         ("trace", trace.artifacts.agent_trace),
         ("bundle", trace.artifacts.repo_bundle),
     )

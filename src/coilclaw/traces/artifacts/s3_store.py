@@ -390,7 +390,8 @@ def _fault(problem: BaseException, where: str) -> EnvironmentFault:
     detail = f" ({said})" if said else ""
     if code and code[1] == "NoSuchBucket":
         hint = "make the bucket first, or name another one"
-        return EnvironmentFault(f"there is no bucket for {where}", rule=store.NO_BUCKET, hint=hint)
+        message = f"the bucket of {where} does not exist"
+        return EnvironmentFault(message, rule=store.NO_BUCKET, hint=hint)
     if isinstance(problem, exceptions.AlreadyExistsError | exceptions.PreconditionError):
         return store.conflict(where)
     if isinstance(problem, FileNotFoundError | exceptions.NotFoundError):

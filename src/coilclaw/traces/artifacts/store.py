@@ -134,7 +134,7 @@ def conflict(where: str) -> EnvironmentFault:
 
 
 def missing(where: str) -> EnvironmentFault:
-    return EnvironmentFault(f"there is no artifact {where}", rule=MISSING)
+    return EnvironmentFault(f"the artifact {where} does not exist", rule=MISSING)
 
 
 def too_large(where: str, limit: int) -> EnvironmentFault:

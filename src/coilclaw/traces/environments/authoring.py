@@ -17,6 +17,7 @@ from coilclaw.traces.environments.checks import (
     skip,
 )
 from coilclaw.traces.environments.containment import Limits
+from coilclaw.traces.environments.declarations import Documents, Name, Value, name_of
 from coilclaw.traces.environments.environment import (
     DEFAULT_CASE_TIMEOUT_S,
     DEFAULT_SETUP_TIMEOUT_S,
@@ -24,9 +25,7 @@ from coilclaw.traces.environments.environment import (
     Handler,
     current_registry,
 )
-from coilclaw.traces.environments.parameters import Documents
 from coilclaw.traces.environments.programs import Program, RunResult, run, start
-from coilclaw.traces.environments.test_names import Name, Value, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

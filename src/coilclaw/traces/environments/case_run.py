@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from coilclaw.kernel import CoilClawError, Json
 from coilclaw.traces.environments.checks import CaseFailed, CaseSkipped
-from coilclaw.traces.environments.parameters import Documents, bind
+from coilclaw.traces.environments.declarations import Documents, bind
 from coilclaw.traces.environments.programs import ProgramScope, ScopeOver, entered
 from coilclaw.traces.environments.results import Case, Status
 from coilclaw.traces.environments.sandbox_boxes import Slot

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from coilclaw.kernel import UsageError, explain_os_errors, quote_text
-from coilclaw.traces.environments.test_names import MAX_NAME
+from coilclaw.traces.environments.declarations import MAX_NAME
 
 MAIN: Final = "main.py"
 TASK: Final = "task.md"
@@ -71,7 +71,7 @@ def find_environment(name_or_path: str) -> EnvironmentPlace:
     path = Path(name_or_path)
     file = path / MAIN if path.is_dir() else path
     if not file.is_file():
-        message = f"there is no environment {quote_text(name_or_path[:MAX_NAME])}"
+        message = f"the environment {quote_text(name_or_path[:MAX_NAME])} does not exist"
         hint = f"give a file, or one of {', '.join(names()) or '(none)'}"
         raise UsageError(message, rule="environment.unknown", hint=hint)
     return _place(file)

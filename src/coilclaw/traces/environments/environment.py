@@ -18,19 +18,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.kernel import CoilClawError, Json, UsageError
 from coilclaw.traces.environments.catalogue import MAIN
-from coilclaw.traces.environments.parameters import (
+from coilclaw.traces.environments.declarations import (
+    MAX_PATH,
     Parameter,
     bind_named,
+    check_path,
+    name_of,
     parameters_of,
     parameters_schema,
+    unknown_path,
     value_of,
 )
-from coilclaw.traces.environments.test_names import MAX_PATH, check_path, name_of, unknown_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coilclaw.traces.environments.test_names import Name
+    from coilclaw.traces.environments.declarations import Name
 
 Handler: TypeAlias = Callable[..., object]
 """A function, or a coroutine function, of the environment's author."""

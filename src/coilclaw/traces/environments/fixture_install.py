@@ -197,8 +197,7 @@ class Gathering:
         found = {at: root for at, root in self._roots.items() if (root / anchor).is_file()}
         if not found:
             raise UsageError(
-                f"{quote_text(what)} does not hold the fixtures {name}: there is no file "
-                f"{anchor} in it",
+                f"{quote_text(what)} does not hold the fixtures {name}: it has no file {anchor}",
                 rule="fixtures.source",
             )
         if len(found) > 1:
@@ -246,7 +245,7 @@ class _Source:
         if source.is_file():
             return self._read_archive(source, name), name
         if not source.is_dir():
-            raise UsageError(f"there is no {quote_text(name)}", rule="fixtures.source")
+            raise UsageError(f"{quote_text(name)} does not exist", rule="fixtures.source")
         if git is not None and ((source / ".git").exists() or (source / "objects").is_dir()):
             try:
                 return self._fetch(name, git.commit, "file"), f"{source}@{git.commit}"

@@ -128,7 +128,7 @@ def chosen(sets: tuple[FixtureSet, ...], names: list[str]) -> tuple[FixtureSet, 
     known = {one.name: one for one in sets}
     for name in names:
         if name not in known:
-            message = f"there are no fixtures {quote_text(name[:100])}"
+            message = f"the fixtures {quote_text(name[:100])} do not exist"
             hint = f"there are {', '.join(known) or '(none)'}"
             raise UsageError(message, rule="fixtures.unknown", hint=hint)
     return tuple(one for one in sets if not names or one.name in names)

@@ -170,10 +170,10 @@ def run(
     """
     scope = current()
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    errand = _plan(command, cwd, env, timeout_s, scope)
+    errand = _plan(command, cwd, env, timeout_s, limits, scope)
     if isinstance(errand, RunResult):
         return errand
-    errand = replace(errand, stdin=given, limits=limits, output_bytes=output_bytes)
+    errand = replace(errand, stdin=given, output_bytes=output_bytes)
     if shared and scope.slot is not None and containment.can_cover(scope.support):
         box = scope.slot.box(scope, tuple(without))
         return _run_in_box(box, replace(errand, first=scope.slot.is_first(scope)), scope)
@@ -181,7 +181,7 @@ def run(
     with ExitStack() as covers:
         covers.callback(cover.close)
         done = process.run(
-            containment.limited(errand.argv, limits, errand.timeout_s, scope.support),
+            errand.argv,
             cwd=errand.cwd,
             timeout_s=errand.timeout_s,
             env=errand.env,
@@ -210,14 +210,14 @@ def start(
 ) -> Program:
     """Start a program of the submission to speak with it line by line; it ends with the case."""
     scope = current()
-    errand = _plan(command, cwd, env, timeout_s, scope)
+    errand = _plan(command, cwd, env, timeout_s, limits, scope)
     if isinstance(errand, RunResult):
         raise CaseFailed(errand.stderr, kind="missing")
     sandbox, cover = _cover(scope, without)
     with ExitStack() as covers:
         covers.callback(cover.close)
         live = process.open(
-            containment.limited(errand.argv, limits, errand.timeout_s, scope.support),
+            errand.argv,
             cwd=errand.cwd,
             timeout_s=errand.timeout_s,
             env=errand.env,
@@ -321,12 +321,13 @@ def _plan(
     cwd: Path | None,
     env: Mapping[str, str] | None,
     timeout_s: float,
+    limits: Limits,
     scope: ProgramScope,
 ) -> Errand | RunResult:
-    """Return what is to be started, or how it ended because it is not there."""
+    """Return what to start, within its limits, or the result of a program that does not exist."""
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [*map(str, command)]
     if not argv:
-        raise UsageError("there is no program to run", rule="environment.run")
+        raise UsageError("run was given no program", rule="environment.run")
     given = containment.environ(scope, env or {})
     directory = str(scope.directory if cwd is None else cwd)
     os.makedirs(scope.temporary, exist_ok=True)
@@ -335,7 +336,8 @@ def _plan(
         program = environment.find_program(argv[0], given, directory)
     except ProcessFault as fault:
         return RunResult("", fault.message, NOT_FOUND)
-    return Errand([program, *argv[1:]], directory, given, seconds)
+    limited = containment.limited([program, *argv[1:]], limits, seconds, scope.support)
+    return Errand(limited, directory, given, seconds)
 
 
 def _cover(scope: ProgramScope, without: Sequence[Path]) -> tuple[Sandbox, Cover]:

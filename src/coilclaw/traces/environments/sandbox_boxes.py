@@ -7,7 +7,6 @@ program has ended. A program that takes too long is ended with the whole box.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import select
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import EnvironmentFault
 from coilclaw.traces.environments import containment
-from coilclaw.traces.environments.containment import DEFAULT_LIMITS, Cover, Limits
+from coilclaw.traces.environments.containment import Cover
 from coilclaw.workspace import Capture, Captured, Waker, command, remove_tree
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ _CLOSE_S: Final = 5.0
 _READY: Final = "ready"
 _DRAIN_S: Final = 2.0
 _READ_BYTES: Final = 1 << 16
-_BLOCK: Final = 512
-_KIBI: Final = 1024
 _SHARED: Final = ("/tmp", "/dev/shm")  # noqa: S108 - of the sandbox's own
 _SEGMENTS: Final = " || ".join(
     f"{{ read x && read x; }} </proc/sysvipc/{kind}" for kind in ("shm", "sem", "msg")
@@ -45,10 +42,6 @@ _SEGMENTS: Final = " || ".join(
 """Whether some memory is left that no process and no file holds; without a process of its own."""
 _CATCHABLE: Final = "HUP INT QUIT PIPE ALRM TERM USR1 USR2"
 """What a program may send to its whole group; a handler is not inherited by programs."""
-_LIMITS: Final = (
-    "ulimit -c 0; ulimit -t {cpu}; ulimit -d {data}; ulimit -f {file}; "
-    "ulimit -p {processes} 2>/dev/null || ulimit -u {processes} 2>/dev/null; "
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +57,13 @@ class BoxedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One program to run in a box."""
+    """One program to run, its limits included in ``argv``."""
 
     argv: Sequence[str]
     cwd: str
     env: Mapping[str, str]
     timeout_s: float
     stdin: bytes = b""
-    limits: Limits = DEFAULT_LIMITS
     output_bytes: int = 2**20
     first: bool = False
     """Whether it is the first of its case: then it finds nothing of the last one."""
@@ -190,21 +182,13 @@ class Box:
             given = self._in
             with open(given, "wb") as file:
                 file.write(errand.stdin)
-        limits = errand.limits
-        cpu = math.ceil(errand.timeout_s if limits.cpu_s is None else limits.cpu_s) + 1
-        limited = _LIMITS.format(
-            cpu=cpu,
-            data=limits.memory_bytes // _KIBI,
-            file=limits.file_bytes // _BLOCK,
-            processes=limits.processes,
-        )
         changed = [
             f"{name}={value}" for name, value in errand.env.items() if value != self._env.get(name)
         ]
         exported = f"export {shlex.join(changed)}; " if changed else ""
         tidy = self._tidy() if errand.first else ""
         return (
-            f"{tidy}( cd {shlex.quote(errand.cwd)} && {limited}{exported}"
+            f"{tidy}( cd {shlex.quote(errand.cwd)} && {exported}"
             f"exec {shlex.join(errand.argv)} ) <{shlex.quote(given)} "
             f">{shlex.quote(self._out)} 2>{shlex.quote(self._err)}; "
             f"r=$?; kill -s KILL -- -1 2>/dev/null; echo {self._token} $r\n"

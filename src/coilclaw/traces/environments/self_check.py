@@ -223,7 +223,8 @@ class SelfCheck:
         for name in wanted:
             if name.split("/")[0] not in there:
                 hint = f"there are {', '.join(there)}"
-                raise UsageError(f"there is no suite {name!r}", rule="selfcheck.suite", hint=hint)
+                message = f"the suite {name!r} does not exist"
+                raise UsageError(message, rule="selfcheck.suite", hint=hint)
         return tuple(dict.fromkeys(wanted)) or there
 
     def check(self, suite: str, observe: Callable[[Case], None] | None = None) -> SuiteCheck:
@@ -282,7 +283,7 @@ def find_compiler(name: str) -> Compiler:
     """Find a compiler by its name or path, and ask it for its version."""
     path = shutil.which(name, path=search_path())
     if path is None:
-        message = f"there is no compiler {name!r} on this machine"
+        message = f"the compiler {name!r} was not found on this machine"
         raise UsageError(message, rule="selfcheck.compiler")
     full = os.path.abspath(path)
     for flag in ("--version", "-v"):

@@ -36,8 +36,8 @@ from coilclaw.traces.environments.case_run import (
     run_cases,
 )
 from coilclaw.traces.environments.containment import find_tools
+from coilclaw.traces.environments.declarations import Documents
 from coilclaw.traces.environments.environment import load_environment
-from coilclaw.traces.environments.parameters import Documents
 from coilclaw.traces.environments.results import Case
 from coilclaw.traces.environments.session_process import hold
 from coilclaw.workspace import remove_tree

@@ -61,7 +61,7 @@ def bisect(
             recording.commit(part)  # refuses one that is not there
     spans = _between(recording.spans(), first, last)
     if not spans:
-        raise UsageError("there is no part to look at", rule="bisect.range")
+        raise UsageError("the range holds no part", rule="bisect.range")
     search = _Search(recording, court, case, spans, cancel or Cancellation())
     if first is not None and last is not None:
         low, high = search.passes(0), search.passes(len(spans) - 1)

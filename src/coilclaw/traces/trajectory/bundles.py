@@ -70,7 +70,7 @@ def assemble(bundles: Iterable[Path], git_dir: Path) -> Git:
     git.create()
     for bundle in bundles:
         if not bundle.is_file():
-            raise EnvironmentFault(f"there is no bundle {bundle}", rule="bundle.missing")
+            raise EnvironmentFault(f"the bundle {bundle} does not exist", rule="bundle.missing")
         said = git.run(
             *("bundle", "unbundle", str(bundle.absolute())),
             timeout_s=TIMEOUT_S,

@@ -37,8 +37,6 @@ MAX_LISTED_FILES: Final = 2000
 MAX_LISTED_BYTES: Final = 2**19
 """A part names each of them twice, and takes one line of the journal."""
 MAX_DIFF_BYTES: Final = 2**28
-RESTORE_TIMEOUT_S: Final = 3600.0
-STOPPED: Final = "git.stopped"
 MAX_LOOKS: Final = 3
 """How often a workspace in which something keeps writing is looked at."""
 UNKEEPABLE: Final = frozenset(
@@ -170,23 +168,8 @@ class Checkpoints:
         if now == self.state.tree:
             return
         index = self.git.git_dir / "coilclaw" / "restore-index"
-        remove_index(index)
-        variables = {"GIT_INDEX_FILE": str(index)}
         try:
-            self.git.run("read-tree", now, variables=variables)
-            self.git.run(
-                "read-tree",
-                "--reset",
-                "-u",
-                self.state.tree,
-                work_tree=self.root,
-                timeout_s=RESTORE_TIMEOUT_S,
-                variables=variables,
-            )
-        except GitFailed as problem:
-            if problem.rule == STOPPED:
-                raise
-            tree_files.write_ourselves(self.git, self.state.tree, self.root)
+            tree_files.write(self.git, self.state.tree, self.root, index, "--reset", present=now)
         finally:
             remove_index(index)
         if self.tree() != self.state.tree:

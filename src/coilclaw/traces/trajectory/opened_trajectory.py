@@ -196,7 +196,7 @@ class TrajectoryOpening:
 
     def _show(self, opened: Opened) -> Iterator[Opened]:
         """Write the document from the journal, whatever a crash made of it, and hand out."""
-        plan.note_presence(self.places)
+        plan.note_recorder(self.places)
         rebuild(opened.document, opened.history, opened.journal)
         try:
             yield opened
@@ -228,8 +228,8 @@ def refuse_existing(trajectory_id: str, where: str = "") -> UsageError:
 
 def busy_fault(places: TracePlaces) -> EnvironmentFault:
     """Return the error for a trajectory that a process of this machine records."""
-    there = plan.find_presence(places)
-    who = f"process {there.pid}" if there is not None and there.pid else "another process"
+    pid = plan.find_recorder(places)
+    who = f"process {pid}" if pid else "another process"
     message = f"trajectory {places.trajectory_id} is being recorded by {who}"
     hint = f"'coilclaw trace show {places.trajectory_id}' says how far it is; SIGTERM ends it"
     return EnvironmentFault(message, rule="trajectory.busy", hint=hint)

@@ -193,7 +193,7 @@ def load_plan(path: Path) -> TrajectoryPlan:
         lists = {name: tuple(document[name]) for name in ("ignore", "required")}
         return TrajectoryPlan(**{**document, **lists})
     except FileNotFoundError as problem:
-        message = f"there is no trajectory at {path.parent}"
+        message = f"no trajectory was found at {path.parent}"
         raise UsageError(message, rule="trajectory.unknown") from problem
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         message = f"{path} does not say what the trajectory was asked for"
@@ -207,25 +207,18 @@ def _refused(message: str, hint: str) -> UsageError:
 _MAX_DIGITS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """A process that records; 0 where it could not be learnt which."""
-
-    pid: int
-
-
-def note_presence(places: TracePlaces) -> None:
-    """Say that this process records; to be called under the lock of the trajectory."""
+def note_recorder(places: TracePlaces) -> None:
+    """Record the id of this process; call it while holding the lock of the trajectory."""
     write_atomic(places.recorder, f"{os.getpid()}\n".encode("ascii"), mode=0o600, sync=False)
 
 
-def find_presence(places: TracePlaces) -> Presence | None:
-    """Who records; ``None`` for no process. What is said without the lock being held is old."""
+def find_recorder(places: TracePlaces) -> int | None:
+    """Return the id of the process that records a trajectory, 0 if unknown, ``None`` for none."""
     if FileLock(places.lock, shared=True, timeout_s=0.0).is_free():
         return None
     try:
         with places.recorder.open("rb") as file:
             said = file.read(_MAX_DIGITS).strip()
     except OSError:
-        return Presence(0)
-    return Presence(int(said) if said.isdigit() else 0)
+        return 0
+    return int(said) if said.isdigit() else 0

@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass, field
 from hashlib import sha1
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self
 
 from coilclaw.kernel import EntryType, EnvironmentFault, explain_os_errors, write_atomic
 
@@ -30,9 +30,6 @@ EMPTY_TREE: Final = sha1(b"tree 0\0", usedforsecurity=False).digest()
 
 TREE: Final = b"40000"
 """The mode of a tree in a tree."""
-
-Entries: TypeAlias = dict[bytes, tuple[bytes, bytes]]
-"""What a tree holds: name to mode and binary id."""
 
 TYPES: Final = {
     b"100644": EntryType.FILE,
