@@ -1,4 +1,4 @@
-"""``perform``: independent jobs, several at a time, each outcome handed over when it is there.
+"""``perform``: independent jobs, several at a time, each outcome yielded as it comes.
 
 Nothing is kept here: the caller writes each outcome down as it comes, so that a kill costs only
 the jobs that were under way. The work of a job is expected to wait for a process of its own, so
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob(Generic[Job, Value]):
-    """One job and what became of it: a value, or why it could not be done."""
+    """One job and its outcome: a value, or the error that prevented it."""
 
     job: Job
     value: Value | None = None
@@ -33,7 +33,7 @@ class FinishedJob(Generic[Job, Value]):
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return max(1, len(os.sched_getaffinity(0)))
 
 

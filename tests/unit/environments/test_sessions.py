@@ -613,7 +613,7 @@ def test_a_call_that_comes_as_its_session_closes_is_not_lost(world: World) -> No
     with world.sessions() as sessions, ThreadPoolExecutor() as pool:
         made = sessions.begin().open({}, 60)
         process = sessions._sessions[made].process
-        within, closing = process._within, list[Future[str | None]]()
+        within, closing = process._limit_time, list[Future[str | None]]()
 
         def close_first(seconds: float) -> AbstractContextManager[None]:
             if not closing:
@@ -622,7 +622,7 @@ def test_a_call_that_comes_as_its_session_closes_is_not_lost(world: World) -> No
                 time.sleep(0.1)
             return within(seconds)
 
-        process._within = close_first  # type: ignore[method-assign,assignment]  # to come just then
+        process._limit_time = close_first  # type: ignore[method-assign,assignment]  # to come just then
         with pytest.raises(Stopped) as caught:
             sessions.test(made, "counts", {})
         assert caught.value.rule == "session.closed"

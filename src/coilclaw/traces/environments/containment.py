@@ -181,7 +181,7 @@ def confined(
 
 
 def can_cover(support: SandboxSupport) -> bool:
-    """Tell whether files can be covered here so that using them shows."""
+    """Return whether this machine can cover files and report their use."""
     return bool(support.bubblewrap) and _can_watch()
 
 
@@ -201,7 +201,7 @@ def _coverable(
 
 @cache
 def _can_hide(readable: tuple[Path, ...], hidden: tuple[Path, ...]) -> bool:
-    """Whether so many files can be withheld by Landlock; it is slow to find out."""
+    """Return whether Landlock can hide so many files; finding out is slow."""
     try:
         landlock_can_hide(Sandbox("auto", readable=readable, hidden=hidden, narrow=True))
     except EnvironmentFault:
@@ -268,7 +268,7 @@ def limited(
 
 @cache
 def _judging(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Ourselves and the environments that ship, wherever one of these places would show them.
+    """Return CoilClaw and the shipped environments where one of these places shows them.
 
     That is so where we are installed: for all, or in a directory of tools on PATH.
     """
@@ -305,6 +305,6 @@ def _watch(directory: Path) -> int:
     problem = os.strerror(ctypes.get_errno())
     if fd >= 0:
         os.close(fd)
-    message = f"the kernel does not watch files for us: {problem}"
+    message = f"the kernel cannot watch files: {problem}"
     hint = "raise fs.inotify.max_user_instances"
     raise EnvironmentFault(message, rule="environment.cover", hint=hint)

@@ -87,7 +87,7 @@ def check_path(text: str) -> str:
 
 
 def unknown_path(path: str, known: Iterable[str]) -> UsageError:
-    """The error for a path that matches nothing, with what may have been meant."""
+    """Return the error for a path that matches nothing, with close matches."""
     names = list(dict.fromkeys(known))
     close = difflib.get_close_matches(path, names, MAX_SUGGESTIONS, 0.5)
     if not close:
@@ -207,7 +207,7 @@ def schema_of(kind: object, where: str, depth: int = 0) -> dict[str, Json]:
     if kind in _JSON_TYPES:
         return {"type": _JSON_TYPES[kind]}
     if kind in {list, tuple, dict} or depth > MAX_DEPTH:
-        raise _unsupported(kind, where)
+        raise _refuse_type(kind, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return {"enum": list(arguments)}
@@ -229,7 +229,7 @@ def schema_of(kind: object, where: str, depth: int = 0) -> dict[str, Json]:
             },
             "required": [field.name for field in fields if _is_required(field)],
         }
-    raise _unsupported(kind, where)
+    raise _refuse_type(kind, where)
 
 
 def parameters_schema(parameters: tuple[Parameter, ...]) -> dict[str, Json]:
@@ -251,17 +251,17 @@ def value_of(kind: object, value: object, where: str) -> object:
                 return float(value)
         if type(value) is kind:
             return value
-        raise _wrong(kind, value, where)
+        raise _refuse_value(kind, value, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         if any(type(one) is type(value) and one == value for one in arguments):
             return value
-        raise _wrong(kind, value, where)
+        raise _refuse_value(kind, value, where)
     if origin in (Union, types.UnionType):
         for one in arguments:
             with suppress(UsageError):
                 return value_of(one, value, where)
-        raise _wrong(kind, value, where)
+        raise _refuse_value(kind, value, where)
     if origin in (list, tuple) and isinstance(value, list | tuple):
         items = [value_of(arguments[0], item, f"{where}[{at}]") for at, item in enumerate(value)]
         return tuple(items) if origin is tuple else items
@@ -271,7 +271,7 @@ def value_of(kind: object, value: object, where: str) -> object:
         }
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and isinstance(value, dict):
         return _build(kind, value, where)
-    raise _wrong(kind, value, where)
+    raise _refuse_value(kind, value, where)
 
 
 def bind(
@@ -325,18 +325,17 @@ def _is_required(field: dataclasses.Field[object]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _shown(kind: object) -> str:
+def _describe_type(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
 
 
-def _wrong(kind: object, value: object, where: str) -> UsageError:
-    return UsageError(
-        f"{where} is {str(value)[:80]!r} ({type(value).__name__}), and {_shown(kind)} is wanted",
-        rule="environment.parameter.type",
-    )
+def _refuse_value(kind: object, value: object, where: str) -> UsageError:
+    given = f"{str(value)[:80]!r} ({type(value).__name__})"
+    message = f"{where} is {given}, and {_describe_type(kind)} is wanted"
+    return UsageError(message, rule="environment.parameter.type")
 
 
-def _unsupported(kind: object, where: str) -> UsageError:
-    message = f"the annotation {_shown(kind)} of {where} is of no kind that can be given"
+def _refuse_type(kind: object, where: str) -> UsageError:
+    message = f"the annotation {_describe_type(kind)} of {where} is of no kind that can be given"
     hint = "use int, float, str, bool, Literal, list[…], dict[str, …], a dataclass, or a union"
     return UsageError(message, rule="environment.parameter", hint=hint)

@@ -125,7 +125,10 @@ class Registry:
         what = f"the cases of {path or 'the environment'}" if many else f"the test {path}"
         hook = _make_hook(handler, timeout_s, what)
         if len(path) > MAX_PATH or len(self.entries) >= MAX_ENTRIES:
-            raise UsageError(f"{what} is one too many, or too deep", rule="environment.bounds")
+            raise UsageError(
+                f"{what} exceeds the number of tests or the length of a path",
+                rule="environment.bounds",
+            )
         entry = SuiteEntry(handler, hook.parameters, hook.timeout_s, names, many)
         _check_annotations(entry, what)
         self.entries.append(entry)

@@ -114,7 +114,7 @@ def by_hand(wanted: FixtureSet, environment_name: str) -> str:
 
 
 class Gathering:
-    """The files of a set, as they are found in a source; written below a directory of ours.
+    """Collects the files of a set from a source below a private directory.
 
     Where in the source the set's directory is shows only at the end: it is where its anchor is.
     """
@@ -192,7 +192,7 @@ class Gathering:
             ) from problem
 
     def finish(self, what: str) -> Path:
-        """Return the directory of ours that holds the set."""
+        """Return the directory with the set; raise if it was not found exactly once."""
         anchor, name = self._wanted.anchor, self._wanted.name
         found = {at: root for at, root in self._roots.items() if (root / anchor).is_file()}
         if not found:
@@ -233,7 +233,7 @@ class _Source:
         if (git := self.wanted.git) is not None:
             self.tell(f"fetching {git.url}")
             return self._fetch(git.url, git.commit, "https"), f"{git.url}@{git.commit}"
-        message = f"nothing says where {self.wanted.name} comes from"
+        message = f"the fixtures {self.wanted.name} declare no source"
         raise UsageError(message, rule="fixtures.source")
 
     def _begin(self, name: str = "files") -> Gathering:
@@ -292,7 +292,7 @@ class _Source:
 
 
 def _download(name: str, folder: Path, network: Mapping[str, str]) -> str:
-    """Have apt-get download a package; return what it said if it could not."""
+    """Download a package with apt-get; return its error message, empty on success."""
     env = {**environment.minimal(), **network}
     command = ["apt-get", "-q", "download", name]
     try:
@@ -307,7 +307,7 @@ def _refuse_replacing(wanted: FixtureSet, target: Path, there: FoundFixture) -> 
     what = f"something that is not {wanted.name}: it has no file {wanted.anchor}"
     if there.state == "other":
         what = f"another version of {wanted.name} ({there.sha256}, pinned is {wanted.sha256})"
-    message = f"{target} is there, and it is {what}"
+    message = f"{target} already exists and is {what}"
     return UsageError(message, rule="fixtures.other", hint="--force replaces it")
 
 
@@ -354,7 +354,7 @@ def _put_in_place(made: Path, target: Path, staging: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two names change places, if the file system can."""
+    """Exchange two names atomically; return ``False`` if the file system cannot."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

@@ -39,7 +39,7 @@ _KEPT: Final = (RUST, "COILCLAW_HOME")
 
 @dataclass(slots=True)
 class _Heard:
-    """What a worker has said so far."""
+    """What a worker has reported so far."""
 
     base: str = ""
     ids: tuple[str, ...] | None = None
@@ -86,14 +86,14 @@ class Judge:
         """Describe what the environment tests."""
         schema = self._look("schema", cancel=cancel).schema
         if schema is None:
-            raise self._fault("it said nothing about its tests")
+            raise self._make_fault("it did not describe its tests")
         return schema
 
     def cases(self, path: str = "", *, params: Mapping[str, Json] | None = None) -> tuple[str, ...]:
         """Return the ids of the cases at a path, with these parameters; nothing is built or run."""
         ids = self._look("select", path, params).ids
         if ids is None:
-            raise self._fault("it said nothing about its cases")
+            raise self._make_fault("it did not list its cases")
         return ids
 
     def test(
@@ -176,7 +176,7 @@ class Judge:
         build: KeptBuild | None = None,
         observe: Callable[[Case], None] | None = None,
     ) -> tuple[_Heard, ProcessResult]:
-        """Have a worker do it, and listen to what it says."""
+        """Send a request to a new worker, and collect its answers."""
         heard = _Heard()
         with start_worker(request.scratch, timeout_s, cancel, self._environ) as live:
             with suppress(BrokenPipeError):  # how it ended says why
@@ -190,7 +190,7 @@ class Judge:
             reason = cancel.reason if cancel is not None else None
             raise Stopped(f"testing was stopped: {reason}", rule="environment.stopped")
         if not heard.done and heard.ids is None:
-            raise self._fault(_describe_end(ending, timeout_s))
+            raise self._make_fault(_describe_end(ending, timeout_s))
         return heard, ending
 
     def _hear(
@@ -221,9 +221,9 @@ class Judge:
             case {"kind": "problem"}:
                 raise problem_of(said)
             case _:
-                raise self._fault("it said something that is not understood")
+                raise self._make_fault("it sent a message that is not understood")
 
-    def _fault(self, why: str) -> EnvironmentFault:
+    def _make_fault(self, why: str) -> EnvironmentFault:
         message = f"the environment {self.place.name} could not be used: {why}"
         return EnvironmentFault(message, rule="environment.worker")
 
@@ -248,7 +248,7 @@ def start_worker(
 
 
 def problem_of(said: dict[str, Json]) -> CoilClawError:
-    """Return the error that such a process told of."""
+    """Return the error that a worker reported."""
     kind = UsageError if said.get("usage") else EnvironmentFault
     hint = cast("str | None", said.get("hint"))
     problem = kind(str(said.get("message")), rule=str(said.get("rule")), hint=hint)
@@ -314,5 +314,5 @@ def read_environment(place: EnvironmentPlace, home: Path) -> ReadyEnvironment:
 
 
 def default_jobs() -> int:
-    """How many cases run at once by default."""
+    """Return how many cases run at once by default."""
     return max(1, min(len(os.sched_getaffinity(0)), 16))

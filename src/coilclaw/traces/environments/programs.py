@@ -67,7 +67,7 @@ class ProgramScope:
     covers: int = 0
 
     def remaining(self) -> float:
-        """Seconds left; with none left it is over."""
+        """Return the seconds that are left; raise ``ScopeOver`` if none are."""
         left = self.began + self.timeout_s - time.monotonic()
         if left <= 0 or self.cancel.cancelled:
             raise ScopeOver
@@ -102,7 +102,7 @@ class ProgramScope:
 
 
 def current() -> ProgramScope:
-    """The scope of the handler that is running."""
+    """Return the scope of the running handler, or raise."""
     try:
         return _scope.get()
     except LookupError:
@@ -111,7 +111,7 @@ def current() -> ProgramScope:
 
 
 def talking() -> ProgramScope | None:
-    """The scope that what is printed now belongs to."""
+    """Return the scope that printed text belongs to now, if any."""
     return _scope.get(None)
 
 
@@ -249,7 +249,9 @@ class Program:
             self._live.stdin.write(text.encode() if isinstance(text, str) else text)
         except (BrokenPipeError, ValueError):
             self._scope.remaining()
-            raise CaseFailed(self._gone("before it had read its input"), kind="crash") from None
+            raise CaseFailed(
+                self._describe_end("before it had read its input"), kind="crash"
+            ) from None
 
     def receive(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
         """Return the next line that it writes, without its end."""
@@ -257,9 +259,9 @@ class Program:
         while b"\n" not in self._held:
             if len(self._held) > MAX_LINE_BYTES:
                 raise CaseFailed("a line of its output has no end", kind="output_limit")
-            data = self._more(until, timeout_s)
+            data = self._read_more(until, timeout_s)
             if not data:
-                raise CaseFailed(self._gone("instead of answering"), kind="crash")
+                raise CaseFailed(self._describe_end("instead of answering"), kind="crash")
             self._held += data
         line, _, self._held = self._held.partition(b"\n")
         return line.decode("utf-8", "replace")
@@ -293,7 +295,7 @@ class Program:
         self._cover.close()
         return done
 
-    def _more(self, until: float, timeout_s: float) -> bytes:
+    def _read_more(self, until: float, timeout_s: float) -> bytes:
         poll = select.poll()
         poll.register(self._live.stdout.fileno(), select.POLLIN)
         while not poll.poll(_SLICE_MS):
@@ -304,7 +306,7 @@ class Program:
                 raise CaseFailed(f"no answer within {timeout_s:g} seconds", kind="timeout")
         return self._live.stdout.read1(_READ_BYTES)
 
-    def _gone(self, when: str) -> str:
+    def _describe_end(self, when: str) -> str:
         result = self._live.wait(1.0)
         said = "" if result is None else result.stderr.text().strip()[-2000:]
         return f"the program ended {when}" + (f"; it said:\n{said}" if said else "")

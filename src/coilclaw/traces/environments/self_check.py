@@ -48,7 +48,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is known of a compiler."""
+    """What an environment expects of a compiler."""
 
     proved_with: str
     failures: Mapping[str, str]
@@ -75,7 +75,7 @@ class SuiteCheck:
     """Why judging did not go as it should."""
 
     def json(self) -> dict[str, Json]:
-        """As it is printed for machines."""
+        """Return the check as JSON."""
         failed: list[Json] = [
             {
                 "id": case.id,
@@ -89,7 +89,7 @@ class SuiteCheck:
 
 
 def expectation(directory: Path, compiler: str) -> Expectation | None:
-    """What an environment knows of a compiler by its name; ``None``: it can only be scored."""
+    """Read what an environment expects of a compiler; ``None`` if it names none."""
     file = directory / FILE
     if not file.exists():
         return None
@@ -146,7 +146,7 @@ def compare(
 
 
 def list_left_out(suite: str, cases: Iterable[Case], compiler: str, sha256: str) -> dict[str, Json]:
-    """What a reference compiler cannot do, as the file that leaves it out says it."""
+    """Return what a reference compiler fails, in the form of the file that leaves it out."""
     there = sorted(cases, key=lambda case: case.name)
     kinds = {case.name: case.failure_kind or case.status for case in there if not case.passed}
     return {
@@ -210,7 +210,7 @@ class SelfCheck:
         self._found = {one.suite: fixtures.find(one, root) for one in sets}
 
     def suites(self, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-        """The suites at the top, all of them or those that are wanted."""
+        """Return the top suites, all of them or the wanted ones."""
         try:
             cases = self._judge.cases(params=self._params)
         except UsageError as problem:
@@ -232,14 +232,14 @@ class SelfCheck:
         top = suite.split("/", maxsplit=1)[0]
         found = self._found.get(top)
         if found is not None and found.state == "missing":
-            return SuiteCheck(suite, "missing", fixtures=f"{found.wanted.name} is not there")
+            return SuiteCheck(suite, "missing", fixtures=f"{found.wanted.name} is not installed")
         whole = found is not None and found.state == "pinned" and suite == top
         said = ""
         if found is not None:
             pinned = found.wanted
             other = f"{pinned.name} in another version: {found.sha256}, pinned is {pinned.sha256}"
             said = f"{pinned.name} as pinned" if found.state == "pinned" else other
-        result = _judged(self._judge, suite, self._params, observe)
+        result = _judge_suite(self._judge, suite, self._params, observe)
         made = compare(
             suite,
             result.every_case(),
@@ -262,9 +262,9 @@ class SelfCheck:
         if found.sha256 is None:
             message = f"the fixtures {found.wanted.name} are not in {self.root}"
             raise UsageError(message, rule="fixtures.missing")
-        with _without(self._judge.place.directory, found.wanted.left_out, suite) as directory:
+        with _copy_without(self._judge.place.directory, found.wanted.left_out, suite) as directory:
             judge = self._open(str(directory))
-            result = _judged(judge, suite, self._params, observe)
+            result = _judge_suite(judge, suite, self._params, observe)
         if result.error is not None:
             message = f"{suite} could not be judged: {result.error}"
             raise EnvironmentFault(message, rule="selfcheck.derive")
@@ -294,7 +294,7 @@ def find_compiler(name: str) -> Compiler:
     return Compiler(full, os.path.basename(full))
 
 
-def _judged(
+def _judge_suite(
     judge: Judge, suite: str, params: dict[str, Json], observe: Callable[[Case], None] | None
 ) -> Result:
     with tempfile.TemporaryDirectory() as nothing:
@@ -302,8 +302,8 @@ def _judged(
 
 
 @contextmanager
-def _without(directory: Path, left_out: str, suite: str) -> Iterator[Path]:
-    """A copy of an environment that leaves nothing out of a suite."""
+def _copy_without(directory: Path, left_out: str, suite: str) -> Iterator[Path]:
+    """Yield a copy of an environment that leaves nothing out of a suite."""
     with tempfile.TemporaryDirectory() as above:
         made = Path(above) / directory.name
         ignored = shutil.ignore_patterns("__pycache__")

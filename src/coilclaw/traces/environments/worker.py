@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _ENDING_S: Final = 3.0
 _ORPHAN_S: Final = 30.0
-"""How long a session may take to end once no one is left to hear of it."""
+"""How long a session may take to end once its server is gone."""
 _ABANDONED: Final = 3
 _LOOK_EVERY_S: Final = 0.1
 _TOLD: Final = 500
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
     answers = Answers(line, session=True)
     try:
         _Session(load_environment(request.file), request, tools, answers).run()
-    except Exception as problem:  # noqa: BLE001 - whatever it is, the server is told
+    except Exception as problem:  # noqa: BLE001 - every failure is reported to the server
         answers.refuse(_as_fault(problem))
         return 1
     return 0
@@ -170,7 +170,7 @@ def _test(environment: Environment, request: Request, tools: Tools, answers: Ans
 
 
 def _end_with_judge(handling: Handling) -> None:
-    """Wait until the judge is gone: it holds our input open for as long as it wants to hear."""
+    """Wait until the judge closes our input, which it holds open while it listens."""
     sys.stdin.buffer.read()
     handling.end()
     # Threads that wait for programs notice by themselves, and see to their end.
@@ -221,7 +221,7 @@ class _Session:
         self._answers.say("closed", trouble=trouble)
 
     def _listen(self) -> None:
-        """Take what is said on the input, until its end or that of the session."""
+        """Read calls from the input until it or the session ends."""
         try:
             while line := sys.stdin.buffer.readline(MAX_REQUEST_BYTES):
                 said = json.loads(line)
@@ -279,7 +279,7 @@ class _Session:
 
 
 def _as_fault(problem: Exception) -> CoilClawError:
-    """Return an error of ours; any other is the environment's, such as of a function of cases."""
+    """Return a CoilClaw error; any other exception is blamed on the environment."""
     if isinstance(problem, CoilClawError):
         return problem
     traceback.print_exception(problem)

@@ -112,7 +112,7 @@ Source: TypeAlias = Literal["judged", "kept", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class JudgedTree:
-    """What became of one tree at one path of tests."""
+    """The outcome of one tree at one path of tests."""
 
     question: TreeQuestion
     source: Source
@@ -129,7 +129,7 @@ class Evaluator:
     judge: Judging
     cache: EvaluationCache
     scratch: Path
-    """A directory of ours, which is there, for the files of commits while they are judged."""
+    """An existing private directory for the files of commits while they are judged."""
     jobs: int = 1
     fresh: bool = False
     """Judge again what is known already."""
@@ -215,7 +215,7 @@ class TreeEvaluation:
         return None
 
     def cases(self) -> dict[str, Case]:
-        """Every case that was judged, once, by its id."""
+        """Return every judged case by its id."""
         return {
             case.id: case
             for one in self.judged.values()
@@ -224,7 +224,7 @@ class TreeEvaluation:
         }
 
     def result(self) -> Result:
-        """All paths together in one result."""
+        """Return the results of all paths as one."""
         return Result.build(self.cases().values(), error=self.error)
 
 
@@ -246,11 +246,11 @@ class Evaluation:
         return sum(not one.complete for one in self.trees.values())
 
     def of_part(self, part: int) -> TreeEvaluation:
-        """The evaluation of the files after a part, counted from 1."""
+        """Return the evaluation of the files after a part, counted from 1."""
         return self.trees[self.recording.trees[self.recording.commit(part)]]
 
     def changes(self) -> dict[int, Delta]:
-        """Part → what it broke and fixed, for the parts that did."""
+        """Return what each part broke and fixed, for the parts that did."""
         found: dict[int, Delta] = {}
         before: Result | None = None
         for span in self.recording.spans():
@@ -265,7 +265,7 @@ class Evaluation:
         return found
 
     def json(self) -> dict[str, Json]:
-        """The report of ``replay --mode evaluate``."""
+        """Return the report of ``replay --mode evaluate``."""
         trace = self.recording.trace
         changes = self.changes()
         commits = dict.fromkeys(part.git_commit for part in trace.parts)
@@ -284,7 +284,7 @@ class Evaluation:
             "part_to_commit": {str(part.part): part.git_commit for part in trace.parts},
             "commits_evaluated": list(commits),
             "commit_evaluations": {
-                commit: _evaluation_json(self.trees[self.recording.trees[commit]])
+                commit: _encode_evaluation(self.trees[self.recording.trees[commit]])
                 for commit in commits
             },
             "part_evaluations": [
@@ -292,7 +292,7 @@ class Evaluation:
                     "part": part.part,
                     "timestamp": part.timestamp,
                     "commit": part.git_commit,
-                    "evaluation": _figures(self.of_part(part.part)),
+                    "evaluation": _encode_figures(self.of_part(part.part)),
                     **changes.get(part.part, Delta()).json(),
                 }
                 for part in trace.parts
@@ -311,7 +311,7 @@ def evaluate(
     """Judge every distinct tree of a recording at every path.
 
     What was judged before, by this or any other replay, is taken from the cache, so one that was
-    killed goes on where it was.
+    killed resumes where it was.
     """
     trees = dict.fromkeys(span.tree for span in recording.spans())
     wanted = tuple(dict.fromkeys(paths))
@@ -338,29 +338,29 @@ def evaluate(
     )
 
 
-def _figures(one: TreeEvaluation) -> dict[str, Json]:
+def _encode_figures(one: TreeEvaluation) -> dict[str, Json]:
     if not one.complete:
         return {"status": "failed", "tree": one.tree, "error": one.error}
-    return {"status": "evaluated", "tree": one.tree, **_counts(one.result())}
+    return {"status": "evaluated", "tree": one.tree, **_encode_counts(one.result())}
 
 
-def _evaluation_json(one: TreeEvaluation) -> dict[str, Json]:
+def _encode_evaluation(one: TreeEvaluation) -> dict[str, Json]:
     return {
-        **_figures(one),
+        **_encode_figures(one),
         "duration_ms": one.duration_ms,
-        "path_results": {path: _path_json(judged) for path, judged in one.judged.items()},
+        "path_results": {path: _encode_path(judged) for path, judged in one.judged.items()},
         "cases": {case.id: case.status for case in one.cases().values()},
     }
 
 
-def _path_json(judged: JudgedTree) -> dict[str, Json]:
+def _encode_path(judged: JudgedTree) -> dict[str, Json]:
     if judged.answer is None:
         return {"ok": False, "source": judged.source, "error": judged.problem}
     result = judged.answer.result
-    return {"ok": result.solved, "source": judged.source, **_counts(result)}
+    return {"ok": result.solved, "source": judged.source, **_encode_counts(result)}
 
 
-def _counts(result: Result) -> dict[str, Json]:
+def _encode_counts(result: Result) -> dict[str, Json]:
     return {
         "passed": result.passed,
         "failed": result.failed,

@@ -92,14 +92,14 @@ class Checkpoints:
         return self._commit(self.tree(), (), message)
 
     def open(self, commit: str) -> CheckpointState:
-        """Go on at a commit that was recorded; the branch may have run ahead of the record."""
+        """Resume at a recorded commit; the branch may have run ahead of the record."""
         self._prepare()
         self._state = CheckpointState(commit, self.tree_of(commit))
         self._set_ref(BRANCH, commit)
         return self._state
 
     def tree(self) -> str:
-        """The tree of the workspace as it is now; its objects are kept."""
+        """Store the workspace as it is now, and return its tree."""
         exclude = self._ignored if self._ignored.patterns else ()
         for looks_left in reversed(range(MAX_LOOKS)):
             try:
@@ -119,7 +119,7 @@ class Checkpoints:
         return self.between(before, after)
 
     def between(self, before: CheckpointState, after: CheckpointState) -> RepoCheckpoint:
-        """Say what lies between two commits."""
+        """Return what changed between two commits."""
         changes, more = self._changes(before.tree, after.tree)
         made = RepoCheckpoint(
             commit_before=before.commit,
@@ -131,7 +131,7 @@ class Checkpoints:
         return replace(made, more_files=more) if more else made
 
     def files_of(self, tree: str) -> Path:
-        """The files of a tree in a directory of ours, where no agent can change them.
+        """Write the files of a tree to a directory that no agent can change.
 
         There is one such directory, which goes from tree to tree.
         """
@@ -179,7 +179,7 @@ class Checkpoints:
             )
 
     def tree_of(self, commit: str) -> str:
-        """The tree of a commit."""
+        """Return the tree of a commit, or raise if it is missing."""
         try:
             said = self.git.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
         except GitFailed as problem:

@@ -58,7 +58,7 @@ class TracePlaces:
 
     @property
     def repository(self) -> Path:
-        """A bare repository of ours: the checkpoints, and the snapshots they are made from."""
+        """A private bare repository: the checkpoints, and the snapshots they are made from."""
         return self.directory / "repo.git"
 
     @property
@@ -105,12 +105,12 @@ class TracePlaces:
         return self.directory / "run.log"
 
     def key_of(self, name: str) -> str:
-        """The key under which a file of the trajectory is kept in a store of artifacts."""
+        """Return the key of a file of the trajectory in a store of artifacts."""
         return f"{FOLDER}/{self.trajectory_id}/{name}"
 
 
 def is_trajectory_id(name: str) -> bool:
-    """Whether a name can be an id: one path segment that no system treats in its own way."""
+    """Return whether a name can be an id: one path segment without special meaning."""
     try:
         TreePath.parse(name)  # devices, and names that end in a dot
     except PathRefused:
@@ -176,7 +176,7 @@ class TrajectoryPlan:
         write_atomic(path, self.encoded(), mode=0o600)
 
     def encoded(self) -> bytes:
-        """It as ``load`` reads it."""
+        """Encode the plan for ``load_plan``."""
         document = {"form": _FORM, **asdict(self)}
         return json.dumps(document, ensure_ascii=True, indent=1).encode("ascii")
 
@@ -196,7 +196,7 @@ def load_plan(path: Path) -> TrajectoryPlan:
         message = f"no trajectory was found at {path.parent}"
         raise UsageError(message, rule="trajectory.unknown") from problem
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        message = f"{path} does not say what the trajectory was asked for"
+        message = f"{path} is not a valid plan of a trajectory"
         raise EnvironmentFault(message, rule="trajectory.session") from problem
 
 

@@ -1,4 +1,4 @@
-"""The files of a commit, byte for byte, in a directory of ours, whatever they are called.
+"""Write the files of a commit byte for byte into a private directory, whatever their names.
 
 Git writes them, but refuses names that could be its own directory on some file system (``.GIT``,
 ``git~1``), a link ``.gitmodules``, and paths that are too long to be named at once. An agent can
@@ -89,7 +89,7 @@ def _list_entries(git: Git, commit: str) -> Iterator[_Entry]:
     for row in said.split(b"\0")[:-1]:
         told, _, path = row.partition(b"\t")
         mode, kind, blob, size = told.split()
-        # No checkpoint of ours holds such a thing, but a bundle may be anybody's.
+        # None of our checkpoints holds such an entry, but a bundle may come from anywhere.
         if kind != b"blob" or mode not in _KINDS or _REFUSED & set(path.split(b"/")):
             raise EnvironmentFault(
                 f"{commit} holds {os.fsdecode(path)!r}, which cannot be written as a file",
