@@ -32,6 +32,7 @@ EARLY, LATE, AROUND = 100, 10_000, 80
 PART_TARGET = 1.3
 ROUNDS = 9
 LOOKED_TARGET = 1.2
+NAMED_TARGET = 0.5
 CONTENT = "what was said, thought and printed " * 20
 
 
@@ -96,7 +97,7 @@ def _parts(home: Path) -> Measurement:
     )
 
 
-def _checkpoints(place: Path) -> Measurement:
+def _checkpoints(place: Path) -> list[Measurement]:
     root = place / "tree"
     _build(root)
     _git(root / ".git", root, "init", "-q")
@@ -115,13 +116,24 @@ def _checkpoints(place: Path) -> Measurement:
     files = sorted(root.glob("area*/part*/*.txt"))
     chance = random.Random(3)
 
-    mine, theirs = [], []
-    for _ in range(ROUNDS):
-        for path in chance.sample(files, 3):
+    def changed() -> list[str]:
+        chosen = chance.sample(files, 3)
+        for path in chosen:
             path.write_bytes(os.urandom(1000).hex().encode("ascii"))
-        mine.append(_seconds(lambda: ours.take("checkpoint")))
+        return [str(path.relative_to(root)) for path in chosen]
+
+    looked, named, theirs = [], [], []
+    for _ in range(ROUNDS):
+        changed()
+        looked.append(_seconds(lambda: ours.take("checkpoint")))
         theirs.append(_seconds(committed))
-    return _compared("checkpoint", mine, theirs, LOOKED_TARGET)
+        paths = changed()
+        named.append(_seconds(lambda: ours.take("checkpoint", paths)))  # noqa: B023 - called here
+        theirs.append(_seconds(committed))
+    return [
+        _compared("checkpoint", looked, theirs, LOOKED_TARGET),
+        _compared("checkpoint, paths named", named, theirs, NAMED_TARGET),
+    ]
 
 
 def _compared(name: str, ours: list[float], theirs: list[float], target: float) -> Measurement:
@@ -138,4 +150,4 @@ def run() -> list[Measurement]:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         (place / "home").mkdir()
-        return [_parts(place / "home"), _checkpoints(place)]
+        return [_parts(place / "home"), *_checkpoints(place)]

@@ -20,7 +20,9 @@ __getattr__, __dir__ = lazy_names(
         "git.landing": "LandingRefused MOVED land_branch",
         "git.merge": "Conflicted Merged",
         "git.borrowed_git": "EXACT_BYTES remove_index",
-        "git.object_format": "make_commit put_object",
+        "git.object_format": (
+            "Entries TREE encode_tree git_mode make_commit parse_tree put_object"
+        ),
         "git.object_store": "read_objects",
         "git.repository": "COMMIT_ID Repository append_file check_commit_id open_foreign",
         "git.rollback": "roll_back",

@@ -18,7 +18,12 @@ from coilclaw.workspace.git.landing import MOVED as MOVED
 from coilclaw.workspace.git.landing import land_branch as land_branch
 from coilclaw.workspace.git.merge import Conflicted as Conflicted
 from coilclaw.workspace.git.merge import Merged as Merged
+from coilclaw.workspace.git.object_format import Entries as Entries
+from coilclaw.workspace.git.object_format import TREE as TREE
+from coilclaw.workspace.git.object_format import encode_tree as encode_tree
+from coilclaw.workspace.git.object_format import git_mode as git_mode
 from coilclaw.workspace.git.object_format import make_commit as make_commit
+from coilclaw.workspace.git.object_format import parse_tree as parse_tree
 from coilclaw.workspace.git.object_format import put_object as put_object
 from coilclaw.workspace.git.object_store import read_objects as read_objects
 from coilclaw.workspace.git.repository import COMMIT_ID as COMMIT_ID

@@ -123,6 +123,7 @@ def test_what_is_ignored_is_no_change(tmp_path: Path, root: Path) -> None:
     (root / "out").mkdir()
     (root / "out" / "a.log").write_text("x")
     assert checkpoints.take("x") is None
+    assert checkpoints.take("x", ["a.o", "target/deep/x"]) is None
     (root / "deep").mkdir()
     (root / "deep" / "out.log").write_text("x")
     done = checkpoints.take("x")
@@ -140,6 +141,37 @@ def test_patterns_are_read_as_from_a_gitignore() -> None:
     assert read_patterns("# outputs\n\n*.o \ntarget/\n") == ("*.o", "target/")
     with pytest.raises(UsageError, match="1001 patterns"):
         read_patterns("x\n" * 1001)
+
+
+def test_paths_that_are_named_give_the_same_tree(checkpoints: Checkpoints, root: Path) -> None:
+    (root / "d" / "e").mkdir(parents=True)
+    for name in ("a", "d/b", "d/e/c", "d/x"):
+        (root / name).write_text(name)
+    checkpoints.begin()
+    (root / "d" / "e" / "c").unlink()
+    (root / "d" / "e").rmdir()
+    (root / "d" / "b").write_text("new")
+    (root / "new" / "er").mkdir(parents=True)
+    (root / "new" / "er" / "f").write_text("f")
+    done = checkpoints.take("x", ["d/e/c", "d/b", str(root / "new" / "er" / "f"), "never/was"])
+    assert done is not None
+    assert done.changed_files == ("d/b", "d/e/c", "new/er/f")
+    assert checkpoints.tree() == checkpoints.state.tree
+    assert git(checkpoints.git.git_dir, "fsck", "--strict", "--no-dangling") == ""
+
+
+@pytest.mark.parametrize("path", ["d", "link/x", "../x", ".git/config", "a\nb", "a\0b", "\ud800"])
+def test_a_path_that_is_not_plain_has_the_whole_tree_looked_at(
+    checkpoints: Checkpoints, root: Path, path: str
+) -> None:
+    (root / "d").mkdir()
+    (root / "d" / "x").write_text("1")
+    os.symlink("d", root / "link")
+    checkpoints.begin()
+    (root / "d" / "x").write_text("2")
+    done = checkpoints.take("x", [path])
+    assert done is not None
+    assert done.changed_files == ("d/x",)
 
 
 def test_what_was_not_recorded_is_kept_under_a_name(checkpoints: Checkpoints, root: Path) -> None:

@@ -64,6 +64,11 @@ class Ignored:
             return True
         return self._paths is not None and self._paths.match(path) is not None
 
+    def covers(self, path: str) -> bool:
+        """The same for a path whose parents were not asked about."""
+        parts = path.split("/")
+        return any(self("/".join(parts[: depth + 1])) for depth in range(len(parts)))
+
 
 AGENT: Final = ("Agent", "agent@coilclaw.invalid")
 GIT_TIMEOUT_S: Final = 600.0

@@ -7,8 +7,11 @@ kept once. The agent's own repository, with its index, branch, hooks and identit
 from __future__ import annotations
 
 import itertools
+import os
+import stat
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.kernel import EnvironmentFault, GitFailed, explain_os_errors, write_atomic
 from coilclaw.traces.trajectory import tree_files
@@ -16,17 +19,130 @@ from coilclaw.traces.trajectory.agent_workspace import Ignored
 from coilclaw.traces.trajectory.trace import FileChange, RepoCheckpoint, take_within_bytes
 from coilclaw.workspace import (
     EXACT_BYTES,
+    TREE,
     Git,
     SnapshotStore,
+    encode_tree,
+    git_mode,
     make_commit,
+    parse_tree,
     put_object,
     remove_index,
     remove_tree,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from coilclaw.workspace import Entries
+
+MAX_PATHS: Final = 1000
+MAX_FILE_BYTES: Final = 16 * 2**20
+MAX_TREES_BYTES: Final = 2**28
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+_Parts: TypeAlias = "tuple[bytes, ...]"
+_Leaf: TypeAlias = "tuple[bytes, bytes] | None"
+"""Mode and content; ``None`` is nothing."""
+
+
+class _Unexpected(Exception):
+    """What is there needs the long way; it never leaves this module."""
+
+
+def tree_after(git: Git, root: Path, base: str, paths: Iterable[str]) -> str | None:
+    """Return the tree that ``base`` became, if nothing but these paths changed; ``None``: look."""
+    try:
+        wanted = {parts: _read_leaf(root, parts) for parts in _split_paths(root, paths)}
+        return _apply(git, base, wanted) if wanted else base
+    except (_Unexpected, UnicodeEncodeError):
+        return None
+
+
+def _split_paths(root: Path, paths: Iterable[str]) -> list[_Parts]:
+    found = []
+    for path in paths:
+        relative = os.path.relpath(path, root) if os.path.isabs(path) else path
+        raw = os.fsencode(os.path.normpath(relative))
+        found.append(tuple(raw.split(b"/")))
+        if b"\n" in raw or b"\0" in raw or {b"", b".", b"..", b".git"} & set(found[-1]):
+            raise _Unexpected
+    if len(found) > MAX_PATHS:
+        raise _Unexpected
+    return found
+
+
+def _read_leaf(root: Path, parts: _Parts) -> _Leaf:
+    """Return what stands at a path; every directory on the way is a real one."""
+    *above, name = parts
+    with ExitStack() as held:
+        try:
+            directory = os.open(root, _DIRECTORY)
+            held.callback(os.close, directory)
+            for part in above:
+                directory = os.open(part, _DIRECTORY, dir_fd=directory)
+                held.callback(os.close, directory)
+            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            if stat.S_ISLNK(mode):
+                return git_mode(mode), os.readlink(name, dir_fd=directory)
+            if not stat.S_ISREG(mode):
+                raise _Unexpected
+            file = held.enter_context(open(os.open(name, _FILE, dir_fd=directory), "rb"))
+            mode, data = os.fstat(file.fileno()).st_mode, file.read(MAX_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise _Unexpected from problem
+    if not stat.S_ISREG(mode) or len(data) > MAX_FILE_BYTES:
+        raise _Unexpected
+    return git_mode(mode), data
+
+
+def _apply(git: Git, base: str, wanted: Mapping[_Parts, _Leaf]) -> str:
+    above = {parts[:depth] for parts in wanted for depth in range(len(parts))}
+    # A path below another named one: the two cannot both be files, so something is moving.
+    if above & wanted.keys():
+        raise _Unexpected
+    trees = _read_trees(git, base, sorted(above))
+    for parts, leaf in wanted.items():
+        entries, name = trees[parts[:-1]], parts[-1]
+        entries.pop(name, None)
+        if leaf is not None:
+            mode, content = leaf
+            entries[name] = (mode, bytes.fromhex(put_object(git.git_dir, b"blob", content)))
+    for folder in sorted(above - {()}, key=len, reverse=True):
+        parent, name = trees[folder[:-1]], folder[-1]
+        if trees[folder]:
+            parent[name] = (TREE, bytes.fromhex(_put_tree(git, trees[folder])))
+        elif parent.get(name, (TREE,))[0] == TREE:
+            parent.pop(name, None)
+    return _put_tree(git, trees[()])
+
+
+def _put_tree(git: Git, entries: Entries) -> str:
+    return put_object(git.git_dir, b"tree", encode_tree(entries))
+
+
+def _read_trees(git: Git, base: str, folders: list[_Parts]) -> dict[_Parts, Entries]:
+    """Fetch the directories above the paths; one that was none is empty."""
+    asked = b"".join(b"%s:%s\n" % (base.encode("ascii"), b"/".join(folder)) for folder in folders)
+    answer = git.run("cat-file", "--batch", stdin=asked, limit_bytes=MAX_TREES_BYTES)
+    found: dict[_Parts, Entries] = {}
+    at = 0
+    for folder in folders:
+        end = answer.index(b"\n", at)
+        kind, size = answer[at:end].split(b" ")[-2:]
+        at, found[folder] = end + 1, {}
+        if size in {b"missing", b"ambiguous"}:
+            continue
+        end = at + int(size)
+        if kind == b"tree":
+            found[folder] = parse_tree(answer[at:end])
+        at = end + 1
+    return found
+
 
 BRANCH: Final = "refs/heads/trajectory"
 LEFTOVER: Final = "refs/heads/leftover"
@@ -109,10 +225,19 @@ class Checkpoints:
                     raise
         raise AssertionError
 
-    def take(self, message: str) -> RepoCheckpoint | None:
-        """Commit what changed since the last commit; ``None`` if nothing did."""
+    def take(self, message: str, paths: Sequence[str] | None = None) -> RepoCheckpoint | None:
+        """Commit what changed since the last commit; ``None`` if nothing did.
+
+        ``paths`` names every path that may have changed, and saves looking at the others. Without
+        it the whole workspace is looked at.
+        """
         before = self.state
-        tree = self.tree()
+        tree = None
+        if paths is not None:
+            seen = [path for path in paths if not self._ignored.covers(path)]
+            tree = tree_after(self.git, self.root, before.tree, seen)
+        if tree is None:
+            tree = self.tree()
         if tree == before.tree:
             return None
         after = self._commit(tree, (before.commit,), message)

@@ -191,7 +191,9 @@ class Recorder:
     def part(self, part: Part) -> trace.PartRecord:
         """Record a part that is complete."""
         number = self.history.parts + 1
-        checkpoint = self._checkpoint(f"part {number} checkpoint", number)
+        # A part that only changed files names all of them; anything else may have changed any.
+        named = part.files if part.kind == "patch" and part.files else None
+        checkpoint = self._checkpoint(f"part {number} checkpoint", number, None, named)
         calls = self.bench.shown_by(part.tool, part.input)
         self._tell(calls)
         record = self._record(part, number, checkpoint, calls)
@@ -206,7 +208,7 @@ class Recorder:
     def settle(self) -> trace.RepoCheckpoint | None:
         """Commit what changed after the last part of the turn."""
         turn, parts = len(self.history.turns), self.history.parts
-        return self._checkpoint(f"end of turn {turn}", parts, turn)
+        return self._checkpoint(f"end of turn {turn}", parts, turn, None)
 
     def end_turn(
         self,
@@ -303,10 +305,10 @@ class Recorder:
         )
 
     def _checkpoint(
-        self, message: str, part: int, turn: int | None = None
+        self, message: str, part: int, turn: int | None, paths: Sequence[str] | None
     ) -> trace.RepoCheckpoint | None:
         before = self.checkpoints.state.commit
-        made = self.checkpoints.take(message)
+        made = self.checkpoints.take(message, paths)
         if made is None:
             return None
         piece = self.places.bundles / bundles.piece_name(part, turn)

@@ -15,7 +15,7 @@ import zlib
 from dataclasses import dataclass, field
 from hashlib import sha1
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from coilclaw.kernel import EntryType, EnvironmentFault, explain_os_errors, write_atomic
 
@@ -31,6 +31,9 @@ EMPTY_TREE: Final = sha1(b"tree 0\0", usedforsecurity=False).digest()
 TREE: Final = b"40000"
 """The mode of a tree in a tree."""
 
+Entries: TypeAlias = dict[bytes, tuple[bytes, bytes]]
+"""What a tree holds: name to mode and binary id."""
+
 TYPES: Final = {
     b"100644": EntryType.FILE,
     b"100755": EntryType.EXECUTABLE,
@@ -38,6 +41,7 @@ TYPES: Final = {
 }
 """What the modes mean that git's listings give; a snapshot's tree holds no others."""
 
+_ID_BYTES: Final = 20
 _LEVEL: Final = 1
 _IDENTITY: Final = b"CoilClaw <snapshot@coilclaw.invalid>"
 _TITLE: Final = b"CoilClaw snapshot, format 1"
@@ -92,6 +96,18 @@ def encode_tree(entries: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
         for name, (mode, object_name) in entries.items()
     )
     return b"".join(row for _, row in rows)
+
+
+def parse_tree(data: bytes) -> Entries:
+    """Read a tree object."""
+    entries: Entries = {}
+    at = 0
+    while at < len(data):
+        blank = data.index(b" ", at)
+        end = data.index(b"\0", blank)
+        entries[data[blank + 1 : end]] = (data[at:blank], data[end + 1 : end + 1 + _ID_BYTES])
+        at = end + 1 + _ID_BYTES
+    return entries
 
 
 def make_commit(
