@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, GitFailed, JournalDamaged, UsageError
-from coilclaw.traces import process_pool
 from coilclaw.traces.artifacts import place as artifacts
 from coilclaw.traces.environments.builds import scratch_directory
-from coilclaw.traces.evaluation.evaluation import EvaluationCache, Evaluator
+from coilclaw.traces.evaluation.evaluation import EvaluationCache, Evaluator, processors
 from coilclaw.traces.evaluation.recorded_trace import Recording, gather_bundles
 from coilclaw.traces.trajectory import bundles, trace
 from coilclaw.traces.trajectory.opened_trajectory import read_journal_trace
@@ -173,7 +172,7 @@ class TrajectoryArchive:
         from coilclaw.traces.environments.judge import open_judge, read_environment
 
         place = catalogue.find_environment(environment or self._find_environment(recording.trace))
-        together = process_pool.processors() if jobs is None else jobs
+        together = processors() if jobs is None else jobs
         if together < 1:
             raise UsageError(f"{together} jobs are not possible", rule="replay.jobs")
         trees = max(1, min(together, len(set(recording.trees.values()))))

@@ -9,7 +9,6 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import product
@@ -163,29 +162,22 @@ def load_environment(file: Path) -> Environment:
         sys.path.insert(0, str(file.parent))
     # Annotations are looked up in the module by its name.
     sys.modules[MODULE] = module
-    with _record_declarations() as registry:
-        try:
-            spec.loader.exec_module(module)
-        except CoilClawError as problem:
-            problem.where = str(file)
-            raise
-        except (Exception, SystemExit) as problem:
-            frames = traceback.extract_tb(problem.__traceback__)[-_TOLD_FRAMES:]
-            where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
-            told = f"{type(problem).__name__}: {problem} ({where})"
-            message = f"the environment {file} cannot be loaded: {told}"
-            raise UsageError(message, rule="environment.load") from problem
-    return Environment(file, tuple(registry.entries), registry.setup, registry.teardown)
-
-
-@contextmanager
-def _record_declarations() -> Iterator[Registry]:
     registry = Registry()
     token = _registry.set(registry)
     try:
-        yield registry
+        spec.loader.exec_module(module)
+    except CoilClawError as problem:
+        problem.where = str(file)
+        raise
+    except (Exception, SystemExit) as problem:
+        frames = traceback.extract_tb(problem.__traceback__)[-_TOLD_FRAMES:]
+        where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
+        told = f"{type(problem).__name__}: {problem} ({where})"
+        message = f"the environment {file} cannot be loaded: {told}"
+        raise UsageError(message, rule="environment.load") from problem
     finally:
         _registry.reset(token)
+    return Environment(file, tuple(registry.entries), registry.setup, registry.teardown)
 
 
 @dataclass(frozen=True, slots=True)
