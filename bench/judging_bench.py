@@ -16,8 +16,9 @@ from bench.measurement import Measurement
 from bench.snapshot_bench import _seconds
 from coilclaw.traces.environments import catalogue
 from coilclaw.traces.environments.case_run import Handling, Request, run_cases
+from coilclaw.traces.environments.containment import find_tools
+from coilclaw.traces.environments.declarations import Documents
 from coilclaw.traces.environments.environment import PlannedCase, load_environment
-from coilclaw.traces.environments.parameters import Documents
 from coilclaw.traces.environments.results import Case
 from coilclaw.workspace.process.confinement import SandboxSupport
 from coilclaw.workspace.process.sandbox import probe_sandboxes
@@ -55,7 +56,12 @@ def _judged(
     params = {"reference": COMPILER}
     request = Request("test", file, session, scratch, "", params, jobs, True, support)
     outcomes: list[Case] = []
-    run_cases(cases, Handling(request, Documents(session)), jobs, outcomes.append)
+    run_cases(
+        cases,
+        Handling(request, Documents(session), find_tools(os.environ["PATH"])),
+        jobs,
+        outcomes.append,
+    )
     shutil.rmtree(place)
     wrong = [case.id for case in outcomes if not case.passed]
     if wrong or len(outcomes) != len(cases):

@@ -42,7 +42,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def judge(home: Path, support: SandboxSupport) -> Judge:
     return Judge(
-        catalogue.find_environment("c_compiler"), support=support, home=home, jobs=2, timeout_s=120
+        catalogue.find_environment("c_compiler"),
+        support=support,
+        home=home,
+        environ=os.environ,
+        jobs=2,
+        timeout_s=120,
     )
 
 
@@ -381,6 +386,7 @@ def test_without_a_sandbox_that_covers_it_is_said(home: Path, tmp_path: Path) ->
         catalogue.find_environment("c_compiler"),
         support=SandboxSupport(),
         home=home / "bare",
+        environ=os.environ,
         timeout_s=120,
     )
     case = only(judge.test(ccompiler.honest(tmp_path / "work"), ONE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -37,7 +38,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def judge(home: Path, support: SandboxSupport) -> Judge:
     return Judge(
-        catalogue.find_environment("c_compiler"), support=support, home=home, jobs=2, timeout_s=120
+        catalogue.find_environment("c_compiler"),
+        support=support,
+        home=home,
+        environ=os.environ,
+        jobs=2,
+        timeout_s=120,
     )
 
 

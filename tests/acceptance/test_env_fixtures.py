@@ -210,7 +210,7 @@ def test_fixtures_that_are_missing_are_told_of_and_fail_only_who_asks_for_them(
     assert checked(world, "--cc", "true") == (0, {"own": "proved", "words": "missing"})
     assert checked(world, "--cc", "true", "--suite", "words") == (1, {"words": "missing"})
     code, out, err = world("selfcheck", "--cc", "true", "--fixtures", str(world.root))
-    assert (code, "words            not checked: words is not there" in out) == (0, True)
+    assert (code, "words            not checked: words is not installed" in out) == (0, True)
     assert "fixtures are missing: words" in err
 
 

@@ -705,7 +705,7 @@ def one() -> None:
         ({"names": "xy"}, ["made/x", "made/y"], ("least",)),
     ):
         with open_env_gateway(
-            file, tmp_path / "home", settings, limits, token=None, fixed=fixed
+            file, tmp_path / "home", settings, limits, os.environ, token=None, fixed=fixed
         ) as gateway:
             assert (gateway.schema["cases"], gateway.choices()) == (cases, left)
 

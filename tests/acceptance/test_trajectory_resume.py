@@ -37,7 +37,7 @@ def vanish_at(world: World, number: int) -> None:
 
 
 def test_there_has_to_be_a_trajectory(world: World) -> None:
-    with pytest.raises(UsageError, match="there is no trajectory"):
+    with pytest.raises(UsageError, match="no trajectory was found"):
         world.resume(turns([]))
 
 

@@ -339,7 +339,7 @@ def test_the_agent_sees_neither_the_record_nor_what_else_is_ours(plain: World) -
 
 def test_an_id_is_not_used_twice(plain: World) -> None:
     plain.run(turns([{"text": "1"}]), max_turns=1)
-    with pytest.raises(UsageError, match="there is a trajectory traj-1 already"):
+    with pytest.raises(UsageError, match="trajectory traj-1 already exists"):
         plain.run(turns([{"text": "1"}]), max_turns=1)
 
 

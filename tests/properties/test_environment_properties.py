@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coilclaw.traces.environments.checks import first_difference
+from coilclaw.traces.environments.declarations import name_of
 from coilclaw.traces.environments.results import Case, Delta, Result, Status, compact, delta
-from coilclaw.traces.environments.test_names import name_of
 from tests.support.scale import scaled
 
 EXAMPLES = scaled(full=300, default=60)

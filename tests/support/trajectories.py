@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -93,6 +94,7 @@ class World:
             "judge": self.judge,
             "support": support(),
             "cancel": self.cancel,
+            "environ": dict(os.environ),
             **self.changes,
             **more,
         }

@@ -362,7 +362,9 @@ class Tracing:
         return TrajectoryDependencies(
             home=self.home,
             runner=self._runner(plan),
-            judge=open_judge(plan.environment, self.home, jobs=self.jobs, support=support),
+            judge=open_judge(
+                plan.environment, self.home, self.environ, jobs=self.jobs, support=support
+            ),
             support=support,
             cancel=self.cancel,
             environ=self.environ,
@@ -395,7 +397,8 @@ class Tracing:
 
     def _required(self, environment: EnvironmentPlace, skipped: tuple[str, ...]) -> tuple[str, ...]:
         """The suites at the top of an environment that can be judged: each has to be green."""
-        cases = open_judge(str(environment.file), self.home).schema(cancel=self.cancel).get("cases")
+        judge = open_judge(str(environment.file), self.home, self.environ)
+        cases = judge.schema(cancel=self.cancel).get("cases")
         ids = cases if isinstance(cases, list) else []
         suites = dict.fromkeys(str(name).partition("/")[0] for name in ids)
         return tuple(name for name in suites if name not in skipped) or ("",)

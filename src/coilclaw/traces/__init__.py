@@ -34,7 +34,7 @@ __getattr__, __dir__ = lazy_names(
         "modal_sandbox": "ModalBox is_bucket require_sdk",
         "preflight": "check_not_stopped",
         "stored_trajectory": "RestoredTrajectory StoredTrajectory verify_stored",
-        "trajectory.plan": "Presence TracePlaces TrajectoryPlan",
+        "trajectory.plan": "TracePlaces TrajectoryPlan",
         "trajectory.recorder": "BUNDLE TRACE",
         "trajectory.trace": "PartRecord RecordedTurn SessionEnd Trace",
         "trajectory.trajectory_run": "TrajectoryDependencies",

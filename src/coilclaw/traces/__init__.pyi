@@ -61,7 +61,6 @@ from coilclaw.traces.stored_trajectory import verify_stored as verify_stored
 from coilclaw.traces.trajectory import agent_workspace as agent_workspace
 from coilclaw.traces.trajectory import plan as plan
 from coilclaw.traces.trajectory import trajectory_run as trajectory_run
-from coilclaw.traces.trajectory.plan import Presence as Presence
 from coilclaw.traces.trajectory.plan import TracePlaces as TracePlaces
 from coilclaw.traces.trajectory.plan import TrajectoryPlan as TrajectoryPlan
 from coilclaw.traces.trajectory.recorder import BUNDLE as BUNDLE

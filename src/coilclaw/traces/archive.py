@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, GitFailed, JournalDamaged, UsageError
-from coilclaw.traces import process_pool
 from coilclaw.traces.artifacts import place as artifacts
 from coilclaw.traces.environments.builds import scratch_directory
-from coilclaw.traces.evaluation.evaluation import EvaluationCache, Evaluator
+from coilclaw.traces.evaluation.evaluation import EvaluationCache, Evaluator, processors
 from coilclaw.traces.evaluation.recorded_trace import Recording, gather_bundles
 from coilclaw.traces.trajectory import bundles, trace
 from coilclaw.traces.trajectory.opened_trajectory import read_journal_trace
@@ -43,7 +42,7 @@ class TrajectoryArchive:
     """Finds trajectories: those recorded here, those in a store, and files given by name."""
 
     home: Path
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: Mapping[str, str]
     store_at: str = ""
     """Look there, and nowhere else; empty: here first, then in the usual store."""
 
@@ -53,16 +52,16 @@ class TrajectoryArchive:
         return artifacts.open_store(place, self.environ)
 
     def here(self) -> tuple[TracePlaces, ...]:
-        """The trajectories that were recorded here, in the order of their ids."""
+        """Return the trajectories that were recorded here, sorted by id."""
         try:
             names = sorted(os.listdir(self.home / FOLDER))
         except FileNotFoundError:
             return ()
         found = [TracePlaces(self.home, name) for name in names if is_trajectory_id(name)]
-        return tuple(filter(_recorded, found))
+        return tuple(filter(_is_recorded, found))
 
     def find(self, wanted: str) -> str:
-        """The id that is meant: an id, the beginning of one that is here, or 'last'.
+        """Return the id for an id, the unique beginning of a local one, or 'last'.
 
         The last is the one that was written to most recently.
         """
@@ -80,39 +79,39 @@ class TrajectoryArchive:
         return begun[0] if begun else check_trajectory_id(wanted)
 
     def is_here(self, trajectory_id: str) -> bool:
-        return not self.store_at and _recorded(TracePlaces(self.home, trajectory_id))
+        return not self.store_at and _is_recorded(TracePlaces(self.home, trajectory_id))
 
     def trace(self, wanted: str) -> Trace:
-        """Only the trace of a trajectory."""
+        """Return the trace of a trajectory, without its code."""
         trajectory_id = self.find(wanted)
         if self.is_here(trajectory_id):
             return read_trace(TracePlaces(self.home, trajectory_id))
         self._require(self.store, trajectory_id)
-        key = _key(trajectory_id, TRACE)
+        key = _make_key(trajectory_id, TRACE)
         return trace.load_trace(self.store.get(key, limit=trace.MAX_TRACE_BYTES))
 
     def places(self, wanted: str) -> TracePlaces:
-        """Where a trajectory is that was recorded here."""
+        """Return the places of a trajectory that was recorded here, or raise."""
         found = TracePlaces(self.home, self.find(wanted))
-        if not _recorded(found):
+        if not _is_recorded(found):
             message = f"no trajectory {found.trajectory_id} was recorded here"
             raise UsageError(message, rule="trajectory.unknown")
         return found
 
     @contextmanager
     def open(self, wanted: str) -> Iterator[Recording]:
-        """A trajectory with its code, by its id."""
+        """Yield a trajectory with its code, found by its id."""
         trajectory_id = self.find(wanted)
         if self.is_here(trajectory_id):
-            with self._here(TracePlaces(self.home, trajectory_id)) as recording:
+            with self._open_local(TracePlaces(self.home, trajectory_id)) as recording:
                 yield recording
             return
         with self.scratch() as folder:
-            yield self._downloaded(trajectory_id, folder)
+            yield self._download(trajectory_id, folder)
 
     @contextmanager
-    def _here(self, places: TracePlaces) -> Iterator[Recording]:
-        """What was recorded here; the bundles stand in for a repository that lost something."""
+    def _open_local(self, places: TracePlaces) -> Iterator[Recording]:
+        """Yield a local recording, from its bundles if its repository is damaged."""
         found, recording = read_trace(places), None
         with suppress(CoilClawError):
             recording = Recording.of(found, Git(places.repository))
@@ -126,7 +125,7 @@ class TrajectoryArchive:
 
     @contextmanager
     def open_files(self, trace_at: str, bundle_at: str) -> Iterator[Recording]:
-        """A trajectory with its code, by its files: paths or addresses.
+        """Yield a trajectory with its code, given by its files: paths or addresses.
 
         The bundle may be a directory of pieces; without one it stands beside the trace.
         """
@@ -165,32 +164,32 @@ class TrajectoryArchive:
         fresh: bool = False,
         scratch: Path,
     ) -> Evaluator:
-        """Who judges a recording: the environment it was made with, unless another is named.
+        """Return the evaluator of a recording, by its own environment unless one is named.
 
         ``jobs`` are shared out: trees at once, and what is left over to the cases of each.
         """
         from coilclaw.traces.environments import catalogue
         from coilclaw.traces.environments.judge import open_judge, read_environment
 
-        place = catalogue.find_environment(environment or self._named_by(recording.trace))
-        together = process_pool.processors() if jobs is None else jobs
+        place = catalogue.find_environment(environment or self._find_environment(recording.trace))
+        together = processors() if jobs is None else jobs
         if together < 1:
             raise UsageError(f"{together} jobs are not possible", rule="replay.jobs")
         trees = max(1, min(together, len(set(recording.trees.values()))))
-        judge = open_judge(str(place.file), self.home, jobs=max(1, together // trees))
+        judge = open_judge(str(place.file), self.home, self.environ, jobs=max(1, together // trees))
         cache = EvaluationCache(self.home / EVALUATIONS)
         version = read_environment(place, self.home).version
         return Evaluator(place.name, version, judge, cache, scratch, trees, fresh)
 
-    def _named_by(self, found: Trace) -> str:
-        """The environment of a trace; its code is run, and a trace that was sent can name any."""
+    def _find_environment(self, found: Trace) -> str:
+        """Return the environment of a trace, or refuse one whose code must not be run."""
         from coilclaw.traces.environments import catalogue
 
         name = found.environment
         if not name or name in catalogue.names():
             return name
         places = TracePlaces(self.home, found.trajectory_id)
-        if _recorded(places) and read_trace(places).environment == name:
+        if _is_recorded(places) and read_trace(places).environment == name:
             return name
         raise UsageError(
             f"trajectory {found.trajectory_id} was not recorded here, and names the file {name!r} "
@@ -204,19 +203,19 @@ class TrajectoryArchive:
         return scratch_directory(self.home / REPLAYS, rule="replay.scratch")
 
     def _require(self, store: ArtifactStore, trajectory_id: str) -> None:
-        key = _key(trajectory_id, TRACE)
+        key = _make_key(trajectory_id, TRACE)
         if not store.exists(key):
-            where = "" if self.store_at else "neither here nor "
-            message = f"there is no trajectory {trajectory_id}, {where}at {store.uri(key)}"
+            found = "not found" if self.store_at else "found neither here nor"
+            message = f"trajectory {trajectory_id} was {found} at {store.uri(key)}"
             hint = "'coilclaw trace list' says which there are; --store names another store"
             raise UsageError(message, rule="trajectory.unknown", hint=hint)
 
-    def _downloaded(self, trajectory_id: str, folder: Path) -> Recording:
+    def _download(self, trajectory_id: str, folder: Path) -> Recording:
         store = self.store
         self._require(store, trajectory_id)
-        store.download(_key(trajectory_id, TRACE), folder / TRACE)
+        store.download(_make_key(trajectory_id, TRACE), folder / TRACE)
         found = trace.load_trace(folder / TRACE)
-        whole = _key(trajectory_id, BUNDLE)
+        whole = _make_key(trajectory_id, BUNDLE)
         if store.exists(whole):
             store.download(whole, folder / BUNDLE)
             try:
@@ -224,8 +223,8 @@ class TrajectoryArchive:
             except CoilClawError as problem:
                 if problem.rule != "replay.commit":
                     raise
-                # It went on after the bundle was made; the pieces hold the rest.
-        for entry in store.list(_key(trajectory_id, "bundles")):
+                # It was resumed after the bundle was made; the pieces hold the rest.
+        for entry in store.list(_make_key(trajectory_id, "bundles")):
             target = folder / "bundles" / entry.key.rpartition("/")[2]
             target.parent.mkdir(exist_ok=True)
             store.download(entry.key, target)
@@ -234,7 +233,7 @@ class TrajectoryArchive:
 
 
 def read_trace(places: TracePlaces) -> Trace:
-    """The trace of what was recorded here; of the journal, where a kill tore the document."""
+    """Return a local trace, read from the journal if a kill tore the document."""
     try:
         whole = is_whole(places.document.read_bytes())
     except OSError:
@@ -247,7 +246,7 @@ def read_trace(places: TracePlaces) -> Trace:
         return trace.load_trace(places.document)
 
 
-def _recorded(places: TracePlaces) -> bool:
+def _is_recorded(places: TracePlaces) -> bool:
     if places.document.is_file():
         return True
     return places.journal.is_file() and places.journal.stat().st_size > 0
@@ -258,5 +257,5 @@ def _written_at(places: TracePlaces) -> int:
     return path.stat().st_mtime_ns
 
 
-def _key(trajectory_id: str, name: str) -> str:
+def _make_key(trajectory_id: str, name: str) -> str:
     return f"{FOLDER}/{check_trajectory_id(trajectory_id)}/{name}"

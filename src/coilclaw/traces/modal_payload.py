@@ -95,7 +95,7 @@ class ModalPayload:
     env: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     files: dict[str, bytes | Path] = field(default_factory=dict, repr=False)
-    """Below ``INPUTS``: bytes of ours, or a file or directory."""
+    """Below ``INPUTS``: bytes, or a local file or directory."""
 
     def redact(self, text: str) -> str:
         """Take the secrets out of a text."""
@@ -109,7 +109,7 @@ class ModalPayload:
             with tarfile.open(path, "w") as archive:
                 for name, source in sorted(self.files.items()):
                     if isinstance(source, Path):
-                        archive.add(source, name, filter=_plain)
+                        archive.add(source, name, filter=_strip_member)
                         continue
                     member = tarfile.TarInfo(name)
                     member.size, member.mode = len(source), 0o600
@@ -183,7 +183,7 @@ def load_payload(
 
 
 def _add_environment(cargo: ModalPayload, plan: TrajectoryPlan) -> str:
-    """Return how the environment is named inside: what comes with us is there already."""
+    """Return the name of the environment inside; shipped ones are installed there."""
     if "/" not in plan.environment:
         return plan.environment
     place = catalogue.find_environment(plan.environment)
@@ -206,7 +206,7 @@ def _add_bucket(cargo: ModalPayload, environ: Mapping[str, str]) -> None:
         )
     settings = {name: environ[name] for name in _AWS_SETTINGS if environ.get(name)}
     for name, value in settings.items():
-        if "ENDPOINT" in name and _is_here(value):
+        if "ENDPOINT" in name and _is_local(value):
             message = f"{name} is an address of this machine, which a Modal sandbox cannot reach"
             hint = "use a server that the sandbox can reach, or a directory as --store"
             raise UsageError(message, rule="modal.endpoint", hint=hint)
@@ -215,7 +215,7 @@ def _add_bucket(cargo: ModalPayload, environ: Mapping[str, str]) -> None:
         cargo.take_secrets(_AWS_KEYS, environ)
 
 
-def _is_here(address: str) -> bool:
+def _is_local(address: str) -> bool:
     try:
         host = urlsplit(address).hostname or ""
     except ValueError:
@@ -266,7 +266,7 @@ def _add_opencode(cargo: ModalPayload, model: str, environ: Mapping[str, str]) -
     cargo.take_secrets(named, environ)
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _strip_member(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Leave out what is made by running, and who owns a file here."""
     made = "__pycache__" in member.name or member.name.endswith((".pyc", ".pyo"))
     member.uid = member.gid = 0
@@ -307,7 +307,7 @@ def make_image(sdk: Any, kind: str, environ: Mapping[str, str]) -> Any:
                 inside = path.relative_to(here).as_posix()
                 places[Path(os.path.realpath(path))] = f"{STAGE}/coilclaw/{inside}"
     for source, target in places.items():
-        image = image.add_local_dir(source, target, copy=True, ignore=_is_made)
+        image = image.add_local_dir(source, target, copy=True, ignore=_is_generated)
     commands = [_SETTLE, f"mkdir -p {HOME}", "python -m coilclaw --version"]
     if agent is not None:
         commands.append(f"python -m coilclaw agents install {agent_program.known(agent).name}")
@@ -315,7 +315,7 @@ def make_image(sdk: Any, kind: str, environ: Mapping[str, str]) -> Any:
 
 
 def package() -> Path:
-    """Where the package is that runs now."""
+    """Return the directory of the running package."""
     import coilclaw
 
     return Path(os.path.realpath(coilclaw.__path__[0]))
@@ -331,20 +331,24 @@ def pins(name: str) -> tuple[str, ...]:
         except metadata.PackageNotFoundError:
             continue  # for another platform, or another Python
         if distribution.name != name:
-            found[_canonical(distribution.name)] = distribution.version
+            found[_normalize_name(distribution.name)] = distribution.version
         for text in distribution.requires or ():
             match = _REQUIREMENT.match(text)
-            if match is not None and "extra ==" not in text and _canonical(match[1]) not in found:
-                waiting.append(_canonical(match[1]))
+            if (
+                match is not None
+                and "extra ==" not in text
+                and _normalize_name(match[1]) not in found
+            ):
+                waiting.append(_normalize_name(match[1]))
     return tuple(sorted(f"{one}=={version}" for one, version in found.items()))
 
 
-def _canonical(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _is_made(path: Path) -> bool:
-    """Whether a file is made from another; Modal asks by the path below the folder."""
+def _is_generated(path: Path) -> bool:
+    """Return whether a file is generated; Modal gives its path below the folder."""
     return path.suffix == ".pyc" or any(
         part == "__pycache__" or (part.startswith(".") and part.endswith("_cache"))
         for part in path.parts

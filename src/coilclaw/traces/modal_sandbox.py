@@ -50,7 +50,7 @@ APP: Final = "coilclaw"
 LOOK_S: Final = 0.2
 COPY_EVERY_S: Final = 30.0
 STOP_S: Final = 600.0
-"""How long a recording that was told to stop may take to hand everything over."""
+"""How long a recording may take to hand everything over after a stop."""
 COMMAND_S: Final = 300
 """For a short command in the sandbox."""
 MAX_LINE: Final = 2**16
@@ -65,7 +65,7 @@ _START: Final = f'echo $$ >{_PID} && exec "$@"'
 _WAIT_AND_START: Final = f'until [ -e {_READY} ]; do sleep 1; done; exec "$@"'
 _STOP: Final = f'kill -s TERM "$(cat {_PID})"'
 _ANNOUNCED: Final = ("TRAJECTORY_ID=", "TRACE_S3_URI=", "BUNDLE_S3_URI=")
-"""Said on this side already, when the sandbox was not there yet."""
+"""Printed on this side already, before the sandbox exists."""
 _MAX_DEPTH: Final = 3
 
 _log = logging.getLogger(__name__)
@@ -104,14 +104,14 @@ class ModalBox:
                 process = sandbox.exec(
                     *("sh", "-c", _START, "sh", *cargo.words),
                     env=dict(cargo.env),
-                    secrets=_secrets(sdk, cargo),
+                    secrets=_make_secrets(sdk, cargo),
                     text=True,
                     bufsize=1,
                 )
                 try:
                     code = self._watch(sandbox, process, cargo, copies)
                 except Exception:
-                    # What can still be had of it; why it was lost is told anyway.
+                    # Copy what is left; the error that lost it is raised anyway.
                     if copies is not None:
                         copies.try_to_bring(Cancellation())
                     raise
@@ -124,7 +124,7 @@ class ModalBox:
         raise EnvironmentFault(message, rule="modal.ended", hint=hint)
 
     def leave(self) -> str:
-        """Start a recording that goes on by itself, and return the id of its sandbox."""
+        """Start a detached recording, and return the id of its sandbox."""
         cargo, sdk = self._load(), load_sdk()
         entry = ("sh", "-c", _WAIT_AND_START, "sh", *cargo.words)
         with self._sandbox(sdk, cargo, entry, stays=True) as sandbox:
@@ -156,7 +156,7 @@ class ModalBox:
                 image=make_image(sdk, runner.parse(self.plan.agent).kind, self.environ),
                 tags={"trajectory": self.plan.trajectory_id},
                 env=dict(cargo.env) if stays else None,
-                secrets=_secrets(sdk, cargo) if stays else [],
+                secrets=_make_secrets(sdk, cargo) if stays else [],
                 timeout=cargo.life_s,
             )
         named = {"sandbox": sandbox.object_id}
@@ -183,7 +183,7 @@ class ModalBox:
 
     def _upload(self, sdk: Any, sandbox: Any, cargo: ModalPayload) -> None:
         with (
-            sdk_errors(sdk, "the inputs could not be brought to the sandbox", cargo),
+            sdk_errors(sdk, "the inputs could not be copied to the sandbox", cargo),
             tempfile.TemporaryDirectory(prefix="coilclaw-modal-") as scratch,
         ):
             packed = Path(scratch, "inputs.tar")
@@ -211,7 +211,7 @@ class ModalBox:
             threads[0].join(LOOK_S)
             now = time.monotonic()
             if self.cancel.cancelled and not told:
-                # Not told while the recording has no id yet, or has just ended.
+                # It fails while the recording has no id yet, or has just ended.
                 stopped = stopped or now
                 told = sandbox.exec("sh", "-c", _STOP, timeout=COMMAND_S).wait() == 0
             if stopped is not None and now > stopped + self.stop_s:
@@ -235,16 +235,16 @@ class ModalBox:
                 text = cargo.redact(line.rstrip("\r\n"))[:MAX_LINE]
                 if not text.startswith(_ANNOUNCED):
                     self.say(text.replace(ARTIFACTS, shown) if place else text, side)
-        except Exception as problem:  # noqa: BLE001 - waiting tells whether the recording goes on
+        except Exception as problem:  # noqa: BLE001 - waiting shows whether it still runs
             _log.warning(
-                "what the recording says cannot be heard any more: %s",
+                "the output of the recording was lost: %s",
                 type(problem).__name__,
                 extra={"event": "modal_unheard", "fields": {"side": side}},
             )
 
 
 class Copies:
-    """What was brought of a recording from its sandbox to a store of ours.
+    """Copies the artifacts of a recording from its sandbox to our store.
 
     Each round brings what is new or has changed. Keys begin with ``prefix`` there as in our store.
     """
@@ -322,19 +322,19 @@ class Copies:
     def _is_new(self, key: str, entry: Any) -> bool:
         if entry.size > MAX_OBJECT_BYTES:
             raise too_large(key, MAX_OBJECT_BYTES)
-        return self._seen.get(key) != _state(entry)
+        return self._seen.get(key) != _read_state(entry)
 
     def _keep(self, key: str, path: Path, entry: Any) -> None:
         self._versions[key] = self._store.put(key, path, previous=self._versions.get(key))
-        self._seen[key] = _state(entry)
+        self._seen[key] = _read_state(entry)
 
 
-def _state(entry: Any) -> tuple[int, float]:
+def _read_state(entry: Any) -> tuple[int, float]:
     return int(entry.size), float(entry.modified_time)
 
 
 def is_bucket(store: str) -> bool:
-    """Whether a store can be written from anywhere."""
+    """Return whether a store is a bucket, which can be written from anywhere."""
     return store.startswith("s3:")
 
 
@@ -360,11 +360,11 @@ def _missing() -> EnvironmentFault:
 
 @contextmanager
 def sdk_errors(sdk: Any, what: str, cargo: ModalPayload) -> Iterator[None]:
-    """Say what the SDK reports in our own errors, without any secret."""
+    """Raise our errors for those of the SDK, without any secret."""
     try:
         yield
     except sdk.exception.AuthError:
-        message = "Modal does not know who we are, or does not let us"
+        message = "Modal refused the login or the permission"
         hint = "log in with: modal setup; or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
         raise EnvironmentFault(message, rule="modal.login", hint=hint) from None
     except (sdk.exception.Error, OSError) as problem:
@@ -374,12 +374,12 @@ def sdk_errors(sdk: Any, what: str, cargo: ModalPayload) -> Iterator[None]:
         raise EnvironmentFault(message, rule="modal.service") from None
 
 
-def _secrets(sdk: Any, cargo: ModalPayload) -> list[Any]:
+def _make_secrets(sdk: Any, cargo: ModalPayload) -> list[Any]:
     return [sdk.Secret.from_dict(dict(cargo.secrets))] if cargo.secrets else []
 
 
 def _run(sandbox: Any, *words: str) -> None:
     code = sandbox.exec(*words, timeout=COMMAND_S).wait()
     if code != 0:
-        message = f"a command of ours ended with {code} in the sandbox {sandbox.object_id}"
+        message = f"a setup command failed with {code} in the sandbox {sandbox.object_id}"
         raise EnvironmentFault(message, rule="modal.command")

@@ -1,4 +1,4 @@
-"""Whether a trajectory can be recorded here: everything that can be refused before it begins."""
+"""Check before a recording begins everything that would make it fail later."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_agent(name: str, environ: Mapping[str, str], home: Path, start: Path) 
     elif parsed.kind != "process":
         agent_program.require(parsed, environ, home, start)
     elif not _is_there(parsed.argv[0], environ, start):
-        message = f"there is no program {parsed.argv[0][:200]!r} to start as an agent"
+        message = f"the agent program {parsed.argv[0][:200]!r} was not found"
         hint = "name it by its path, or put it on PATH"
         raise UsageError(message, rule="agent.missing", hint=hint)
 
@@ -55,7 +55,7 @@ def check_sandbox(kind: Kind, support: SandboxSupport) -> None:
 
 
 def check_jobs(count: int | None) -> None:
-    """Refuse a number of jobs that is none."""
+    """Refuse a number of jobs below 1."""
     if count is not None and count < 1:
         raise UsageError(f"{count} jobs are not possible", rule="usage.jobs", hint="at least 1")
 
@@ -66,7 +66,7 @@ def check_not_stopped(home: Path, what: str = "trajectory") -> Estop:
 
     stop = Estop.of(home)
     if stop.set:
-        message = f"the emergency stop is set, so no {what} goes on"
+        message = f"the emergency stop is set, so no {what} can run"
         raise Stopped(message, rule="estop", hint="clear it with 'coilclaw estop --clear'")
     return stop
 
@@ -78,7 +78,7 @@ def check_free(places: TracePlaces) -> None:
 
 
 def read_history(places: TracePlaces) -> History:
-    """What was recorded here of a trajectory that is not being recorded."""
+    """Read the journal of a trajectory that is not being recorded."""
     found = History()
     for record in _records(places):
         found.apply(record)
@@ -86,7 +86,7 @@ def read_history(places: TracePlaces) -> History:
 
 
 def _records(places: TracePlaces) -> Iterator[Mapping[str, object]]:
-    if plan.find_presence(places) is not None:
+    if plan.find_recorder(places) is not None:
         raise opened_trajectory.busy_fault(places)
     with opened_trajectory.open_journal(places) as journal:
         yield from journal.read()

@@ -1,4 +1,4 @@
-"""A trajectory and its store of artifacts: whether it can go there, go on there, or come back."""
+"""A trajectory in a store of artifacts: check the store, resume there, or restore from there."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StoredTrajectory:
         return self.store.uri(self.places.key_of(name))
 
     def names(self) -> tuple[str, ...]:
-        """Everything that is there, by its name below the trajectory."""
+        """Return the names below the trajectory of all its artifacts."""
         prefix = self.places.key_of("")
         return tuple(
             entry.key.removeprefix(prefix) for entry in self.store.list(prefix.removesuffix("/"))
@@ -98,7 +98,7 @@ class StoredTrajectory:
             raise refuse_existing(self.places.trajectory_id, f", at {self.uri()}")
 
     def versions(self, parts: int) -> dict[str, ArtifactVersion]:
-        """The versions that a trajectory with so many parts goes on from.
+        """Return the versions to resume a trajectory with so many parts from.
 
         Besides the documents: pieces of checkpoints whose parts were never recorded.
         """
@@ -106,43 +106,43 @@ class StoredTrajectory:
         return {key: version for key in keys if (version := self.store.head(key)) is not None}
 
     def _is_live(self, name: str, parts: int) -> bool:
-        """Tell what is still written: documents, and pieces behind the last recorded part."""
+        """Return whether an artifact may still be written: a document, or a later piece."""
         folder, _, leaf = name.rpartition("/")
         piece = folder == "bundles" and bundles.is_piece(leaf)
         return name in self.documents or (piece and bundles.part_of(leaf)[0] > parts)
 
     def require_ours(self, folder: Path, parts: int) -> dict[str, ArtifactVersion]:
-        """The versions to go on from; refuse a store whose record is not a beginning of ours."""
-        # Versions first: what somebody else writes after this is noticed when we write.
+        """Return the versions to resume from; refuse a store with a different record."""
+        # Versions first: what another writer does after this is noticed when we write.
         versions = self.versions(parts)
         key = self.places.key_of(self.places.journal.name)
         if key not in versions:
             return versions
         versions[key] = self.store.download(key, folder / "journal")
-        if not _begins(self.places.journal, folder / "journal"):
+        if not _is_beginning(self.places.journal, folder / "journal"):
             raise EnvironmentFault(
                 f"trajectory {self.places.trajectory_id} was resumed elsewhere: "
                 f"{self.uri(self.places.journal.name)} has records that are not here",
                 rule="trajectory.elsewhere",
-                hint=f"to go on from there, move {self.places.directory} away and resume again",
+                hint=f"to resume it from there, move {self.places.directory} away and resume again",
             )
         return versions
 
     def bring(
         self, folder: Path, key: Path
     ) -> tuple[RestoredTrajectory, dict[str, ArtifactVersion]]:
-        """Rebuild the trajectory below ``folder``; nothing of ours is touched."""
+        """Rebuild the trajectory below ``folder``, and touch nothing else."""
         names = self.names()
         missing = {SESSION, TRACE, self.places.journal.name} - set(names)
         if TRACE in missing and self.places.journal.name in missing:
             raise UsageError(
-                f"there is no trajectory {self.places.trajectory_id}, neither here nor at "
+                f"trajectory {self.places.trajectory_id} was found neither here nor at "
                 f"{self.uri()}",
                 rule="trajectory.unknown",
                 hint="'coilclaw trace list' says which there are; --store names another store",
             )
         if missing:
-            raise _unusable(self.places.trajectory_id, f"there is no {self.uri(min(missing))}")
+            raise _refuse(self.places.trajectory_id, f"{self.uri(min(missing))} is missing")
         brought = TracePlaces(folder / BROUGHT, self.places.trajectory_id)
         versions, anchor = {}, anchor_path(self.places.journal).name
         for name in names:
@@ -161,8 +161,8 @@ class StoredTrajectory:
         return returned, {self.places.key_of(name): one for name, one in kept.items()}
 
 
-def _begins(path: Path, other: Path) -> bool:
-    """Whether a file begins with all of another."""
+def _is_beginning(path: Path, other: Path) -> bool:
+    """Return whether a file begins with all of another."""
     with (
         explain_os_errors(f"compare {path} with {other}", rule=UNUSABLE),
         path.open("rb") as whole,
@@ -193,7 +193,7 @@ def verify_stored(archive: TrajectoryArchive, wanted: str) -> TraceVerification:
                 trajectory_id, 0, 0, 0, ended=False, problems=(problem.message,)
             )
         found = verify_trajectory(places)
-        # What was brought was written anew from the journal; what people read is the store's own.
+        # The restored document was rebuilt from the journal; compare the one in the store.
         given = TracePlaces(folder / BROUGHT, trajectory_id).document
         problems = [*list_trace_differences(given, places, returned), *found.problems]
     if returned.left_out:
@@ -202,10 +202,10 @@ def verify_stored(archive: TrajectoryArchive, wanted: str) -> TraceVerification:
 
 
 UNUSABLE: Final = "trajectory.store"
-"""The rule of what a store holds, and what cannot be gone on from."""
+"""The rule of a stored trajectory that cannot be resumed."""
 BATCH: Final = 64
 AHEAD: Final = "parts.jsonl.ahead"
-"""The journal as the store has it, where some of it could not be gone on from."""
+"""The journal as the store has it, if only a part of it could be resumed from."""
 _UNANCHORED: Final = "anchor missing"
 _FIXED: Final = frozenset(
     (
@@ -219,11 +219,11 @@ _ADDED: Final = frozenset({"previous_hash", HASH_FIELD})
 
 @dataclass(frozen=True, slots=True)
 class RestoredTrajectory:
-    """A trajectory that is back."""
+    """A trajectory that was restored."""
 
     plan: TrajectoryPlan
     history: History
-    """Up to where it goes on."""
+    """Up to where it resumes."""
     left_out: int
     """Parts that were recorded, but whose code or results are not in the store."""
 
@@ -254,13 +254,13 @@ def restore_trajectory(
 
     The journal is the truth here as everywhere: its chain is followed, and it counts as far as the
     code and the results that it names are there. What is behind that point was recorded, but did
-    not reach the store. The key of its anchor is elsewhere, so the journal gets an anchor of ours.
+    not reach the store. The key of its anchor is elsewhere, so the journal gets a new anchor.
     ``home`` is any directory; ``key`` is that of the journals of this machine.
     """
     source, places = TracePlaces(brought, trajectory_id), TracePlaces(home, trajectory_id)
     wanted = plan.load_plan(source.session)
     if wanted.trajectory_id != trajectory_id:
-        raise _unusable(trajectory_id, f"its session.json is that of {wanted.trajectory_id}")
+        raise _refuse(trajectory_id, f"its session.json is that of {wanted.trajectory_id}")
     read = _read_journal(source)
     places.directory.mkdir(mode=0o700, parents=True)
     pieces = bundles.pieces(source.bundles)
@@ -270,10 +270,10 @@ def restore_trajectory(
         git = gather_bundles((*pieces, *whole), places.repository)
     except CoilClawError as problem:
         why = f"its bundles do not fit together: {problem.message}"
-        raise _unusable(trajectory_id, why) from problem
+        raise _refuse(trajectory_id, why) from problem
     count = _count_usable(read, bundles.commits(git), source)
     if count == 0:
-        raise _unusable(trajectory_id, "the files it began with are not in its bundles")
+        raise _refuse(trajectory_id, "the files it began with are not in its bundles")
     history, results = _copy_journal(source, places, key, count)
     _compare_parts(source, read.parts)
     for folder in (places.bundles, places.results):
@@ -304,9 +304,9 @@ def _read_journal(source: TracePlaces) -> _Read:
             source.journal, hash_field=HASH_FIELD, key_path=source.key, observe=read.take
         )
     except (CoilClawError, KeyError, TypeError, AttributeError) as problem:
-        raise _unusable(source.trajectory_id, f"its journal cannot be read: {problem}") from problem
+        raise _refuse(source.trajectory_id, f"its journal cannot be read: {problem}") from problem
     if report.break_ is not None and report.break_.reason != _UNANCHORED:
-        raise _unusable(source.trajectory_id, f"journal: {report.break_.sentence}")
+        raise _refuse(source.trajectory_id, f"journal: {report.break_.sentence}")
     return read
 
 
@@ -322,14 +322,14 @@ def _count_usable(read: _Read, present: frozenset[str], source: TracePlaces) -> 
                 return number
             if digest_bytes(path.read_bytes()) != expected:
                 why = f"the result {name} is not the one that was recorded"
-                raise _unusable(source.trajectory_id, why)
+                raise _refuse(source.trajectory_id, why)
     return len(read.needs)
 
 
 def _copy_journal(
     source: TracePlaces, places: TracePlaces, key: Path, count: int
 ) -> tuple[History, set[str]]:
-    """Write the journal again, with an anchor of ours; the lines come out the same."""
+    """Write the journal again, with a new anchor; its lines stay the same."""
     history, results = History(), set[str]()
     key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unread = Journal(source.journal, hash_field=HASH_FIELD, key_path=key)
@@ -344,7 +344,7 @@ def _copy_journal(
                 batch.clear()
         journal.append_all(batch)
         if not source.journal.read_bytes().startswith(places.journal.read_bytes()):
-            raise _unusable(source.trajectory_id, "its journal is not written as ours are")
+            raise _refuse(source.trajectory_id, "its journal is not in canonical form")
         write_document(TraceDocument(places.document), history, journal)
     return history, results
 
@@ -365,13 +365,13 @@ def _compare_parts(source: TracePlaces, recorded: list[str]) -> None:
     try:
         found = parse_trace(source.document.read_bytes(), source.document.name)
     except UsageError as problem:
-        raise _unusable(source.trajectory_id, problem.message) from problem
+        raise _refuse(source.trajectory_id, problem.message) from problem
     parts = found.get("parts")
     same = isinstance(parts, list) and all(
         _digest_part(part) == digest for part, digest in zip(parts, recorded, strict=False)
     )
     if found.get("trajectory_id") != source.trajectory_id or not same:
-        raise _unusable(source.trajectory_id, "its trace does not tell what its journal does")
+        raise _refuse(source.trajectory_id, "its trace differs from its journal")
 
 
 def _digest_part(part: object) -> str:
@@ -381,7 +381,7 @@ def _digest_part(part: object) -> str:
 def list_trace_differences(
     source: Path, places: TracePlaces, returned: RestoredTrajectory
 ) -> tuple[str, ...]:
-    """Say in what the trace of a store is not the one that its journal tells.
+    """Return how the trace in a store differs from its journal.
 
     Documents go to a store one after the other: those of a run that goes on, or was killed, may be
     of different moments, so that only what never changes has to be the same.
@@ -395,6 +395,6 @@ def list_trace_differences(
     return (f"document: {', '.join(names)} differ from the journal",) if names else ()
 
 
-def _unusable(trajectory_id: str, why: str) -> EnvironmentFault:
+def _refuse(trajectory_id: str, why: str) -> EnvironmentFault:
     message = f"trajectory {trajectory_id} cannot be resumed from the store: {why}"
     return EnvironmentFault(message, rule=UNUSABLE)

@@ -99,7 +99,7 @@ def test_what_is_judged_sees_nothing_of_our_home(
     monkeypatch.setenv("PATH", f"{tool / 'bin'}:{os.environ['PATH']}")
     lay(tmp_path / "given", {"main.py": SHOWS.encode()})
     lay(tmp_path / "work", {"own": b"own work"})
-    judge = open_judge(str(tmp_path / "given"), tool / "home", jobs=1)
+    judge = open_judge(str(tmp_path / "given"), tool / "home", os.environ, jobs=1)
     line = f"cat {tool}/manual; cat {tool}/home/*; cat $(find {tool} -type f)"
     (case,) = judge.test(tmp_path / "work", "shows", params={"line": line}).cases
     assert case.log is not None

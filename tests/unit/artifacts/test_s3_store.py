@@ -63,7 +63,7 @@ def test_what_the_server_says_is_not_repeated() -> None:
             with pytest.raises(EnvironmentFault) as refused:
                 call()
             assert refused.value.message == (
-                "the artifact store does not let us at s3://bucket/t/doc (403, AccessDenied)"
+                "the artifact store denied access to s3://bucket/t/doc (403, AccessDenied)"
             )
             assert KEY_ID not in _shown(refused.value)
 

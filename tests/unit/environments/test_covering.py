@@ -16,7 +16,7 @@ import pytest
 from coilclaw.kernel.errors import EnvironmentFault, ProcessFault
 from coilclaw.traces.environments import containment
 from coilclaw.traces.environments.authoring import anew, covers, hide
-from coilclaw.traces.environments.containment import Cover, Limits
+from coilclaw.traces.environments.containment import Cover, Limits, find_tools
 from coilclaw.traces.environments.programs import (
     ProgramScope,
     RunResult,
@@ -32,6 +32,7 @@ from coilclaw.workspace.process.sandbox import probe_sandboxes
 from tests.support.children import PATIENCE_S, given_time
 
 TOOL = Path("/usr/bin/sort")
+TOOLS = find_tools(os.environ["PATH"])
 OTHER = Path("/usr/bin/cut")
 REAL = os.path.realpath(TOOL)
 
@@ -61,7 +62,7 @@ def scope(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Progr
 def _entered(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[ProgramScope]:
     (tmp_path / "session").mkdir()
     scope = ProgramScope(
-        tmp_path / "session", slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot
+        tmp_path / "session", slot.case, slot.temporary, support, 10 * PATIENCE_S, TOOLS, slot=slot
     )
     with entered(scope):
         yield scope
@@ -379,7 +380,9 @@ def test_what_is_hard_to_take_away_is_not_left_to_the_next_case(
     assert in_box(LEFT).exit_code == 0
     assert in_box(FOUND).stdout != empty
     with entered(
-        ProgramScope(scope.session, slot.case, slot.temporary, support, 10 * PATIENCE_S, slot=slot)
+        ProgramScope(
+            scope.session, slot.case, slot.temporary, support, 10 * PATIENCE_S, TOOLS, slot=slot
+        )
     ):
         assert in_box(FOUND).stdout == empty
         assert in_box(LEFT).exit_code == 0

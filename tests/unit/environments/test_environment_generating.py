@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,7 +47,9 @@ def judge(tmp_path: Path) -> Judge:
 def _judge(tmp_path: Path, source: str) -> Judge:
     write_environment(tmp_path / "environment", source)
     place = catalogue.find_environment(str(tmp_path / "environment"))
-    return Judge(place, support=SandboxSupport(), home=tmp_path / "home", timeout_s=60)
+    return Judge(
+        place, support=SandboxSupport(), home=tmp_path / "home", environ=os.environ, timeout_s=60
+    )
 
 
 def _judged(

@@ -48,7 +48,14 @@ def judge(tmp_path: Path, support: SandboxSupport) -> Callable[..., Judge]:
     def made(text: str, *, jobs: int = 2, timeout_s: float = 10 * PATIENCE_S) -> Judge:
         write_environment(tmp_path / "environment", HEAD + text)
         place = catalogue.find_environment(str(tmp_path / "environment"))
-        return Judge(place, support=support, home=tmp_path / "home", jobs=jobs, timeout_s=timeout_s)
+        return Judge(
+            place,
+            support=support,
+            home=tmp_path / "home",
+            environ=os.environ,
+            jobs=jobs,
+            timeout_s=timeout_s,
+        )
 
     return made
 

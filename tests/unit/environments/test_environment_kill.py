@@ -69,7 +69,7 @@ def test_what_runs_ends_with_the_judge(tmp_path: Path, kind: str) -> None:
     )
     place = catalogue.find_environment(str(tmp_path / "environment"))
     (tmp_path / "work").mkdir()
-    judge = Judge(place, support=support, home=tmp_path / "home", jobs=2)
+    judge = Judge(place, support=support, home=tmp_path / "home", environ=os.environ, jobs=2)
     child = _in_a_child(lambda: judge.test(tmp_path / "work"))
     assert _eventually(lambda: len(_running(marker)) >= 2)
     os.kill(child, signal.SIGKILL)
@@ -83,6 +83,7 @@ def test_killed_anywhere_the_next_one_judges_right(tmp_path: Path) -> None:
         catalogue.find_environment("kv_store"),
         support=probe_sandboxes(),
         home=tmp_path / "home",
+        environ=os.environ,
         jobs=2,
         timeout_s=120,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from coilclaw.kernel.errors import UsageError
-from coilclaw.traces.environments.test_names import Value, check_path, name_of, unknown_path
+from coilclaw.traces.environments.declarations import Value, check_path, name_of, unknown_path
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "a b", "ä", ".hidden", "-x", "a\n", "x" * 101, "a\0b"])

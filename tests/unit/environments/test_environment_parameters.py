@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from coilclaw.kernel.errors import UsageError
-from coilclaw.traces.environments.parameters import (
+from coilclaw.traces.environments.declarations import (
     Documents,
     bind,
     parameters_of,

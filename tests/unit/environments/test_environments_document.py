@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def test_the_worked_example_judges_as_it_says(tmp_path: Path) -> None:
         catalogue.find_environment(str(tmp_path / "rev")),
         support=probe_sandboxes(),
         home=tmp_path / "home",
+        environ=os.environ,
         jobs=2,
     )
     result = judge.test(work)

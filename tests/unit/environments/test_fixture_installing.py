@@ -265,7 +265,7 @@ def test_a_source_that_holds_it_twice_or_not_at_all(
     lay(tmp_path / "source/two", FILES)
     refuse(wanted, root, tmp_path / "source", "more than once: .*one/.*two/")
     refuse(wanted, root, lay(tmp_path / "bare", OTHERS), r"no file tests/a\.c")
-    refuse(wanted, root, tmp_path / "nowhere", "there is no")
+    refuse(wanted, root, tmp_path / "nowhere", "nowhere.* does not exist")
     assert install_fixtures(wanted, root, origin=tmp_path / "source/one").done
 
 

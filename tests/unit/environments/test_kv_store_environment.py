@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -25,7 +26,9 @@ def support() -> SandboxSupport:
 @pytest.fixture
 def judge(tmp_path: Path, support: SandboxSupport) -> Judge:
     place = catalogue.find_environment("kv_store")
-    return Judge(place, support=support, home=tmp_path / "home", jobs=3, timeout_s=120)
+    return Judge(
+        place, support=support, home=tmp_path / "home", environ=os.environ, jobs=3, timeout_s=120
+    )
 
 
 def test_what_a_run_starts_from_does_not_build(judge: Judge, tmp_path: Path) -> None:

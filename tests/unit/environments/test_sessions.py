@@ -113,6 +113,7 @@ class World:
             catalogue.find_environment(str(self.folder / "counting")),
             support=probe_sandboxes(),
             home=self.home,
+            environ=os.environ,
             jobs=2,
             limits=SessionLimits(**limits),  # type: ignore[arg-type]  # as each test names them
         )
@@ -205,6 +206,7 @@ def test_what_the_server_sets_nobody_else_may_give(world: World) -> None:
         catalogue.find_environment(str(world.folder / "counting")),
         support=probe_sandboxes(),
         home=world.home,
+        environ=os.environ,
         fixed={"greeting": "set", "wanted": "set"},
     )
     with sessions:
@@ -399,6 +401,7 @@ def test_sessions_side_by_side_do_not_meet(tmp_path: Path) -> None:
         catalogue.find_environment("kv_store"),
         support=probe_sandboxes(),
         home=tmp_path / "home",
+        environ=os.environ,
         jobs=1,
     ) as sessions:
 
@@ -522,7 +525,7 @@ def shows(line: str = "true") -> None:
 def fragile(folder: Path, home: Path, **more: object) -> Sessions:
     write_environment(folder / "fragile", FRAGILE)
     place = catalogue.find_environment(str(folder / "fragile"))
-    return Sessions(place, support=probe_sandboxes(), home=home, **more)  # type: ignore[arg-type]  # as named
+    return Sessions(place, support=probe_sandboxes(), home=home, environ=os.environ, **more)  # type: ignore[arg-type]  # as named
 
 
 def test_parameters_that_grow_on_their_way_are_refused_and_hang_nothing(world: World) -> None:
@@ -610,7 +613,7 @@ def test_a_call_that_comes_as_its_session_closes_is_not_lost(world: World) -> No
     with world.sessions() as sessions, ThreadPoolExecutor() as pool:
         made = sessions.begin().open({}, 60)
         process = sessions._sessions[made].process
-        within, closing = process._within, list[Future[str | None]]()
+        within, closing = process._limit_time, list[Future[str | None]]()
 
         def close_first(seconds: float) -> AbstractContextManager[None]:
             if not closing:
@@ -619,7 +622,7 @@ def test_a_call_that_comes_as_its_session_closes_is_not_lost(world: World) -> No
                 time.sleep(0.1)
             return within(seconds)
 
-        process._within = close_first  # type: ignore[method-assign,assignment]  # to come just then
+        process._limit_time = close_first  # type: ignore[method-assign,assignment]  # to come just then
         with pytest.raises(Stopped) as caught:
             sessions.test(made, "counts", {})
         assert caught.value.rule == "session.closed"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from coilclaw.kernel.errors import EnvironmentFault
-from coilclaw.traces.process_pool import FinishedJob, perform, processors
+from coilclaw.traces.evaluation.evaluation import FinishedJob, perform, processors
 from tests.support.children import PATIENCE_S
 
 

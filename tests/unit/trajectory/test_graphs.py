@@ -139,7 +139,11 @@ def test_one_part_is_seen_at_its_whole_number(tmp_path: Path) -> None:
 
     one = recording(tmp_path, [passing("basics/get")])
     graph = graph_of(evaluate(one, court(tmp_path, FakeJudge())))
-    for picture in (graph_pictures._progress, graph_pictures._suites, graph_pictures._cost):
+    for picture in (
+        graph_pictures._draw_progress,
+        graph_pictures._draw_suites,
+        graph_pictures._draw_cost,
+    ):
         figure = Figure()
         picture(graph, figure)
         shown = [axes for axes in figure.axes if axes.lines]

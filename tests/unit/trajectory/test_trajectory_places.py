@@ -58,10 +58,10 @@ def test_a_plan_comes_back_as_it_was_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"form": 2}', "[]", '{"form": 1, "agent": "x"}'])
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "session.json").write_text(text)
-    with pytest.raises(EnvironmentFault, match="does not say what the trajectory was asked for"):
+    with pytest.raises(EnvironmentFault, match="is not a valid plan of a trajectory"):
         load_plan(tmp_path / "session.json")
 
 
 def test_without_a_plan_there_is_no_trajectory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no trajectory"):
+    with pytest.raises(UsageError, match="no trajectory was found"):
         load_plan(tmp_path / "session.json")

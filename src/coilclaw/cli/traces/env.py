@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,7 @@ def _list(_: Namespace, console: Console) -> None:
 def _show_schema(args: Namespace, console: Console) -> None:
     from coilclaw.traces import open_judge
 
-    schema = open_judge(args.file, find_home()).schema()
+    schema = open_judge(args.file, find_home(), os.environ).schema()
     if console.emit(schema):
         return
     tests, cases = schema["tests"], schema["cases"]
@@ -87,7 +88,7 @@ def _test(args: Namespace, console: Console) -> int:
 
     timeout_s = DEFAULT_TIMEOUT_S if args.timeout is None else args.timeout
     env_server.require_time_limit(timeout_s)
-    judge = open_judge(args.file, find_home(), jobs=args.jobs, timeout_s=timeout_s)
+    judge = open_judge(args.file, find_home(), os.environ, jobs=args.jobs, timeout_s=timeout_s)
     given = list(args.param)
     if args.fixtures is not None:  # The tests run in another directory.
         given.append(f"fixtures={json.dumps(str(Path(args.fixtures).absolute()))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -89,7 +90,7 @@ def _count_programs(
 
     counted: dict[str, int | str] = {}
     for suite in (one.wanted.suite for one in found if one.state != "missing"):
-        judge = open_judge(str(place.file), find_home(), jobs=1)
+        judge = open_judge(str(place.file), find_home(), os.environ, jobs=1)
         try:
             counted[suite] = len(judge.cases(suite, params={FIXTURES: str(root)}))
         except UsageError as problem:
@@ -162,6 +163,7 @@ def _install(args: Namespace, console: Console) -> int:
                 root,
                 origin=origins.get(name),
                 force=args.force,
+                environ=os.environ,
                 tell=partial(_note_progress, console, name),
             )
         except CoilClawError as problem:

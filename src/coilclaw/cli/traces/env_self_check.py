@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,8 @@ def run(args: Namespace, console: Console) -> int:
     if args.output is not None and args.derive is None:
         raise UsageError("--output needs --derive", rule="usage.output")
     root = find_root(args.fixtures)
-    check = SelfCheck(args.file, find_home(), find_compiler(args.cc), root, jobs=args.jobs)
+    compiler = find_compiler(args.cc)
+    check = SelfCheck(args.file, find_home(), os.environ, compiler, root, jobs=args.jobs)
     console.note(f"{check.compiler.path}: {check.compiler.version}")
     if args.derive is not None:
         return _derive(check, args.derive, args.output, console)

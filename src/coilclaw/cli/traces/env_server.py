@@ -69,6 +69,7 @@ def run(args: Namespace, console: Console) -> None:
             find_home(),
             settings,
             limits,
+            os.environ,
             token=token,
             jobs=args.jobs,
             fixed=parse_params(args.param),

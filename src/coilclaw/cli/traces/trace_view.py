@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.cli.command import DONE, FAILED, Console, Namespace, escape_hidden, find_home, pick
 from coilclaw.kernel import CoilClawError
 
 if TYPE_CHECKING:
-    from coilclaw.traces import PartRecord, Presence, Trace, TrajectoryArchive
+    from coilclaw.traces import PartRecord, Trace, TrajectoryArchive
 
 MAX_SUMMARY: Final = 70
 _STYLES: Final = {"solved": "green", "agent_error": "red", "envoi_error": "red"}
@@ -31,7 +32,7 @@ def list_recorded(_: Namespace, console: Console) -> None:
     """List what was recorded on this machine."""
     from coilclaw.traces import TrajectoryArchive, read_trace
 
-    archive = TrajectoryArchive(find_home())
+    archive = TrajectoryArchive(find_home(), os.environ)
     found = []
     for places in archive.here():
         try:
@@ -80,20 +81,20 @@ def _tests(trace: Trace) -> str:
     return "–"
 
 
-def _presence(archive: TrajectoryArchive, trace: Trace) -> Presence | None:
-    """Return the process that is recording a trajectory on this machine."""
+def _presence(archive: TrajectoryArchive, trace: Trace) -> int | None:
+    """Return the id of the process that is recording a trajectory on this machine."""
     from coilclaw.traces import TracePlaces, plan
 
     if not archive.is_here(trace.trajectory_id):
         return None
-    return plan.find_presence(TracePlaces(archive.home, trace.trajectory_id))
+    return plan.find_recorder(TracePlaces(archive.home, trace.trajectory_id))
 
 
-def _describe_end(trace: Trace, there: Presence | None) -> str:
+def _describe_end(trace: Trace, pid: int | None) -> str:
     """Return how a trajectory ended, or what to do about one that has not."""
     end = trace.session_end
-    if there is not None:
-        return f"not yet: process {there.pid or '(unknown)'} is recording"
+    if pid is not None:
+        return f"not yet: process {pid or '(unknown)'} is recording"
     if end is not None:
         return f"{end.reason} {end.detail}".rstrip()
     return (
@@ -102,11 +103,11 @@ def _describe_end(trace: Trace, there: Presence | None) -> str:
     )
 
 
-def _show(trace: Trace, there: Presence | None, console: Console) -> None:
+def _show(trace: Trace, pid: int | None, console: Console) -> None:
     if console.as_json:
         shown = {
             **summary(trace),
-            "recorder": None if there is None else {"pid": there.pid},
+            "recorder": None if pid is None else {"pid": pid},
             "environment_version": trace.environment_version,
             "versions": dict(trace.versions),
             "limits": trace.limits.json(),
@@ -122,7 +123,7 @@ def _show(trace: Trace, there: Presence | None, console: Console) -> None:
         ("started", trace.started_at),
         ("parts, turns", f"{len(trace.parts)}, {len(trace.turns)}"),
         ("resumed", str(len(trace.resumptions)) if trace.resumptions else ""),
-        ("ended", _describe_end(trace, there)),
+        ("ended", _describe_end(trace, pid)),
         ("trace", trace.artifacts.agent_trace),
         ("bundle", trace.artifacts.repo_bundle),
     )

@@ -201,6 +201,7 @@ def open_env_gateway(
     home: Path,
     settings: GatewaySettings,
     limits: SessionLimits,
+    environ: Mapping[str, str],
     *,
     token: Path | None,
     jobs: int | None = None,
@@ -213,7 +214,7 @@ def open_env_gateway(
     check(settings)
     check_open(settings, open_to_all=token is None)
     support = probe_sandboxes()
-    judge = open_judge(file, home, jobs=jobs, support=support)
+    judge = open_judge(file, home, environ, jobs=jobs, support=support)
     schema = judge.schema()
     if fixed:
         schema = {**schema, **_cases(fixed, judge)}
@@ -223,6 +224,7 @@ def open_env_gateway(
         judge.place,
         support=support,
         home=home / FOLDER / SESSIONS,
+        environ=environ,
         jobs=judge.jobs,
         limits=limits,
         fixed=fixed,

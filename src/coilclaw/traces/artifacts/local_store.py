@@ -105,7 +105,7 @@ def steady(source: bytes | Path) -> Iterator[Content]:
         if digest.size == 0:
             yield Content(b"", digest)
             return
-        # A copy that no one else can cut short: reading a mapped file beyond its end would kill us.
+        # A private copy: reading a mapped file that was cut short would kill this process.
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             yield Content(mapped, digest)
 
@@ -155,7 +155,7 @@ def mapped_errors(path: Path) -> AbstractContextManager[None]:
 
 
 OWN: Final = ".coilclaw"
-"""The directory of ours below the root; no key begins with a dot."""
+"""The private directory below the root; no key begins with a dot."""
 
 STALE_S: Final = 60.0
 """Age from which a staged file without a holder was left behind by a killed writer."""
@@ -195,7 +195,7 @@ class LocalStore:
                         finally:
                             os.close(descriptor)
                         path.unlink()
-        with self._staged(source) as (staged, digest), FileLock(self._lock(key)):
+        with self._stage(source) as (staged, digest), FileLock(self._lock(key)):
             current = digest_file(target)
             if current == digest:
                 return _version(digest)
@@ -215,13 +215,13 @@ class LocalStore:
         return path.is_file() and not path.is_symlink()
 
     def get(self, key: str, *, limit: int = store.MAX_GET_BYTES) -> bytes:
-        path = self._present(key)
+        path = self._require_path(key)
         pieces: list[bytes] = []
         copy_file(path, pieces.append, pieces.clear, limit=limit)
         return b"".join(pieces)
 
     def download(self, key: str, path: Path) -> store.ArtifactVersion:
-        return _version(copy(self._present(key), path))
+        return _version(copy(self._require_path(key), path))
 
     def list(self, prefix: str = "") -> tuple[store.ArtifactEntry, ...]:
         top = self.root / store.check_key_prefix(prefix)
@@ -241,7 +241,7 @@ class LocalStore:
     def uri(self, key: str) -> str:
         return str(self.root / store.check_key(key))
 
-    def _present(self, key: str) -> Path:
+    def _require_path(self, key: str) -> Path:
         if not self.exists(key):
             raise store.missing(self.uri(key))
         return self.root / key
@@ -251,7 +251,7 @@ class LocalStore:
         return self._locks / hashlib.sha256(key.encode()).hexdigest()[:2]
 
     @contextmanager
-    def _staged(self, source: bytes | Path) -> Iterator[tuple[Path, Digest]]:
+    def _stage(self, source: bytes | Path) -> Iterator[tuple[Path, Digest]]:
         """Write the bytes to a file of our own, synced and read back."""
         staged = self._staging / f"{os.getpid()}-{os.urandom(8).hex()}"
         with mapped_errors(staged):

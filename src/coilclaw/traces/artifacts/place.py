@@ -1,4 +1,4 @@
-"""From what people write to a store: a directory, or ``s3://bucket/prefix``."""
+"""Open the store that the user names: a directory, or ``s3://bucket/prefix``."""
 
 from __future__ import annotations
 

@@ -73,13 +73,13 @@ class S3Place:
 
 
 def configuration(environ: Mapping[str, str]) -> S3Config:
-    """Return who we are and whom we talk to; without credentials none are asked for."""
+    """Return credentials and endpoint from the variables; raise if none are set."""
     found: S3Config = {
-        "region": _first(environ, "AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1",
+        "region": _find_first(environ, "AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1",
         "checksum_algorithm": "SHA256",
         "conditional_put": "etag",
     }
-    if endpoint := _endpoint(environ):
+    if endpoint := _find_endpoint(environ):
         found["endpoint"] = endpoint
     key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if key_id and secret:
@@ -87,11 +87,11 @@ def configuration(environ: Mapping[str, str]) -> S3Config:
         found["secret_access_key"] = secret
         if token := environ.get("AWS_SESSION_TOKEN"):
             found["session_token"] = token
-    elif _is(environ, "AWS_SKIP_SIGNATURE", _YES):
+    elif _is_set_to(environ, "AWS_SKIP_SIGNATURE", _YES):
         found["skip_signature"] = True
-    elif role := _role(environ):
+    elif role := _find_role(environ):
         found.update(role)
-    elif not _is(environ, "AWS_EC2_METADATA_DISABLED", _NO):
+    elif not _is_set_to(environ, "AWS_EC2_METADATA_DISABLED", _NO):
         raise UsageError(
             "credentials for the artifact store are missing",
             rule="artifact.credentials",
@@ -106,8 +106,8 @@ def client_options(environ: Mapping[str, str], *, patient: bool = False) -> Clie
 
     Silence ends a request, but for a patient one: while bytes are being sent, nothing is heard.
     """
-    endpoint = _endpoint(environ) or ""
-    plain = _is(environ, "AWS_ALLOW_HTTP", _YES)
+    endpoint = _find_endpoint(environ) or ""
+    plain = _is_set_to(environ, "AWS_ALLOW_HTTP", _YES)
     if not plain and not (endpoint.startswith("https://") or not endpoint):
         message = "the endpoint of the artifact store is not an https address"
         hint = "set AWS_ALLOW_HTTP=true for a server that you trust the way to"
@@ -122,12 +122,12 @@ def client_options(environ: Mapping[str, str], *, patient: bool = False) -> Clie
     return options
 
 
-def _endpoint(environ: Mapping[str, str]) -> str | None:
-    return _first(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+def _find_endpoint(environ: Mapping[str, str]) -> str | None:
+    return _find_first(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
-def _role(environ: Mapping[str, str]) -> S3Config:
-    """Return where a role is to be had from, if the environment names such a place."""
+def _find_role(environ: Mapping[str, str]) -> S3Config:
+    """Return where to get the credentials of a role, if the variables say so."""
     ways = (
         {
             "web_identity_token_file": "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -147,11 +147,11 @@ def _role(environ: Mapping[str, str]) -> S3Config:
     return {}
 
 
-def _first(environ: Mapping[str, str], *names: str) -> str | None:
+def _find_first(environ: Mapping[str, str], *names: str) -> str | None:
     return next((value for name in names if (value := environ.get(name))), None)
 
 
-def _is(environ: Mapping[str, str], name: str, values: frozenset[str]) -> bool:
+def _is_set_to(environ: Mapping[str, str], name: str, values: frozenset[str]) -> bool:
     return environ.get(name, "").strip().lower() in values
 
 
@@ -190,7 +190,7 @@ class S3Store:
         with steady(source) as content:
             if content.digest.size > store.MAX_OBJECT_BYTES:
                 raise store.too_large(self.uri(key), store.MAX_OBJECT_BYTES)
-            if previous is not None and _tells(previous, content) and self.head(key) == previous:
+            if previous is not None and _proves(previous, content) and self.head(key) == previous:
                 return previous  # nothing new, and nothing to send
             version = self._put(key, content, previous)
             if self._holds(key, version, content):
@@ -205,8 +205,8 @@ class S3Store:
         import obstore
 
         try:
-            with _mapped(self.uri(key)):
-                return self._seen(key, obstore.head(self._client, store.check_key(key)))
+            with _map_errors(self.uri(key)):
+                return self._read_version(key, obstore.head(self._client, store.check_key(key)))
         except EnvironmentFault as problem:
             if problem.rule == store.MISSING:
                 return None
@@ -234,7 +234,7 @@ class S3Store:
 
         found: list[store.ArtifactEntry] = []
         left_out = 0
-        with _mapped(self.uri(store.check_key_prefix(prefix))):
+        with _map_errors(self.uri(store.check_key_prefix(prefix))):
             for batch in obstore.list(self._client, prefix or None, chunk_size=LISTED_AT_ONCE):
                 safe = [meta for meta in batch if store.is_safe_key(meta["path"])]
                 left_out += len(batch) - len(safe)
@@ -266,7 +266,7 @@ class S3Store:
                 attributes={_SHA256: content.digest.sha256},
             )
         except (BaseError, OSError) as problem:
-            found = _fault(problem, self.uri(key))
+            found = _make_fault(problem, self.uri(key))
             if found.rule not in {store.CONFLICT, store.MISSING}:
                 raise found from None
             # Return what is there if it is what we sent: the answer to an earlier try got lost.
@@ -277,10 +277,10 @@ class S3Store:
         return _version(self.uri(key), result, content.digest.size)
 
     def _holds(self, key: str, version: store.ArtifactVersion, content: Content) -> bool:
-        """Tell whether the object has our bytes: by its tag, or by reading it."""
+        """Return whether the object has our bytes, judged by its tag or by reading it."""
         if version.size != content.digest.size:
             return False
-        if _tells(version, content):
+        if _proves(version, content):
             return True
         hasher = Hasher()
         found, _ = self._stream(key, hasher.take, content.digest.size)
@@ -297,7 +297,7 @@ class S3Store:
             sink(piece)
 
         version, kept = self._stream(key, take, limit)
-        digest, tag = hasher.digest(), _tag(version.token)
+        digest, tag = hasher.digest(), _normalize_tag(version.token)
         if kept is None and _MD5.fullmatch(tag):
             kept = digest.sha256 if tag == digest.md5 else tag
         if kept is not None and kept != digest.sha256:
@@ -311,9 +311,9 @@ class S3Store:
         import obstore
 
         where = self.uri(store.check_key(key))
-        with _mapped(where):
+        with _map_errors(where):
             result: GetResult = obstore.get(self._client, key)
-            version = self._seen(key, result.meta)
+            version = self._read_version(key, result.meta)
             if version.size > limit:
                 raise store.too_large(where, limit)
             size = 0
@@ -326,7 +326,7 @@ class S3Store:
             raise store.damaged(where)
         return version, result.attributes.get(_SHA256)
 
-    def _seen(self, key: str, meta: ObjectMeta) -> store.ArtifactVersion:
+    def _read_version(self, key: str, meta: ObjectMeta) -> store.ArtifactVersion:
         return _version(self.uri(key), meta, meta["size"])
 
 
@@ -346,7 +346,7 @@ def _client(place: S3Place, environ: Mapping[str, str], *, patient: bool) -> Cli
             retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
         )
     except (BaseError, ValueError) as problem:
-        raise _fault(problem, place.uri("")) from None
+        raise _make_fault(problem, place.uri("")) from None
 
 
 def _version(where: str, result: PutResult | ObjectMeta, size: int) -> store.ArtifactVersion:
@@ -358,18 +358,18 @@ def _version(where: str, result: PutResult | ObjectMeta, size: int) -> store.Art
     return store.ArtifactVersion(tag, size)
 
 
-def _tells(version: store.ArtifactVersion, content: Content) -> bool:
-    """Tell whether a version says by itself that it is of these bytes."""
+def _proves(version: store.ArtifactVersion, content: Content) -> bool:
+    """Return whether the tag of a version proves that it has these bytes."""
     digest = content.digest
-    return version.size == digest.size and _tag(version.token) == digest.md5
+    return version.size == digest.size and _normalize_tag(version.token) == digest.md5
 
 
-def _tag(token: str) -> str:
+def _normalize_tag(token: str) -> str:
     return token.removeprefix("W/").strip('"').lower()
 
 
 @contextmanager
-def _mapped(where: str) -> Iterator[None]:
+def _map_errors(where: str) -> Iterator[None]:
     """Raise our error for each of the client's."""
     from obstore.exceptions import BaseError
 
@@ -377,10 +377,10 @@ def _mapped(where: str) -> Iterator[None]:
         yield
     except (BaseError, OSError) as problem:
         # Without the cause: its text is what must not be shown.
-        raise _fault(problem, where) from None
+        raise _make_fault(problem, where) from None
 
 
-def _fault(problem: BaseException, where: str) -> EnvironmentFault:
+def _make_fault(problem: BaseException, where: str) -> EnvironmentFault:
     """Return our error for one of the client's."""
     from obstore import exceptions
 
@@ -390,14 +390,15 @@ def _fault(problem: BaseException, where: str) -> EnvironmentFault:
     detail = f" ({said})" if said else ""
     if code and code[1] == "NoSuchBucket":
         hint = "make the bucket first, or name another one"
-        return EnvironmentFault(f"there is no bucket for {where}", rule=store.NO_BUCKET, hint=hint)
+        message = f"the bucket of {where} does not exist"
+        return EnvironmentFault(message, rule=store.NO_BUCKET, hint=hint)
     if isinstance(problem, exceptions.AlreadyExistsError | exceptions.PreconditionError):
         return store.conflict(where)
     if isinstance(problem, FileNotFoundError | exceptions.NotFoundError):
         return store.missing(where)
     # A refused listing has no class of its own.
     if status and status[1] in {"401", "403"}:
-        message = f"the artifact store does not let us at {where}{detail}"
+        message = f"the artifact store denied access to {where}{detail}"
         hint = "check the AWS_* variables and what the key may do in the bucket"
         return EnvironmentFault(message, rule=store.DENIED, hint=hint)
     message = f"the artifact store cannot be used for {where}{detail}"

@@ -44,7 +44,7 @@ def check_key_prefix(prefix: str) -> str:
 
 
 def is_safe_key(key: str) -> bool:
-    """Tell whether ``check`` lets the key pass."""
+    """Return whether ``check_key`` accepts the key."""
     try:
         check_key(key)
     except PathRefused:
@@ -113,7 +113,7 @@ class ArtifactStore(Protocol):
         """Return the state of an artifact, or ``None`` where there is none."""
 
     def exists(self, key: str) -> bool:
-        """Tell whether there is an artifact."""
+        """Return whether the artifact exists."""
 
     def get(self, key: str, *, limit: int = MAX_GET_BYTES) -> bytes:
         """Return the bytes of an artifact, checked as far as the place keeps a checksum."""
@@ -125,7 +125,7 @@ class ArtifactStore(Protocol):
         """Return the artifacts below a prefix of whole names, in order of their keys."""
 
     def uri(self, key: str) -> str:
-        """Return where an artifact is, as people write it."""
+        """Return the address of an artifact, as users write it."""
 
 
 def conflict(where: str) -> EnvironmentFault:
@@ -134,7 +134,7 @@ def conflict(where: str) -> EnvironmentFault:
 
 
 def missing(where: str) -> EnvironmentFault:
-    return EnvironmentFault(f"there is no artifact {where}", rule=MISSING)
+    return EnvironmentFault(f"the artifact {where} does not exist", rule=MISSING)
 
 
 def too_large(where: str, limit: int) -> EnvironmentFault:

@@ -64,7 +64,7 @@ class Lane:
     stopped: bool = False
 
     def put_off(self, limits: UploaderLimits) -> None:
-        """Put the next try off, by a little chance too: that keeps many clients apart."""
+        """Postpone the next try, with some jitter that keeps many clients apart."""
         wait = limits.first_wait_s * 2 ** min(self.failures, 30)
         self.failures += 1
         chance = 0.5 + os.urandom(1)[0] / 510
@@ -83,7 +83,7 @@ class UploadTrouble:
 
 @dataclass(frozen=True, slots=True)
 class UploadReport:
-    """How things stand."""
+    """The state of the uploads."""
 
     uploaded: int
     retries: int
@@ -97,13 +97,13 @@ class UploadReport:
 
 
 class Uploader:
-    """Hands over at once, uploads in a thread of its own, and never gives up on what may pass.
+    """Accepts artifacts at once, uploads them in a thread, and retries what may pass.
 
     Of a document only the newest state goes up, when its turn comes. Pieces go up one after the
     other, each once, so that those in the store are always a beginning of all. Pieces come before
     documents. Every upload is conditional on the version of the one before; with ``adopt`` the
     first one continues from what the store has, otherwise there must be nothing yet. ``report``
-    hears of a trouble when it begins, in the thread of the uploads.
+    receives each new trouble, in the thread of the uploads.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Uploader:
             self._wake()
 
     def status(self) -> UploadReport:
-        """Return how things stand right now."""
+        """Return the state of the uploads now."""
         with self._changed:
             return self._report()
 
@@ -199,7 +199,7 @@ class Uploader:
         self._changed.notify_all()
 
     def _moving(self) -> bool:
-        """Whether something is, or will be, on its way."""
+        """Return whether an upload is under way or will be."""
         if self._thread is None or not self._thread.is_alive():
             return False
         waits = any(lane.waiting and not lane.stopped for lane in self._lanes.values())
@@ -216,7 +216,7 @@ class Uploader:
             while (name := self._take()) is not None:
                 self._perform(name)
         except Exception as problem:
-            # A fault of ours, or of whoever makes a document: without this nobody would hear of it.
+            # A bug here or in the maker of a document would otherwise go unnoticed.
             message = f"the uploads ended: {type(problem).__name__}"
             trouble = UploadTrouble(
                 self._busy or "pieces", "artifact.uploader", message, lasting=True
@@ -287,7 +287,7 @@ class Uploader:
             self._changed.notify_all()
 
     def _failed(self, name: str, job: UploadJob, trouble: UploadTrouble) -> bool:
-        """Put the job off or give it up; tell whether that is news."""
+        """Postpone the job or give it up; return whether the trouble is new."""
         lane = self._lanes[name]
         news = lane.failures == 0 or trouble.lasting
         if trouble.lasting:

@@ -253,7 +253,7 @@ class _Header(BoundedHeader):
         except tarfile.HeaderError as problem:
             if type(problem).__name__ == "EOFHeaderError":
                 raise  # it is the end; tarfile itself would take other errors for it, too
-            raise _malformed(str(problem)) from problem
+            raise _refuse_form(str(problem)) from problem
 
     def _refuse_sparse(self, *_: Any) -> None:
         raise _refuse_entry(self.name, "is a sparse file")
@@ -274,9 +274,9 @@ def unpack_upload(archive: Path, directory: Path, bounds: UploadBounds) -> int:
             hint = "send a tar.gz archive"
             raise UsageError(message, rule="upload.malformed", hint=hint) from problem
         except EOFError as problem:
-            raise _malformed("it is cut off") from problem
+            raise _refuse_form("it is cut off") from problem
         except (tarfile.TarError, ValueError, OverflowError) as problem:
-            raise _malformed(str(problem)) from problem
+            raise _refuse_form(str(problem)) from problem
         except OSError as problem:
             message = f"the upload cannot be unpacked: {problem.strerror or problem}"
             raise EnvironmentFault(message, rule="upload.disk") from problem
@@ -295,22 +295,22 @@ class _Unpacking:
 
     def take_all(self, stream: Readable) -> int:
         most = self.bounds.unpacked_bytes + self.bounds.entries * _ENTRY_COST
-        bounded = LimitedStream(stream, most, _large("it unpacks to more than is allowed"))
+        bounded = LimitedStream(stream, most, _refuse_size("it unpacks to more than is allowed"))
         with tarfile.open(
             fileobj=bounded, mode="r|", tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
         ) as tar:
             while (header := next_header(tar)) is not None:
                 for key in {"path", "linkpath", "size"} & tar.pax_headers.keys():
-                    raise _malformed(f"one {key} is said of all its entries")
+                    raise _refuse_form(f"one {key} is said of all its entries")
                 self._take(self._check(header), header, tar)
             tail = 0
             assert tar.fileobj is not None
             while data := tar.fileobj.read(CHUNK):
                 tail += len(data)
                 if any(data):
-                    raise _malformed("it goes on after its end")
+                    raise _refuse_form("data follow its end")
             if tail < tarfile.BLOCKSIZE:
-                raise _malformed("it is cut off")
+                raise _refuse_form("it is cut off")
         for parts in self.targets:
             self._refuse_leading_out(parts)
         return len(self.kinds)
@@ -320,7 +320,7 @@ class _Unpacking:
         name, kind = header.name, _KINDS.get(header.type)
         parts = tuple(part for part in name.split("/") if part not in {"", "."})
         if header.size < 0:
-            raise _malformed(f"{quote_text(name)} has {header.size} bytes")
+            raise _refuse_form(f"{quote_text(name)} has {header.size} bytes")
         refusals = {
             "is a sparse file": any(key.startswith("GNU.sparse.") for key in header.pax_headers),
             f"is {_REFUSED_KINDS.get(header.type, 'of no kind that is known')}": kind is None,
@@ -375,15 +375,15 @@ class _Unpacking:
             self._note(parts, "directory")
             self.directory.joinpath(*parts).mkdir(mode=0o755)
         elif there != "directory":
-            raise _refuse_entry(name, f"stands below a {there}, or in its place")
+            raise _refuse_entry(name, f"is below a {there}, or in its place")
 
     def _note(self, parts: tuple[str, ...], kind: str, size: int = 0) -> None:
         self.kinds[parts] = kind
         self.size += size
         if len(self.kinds) > self.bounds.entries:
-            raise _large(f"it has more than {self.bounds.entries} entries")
+            raise _refuse_size(f"it has more than {self.bounds.entries} entries")
         if self.size > self.bounds.unpacked_bytes:
-            raise _large(f"its files have more than {self.bounds.unpacked_bytes} bytes")
+            raise _refuse_size(f"its files have more than {self.bounds.unpacked_bytes} bytes")
 
     def _refuse_leading_out(self, parts: tuple[str, ...]) -> None:
         """Follow a link as the system would; links on its way are followed, too."""
@@ -394,7 +394,7 @@ class _Unpacking:
             part = ahead.pop()
             self.followed += 1
             if self.followed > MAX_FOLLOWED:
-                raise _large("its links lead along too many names")
+                raise _refuse_size("its links lead along too many names")
             if part == "..":
                 if not here:
                     raise _refuse_entry("/".join(parts), "is a link that leads out of it")
@@ -416,7 +416,7 @@ def _is_long(path: str) -> bool:
     )
 
 
-def _malformed(why: str) -> UsageError:
+def _refuse_form(why: str) -> UsageError:
     return UsageError(f"the upload is not a usable tar archive: {why}", rule="upload.malformed")
 
 
@@ -426,5 +426,5 @@ def _refuse_entry(name: str, why: str) -> UsageError:
     return UsageError(message, rule="upload.entry", hint=hint)
 
 
-def _large(why: str) -> UsageError:
+def _refuse_size(why: str) -> UsageError:
     return UsageError(f"the upload is too large: {why}", rule="upload.large")

@@ -17,6 +17,7 @@ from coilclaw.traces.environments.checks import (
     skip,
 )
 from coilclaw.traces.environments.containment import Limits
+from coilclaw.traces.environments.declarations import Documents, Name, Value, name_of
 from coilclaw.traces.environments.environment import (
     DEFAULT_CASE_TIMEOUT_S,
     DEFAULT_SETUP_TIMEOUT_S,
@@ -24,9 +25,7 @@ from coilclaw.traces.environments.environment import (
     Handler,
     current_registry,
 )
-from coilclaw.traces.environments.parameters import Documents
 from coilclaw.traces.environments.programs import Program, RunResult, run, start
-from coilclaw.traces.environments.test_names import Name, Value, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -179,16 +178,16 @@ def _make_hook(kind: str) -> _Decorator:
 setup = _make_hook("setup")
 """Declare what builds a submission, in its own directory, before its tests."""
 teardown = _make_hook("teardown")
-"""Declare what undoes the setup; with it, every call builds anew."""
+"""Declare what undoes the setup; with it, every call builds again."""
 
 
 def session_path() -> Path:
-    """The directory of the submission, as it was built; only a setup writes there."""
+    """Return the directory of the built submission; only a setup writes to it."""
     return programs.current().session
 
 
 def case_path() -> Path:
-    """A directory of the running case's own, empty at first, gone when it is over."""
+    """Return the private directory of the running case; it is removed with the case."""
     return programs.current().directory
 
 
@@ -205,5 +204,5 @@ def hide(path: Path) -> None:
 
 
 def covers() -> bool:
-    """Whether ``run(without=…)`` can tell here what was used; else it is hidden at best."""
+    """Return whether ``run(without=…)`` can report what was used on this machine."""
     return containment.can_cover(programs.current().support)

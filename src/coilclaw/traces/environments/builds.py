@@ -72,7 +72,7 @@ class Builds:
     def prepared(
         self, snapshot: Snapshot, version: str, params: Mapping[str, Json], timeout_s: float
     ) -> Iterator[KeptBuild]:
-        """Have a picture's files in a directory, built already if they were before.
+        """Yield the files of a snapshot in a directory, already built if they were before.
 
         While it is being built, no other caller has it; once it is, several may.
         """
@@ -139,7 +139,7 @@ class Builds:
         ]
         for used, name in sorted(found, reverse=True)[MAX_BUILDS:]:
             with suppress(LockTimeout), FileLock(self._locks / f"{name}.lock", timeout_s=0.0):
-                # Somebody may have used it while we were looking.
+                # Another process may have used it meanwhile.
                 if _last_used(self._builds / name) <= used:
                     remove_tree(self._builds / name)
 

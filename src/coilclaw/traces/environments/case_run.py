@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from coilclaw.kernel import CoilClawError, Json
 from coilclaw.traces.environments.checks import CaseFailed, CaseSkipped
-from coilclaw.traces.environments.parameters import Documents, bind
+from coilclaw.traces.environments.declarations import Documents, bind
 from coilclaw.traces.environments.programs import ProgramScope, ScopeOver, entered
 from coilclaw.traces.environments.results import Case, Status
 from coilclaw.traces.environments.sandbox_boxes import Slot
@@ -24,6 +24,7 @@ from coilclaw.workspace import SandboxSupport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from coilclaw.traces.environments.containment import Tools
     from coilclaw.traces.environments.environment import EnvironmentHook, PlannedCase
 
 Task: TypeAlias = Literal["schema", "select", "test"]
@@ -37,7 +38,7 @@ _OWN_FRAMES: Final = "coilclaw/traces/environments/"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker process is to do; it comes as one JSON object on its input."""
+    """The task of a worker process, sent as one JSON object on its input."""
 
     task: Task
     file: Path
@@ -69,6 +70,7 @@ class Handling:
 
     request: Request
     documents: Documents
+    tools: Tools
     stop: threading.Event = field(default_factory=threading.Event)
     """Once it is set, no further case is run."""
     scopes: WeakSet[ProgramScope] = field(default_factory=WeakSet)
@@ -95,6 +97,7 @@ class Handling:
             temporary=self.request.scratch / "setup.tmp" if slot is None else slot.temporary,
             support=self.request.support,
             timeout_s=timeout_s,
+            tools=self.tools,
             hidden=self.request.hidden,
             slot=slot,
         )
@@ -102,7 +105,7 @@ class Handling:
         return scope
 
     def end(self) -> None:
-        """End everything that runs, because no one is left to hear of it."""
+        """End everything that runs, because the caller is gone."""
         for scope in list(self.scopes):
             scope.end()
         for slot in self.slots:
@@ -118,13 +121,13 @@ class Handling:
         except CaseSkipped as problem:
             return f"it was skipped: {problem}"
         except CaseFailed as problem:
-            return _with_log(f"{problem.message}\n{problem.difference or ''}".strip(), scope)
+            return _add_log(f"{problem.message}\n{problem.difference or ''}".strip(), scope)
         except (ScopeOver, TimeoutError):
-            return _with_log(f"it took more than {hook.timeout_s:g} seconds", scope)
+            return _add_log(f"it took more than {hook.timeout_s:g} seconds", scope)
         except AssertionError as problem:
-            return _with_log(str(problem) or "an assertion failed", scope)
+            return _add_log(str(problem) or "an assertion failed", scope)
         except Exception as problem:  # noqa: BLE001 - the author's code may raise anything
-            return _with_log(_describe(problem), scope)
+            return _add_log(_describe(problem), scope)
         return None
 
     def case(self, planned: PlannedCase, scope: ProgramScope) -> Case:
@@ -137,12 +140,12 @@ class Handling:
             with entered(scope):
                 _call(planned, arguments)
         except BaseException as problem:  # noqa: BLE001 - the author's code may raise anything
-            return _failed(planned, scope, problem, _since(began))
+            return _make_failed(planned, scope, problem, _measure_ms(began))
         finally:
             if scope.slot is not None:
                 scope.slot.tidy()
         log = scope.log() or None
-        return Case(id=planned.id, status="passed", duration_ms=_since(began), log=log)
+        return Case(id=planned.id, status="passed", duration_ms=_measure_ms(began), log=log)
 
     def _bind(self, case: PlannedCase) -> dict[str, object]:
         return bind(case.parameters, case.fixed, self.request.params, self.documents, case.id)
@@ -196,7 +199,7 @@ def run_cases(
                     # Its handler may still be at work in the slot: no other case gets that.
                     one.scope.end()
                     # Cancelled it may end after all, and then what it says comes too late.
-                    report(_overdue(one.planned, one.scope))
+                    report(_make_overdue(one.planned, one.scope))
                     del underway[index]
             continue
         if index in underway:
@@ -206,14 +209,14 @@ def run_cases(
         slot.close()
 
 
-def _overdue(planned: PlannedCase, scope: ProgramScope) -> Case:
+def _make_overdue(planned: PlannedCase, scope: ProgramScope) -> Case:
     """Return the outcome of a case whose time is up, whatever its handler is doing."""
     return Case(
         id=planned.id,
         status="timeout",
-        duration_ms=_since(scope.began),
+        duration_ms=_measure_ms(scope.began),
         failure_kind="timeout",
-        log=_with_log(f"the case took more than {planned.timeout_s:g} seconds", scope),
+        log=_add_log(f"the case took more than {planned.timeout_s:g} seconds", scope),
     )
 
 
@@ -225,11 +228,11 @@ def _call(declared: PlannedCase | EnvironmentHook, arguments: dict[str, object])
         asyncio.run(made)
 
 
-def _failed(
+def _make_failed(
     planned: PlannedCase, scope: ProgramScope, problem: BaseException, duration_ms: int
 ) -> Case:
     if isinstance(problem, ScopeOver):
-        return _overdue(planned, scope)
+        return _make_overdue(planned, scope)
     if isinstance(problem, CaseFailed):
         return Case(
             id=planned.id,
@@ -270,9 +273,9 @@ def _describe(problem: BaseException) -> str:
     return "\n".join([f"{type(problem).__name__}: {problem}", *lines])
 
 
-def _with_log(message: str, scope: ProgramScope) -> str:
+def _add_log(message: str, scope: ProgramScope) -> str:
     return f"{message}\n{scope.log().strip()}".rstrip("\n")
 
 
-def _since(began: float) -> int:
+def _measure_ms(began: float) -> int:
     return int((time.monotonic() - began) * 1000)

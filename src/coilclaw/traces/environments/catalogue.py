@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from coilclaw.kernel import UsageError, explain_os_errors, quote_text
-from coilclaw.traces.environments.test_names import MAX_NAME
+from coilclaw.traces.environments.declarations import MAX_NAME
 
 MAIN: Final = "main.py"
 TASK: Final = "task.md"
@@ -41,25 +41,22 @@ class EnvironmentPlace:
 
 
 def shipped() -> Path:
-    """Where the environments are that come with us."""
+    """Return the directory of the environments that ship with CoilClaw."""
     return Path(__file__).parent / "shipped"
 
 
-def names(folder: Path | None = None) -> tuple[str, ...]:
-    """The names of the environments of a folder; by default of those that come with us."""
+def names() -> tuple[str, ...]:
+    """Return the names of the shipped environments."""
     try:
-        entries = sorted((folder or shipped()).iterdir())
+        entries = sorted(shipped().iterdir())
     except FileNotFoundError:
         return ()
     return tuple(entry.name for entry in entries if (entry / MAIN).is_file())
 
 
-def list_environments(
-    folder: Path | None = None,
-) -> tuple[EnvironmentPlace, ...]:
-    """Every environment of a folder; by default those that come with us."""
-    base = folder or shipped()
-    return tuple(_place(base / name / MAIN) for name in names(base))
+def list_environments() -> tuple[EnvironmentPlace, ...]:
+    """Return the shipped environments."""
+    return tuple(_read_place(shipped() / name / MAIN) for name in names())
 
 
 def find_environment(name_or_path: str) -> EnvironmentPlace:
@@ -67,17 +64,17 @@ def find_environment(name_or_path: str) -> EnvironmentPlace:
     if not name_or_path or "\0" in name_or_path:
         raise UsageError("no environment is named", rule="environment.unknown")
     if "/" not in name_or_path and name_or_path in names():
-        return _place(shipped() / name_or_path / MAIN)
+        return _read_place(shipped() / name_or_path / MAIN)
     path = Path(name_or_path)
     file = path / MAIN if path.is_dir() else path
     if not file.is_file():
-        message = f"there is no environment {quote_text(name_or_path[:MAX_NAME])}"
+        message = f"the environment {quote_text(name_or_path[:MAX_NAME])} does not exist"
         hint = f"give a file, or one of {', '.join(names()) or '(none)'}"
         raise UsageError(message, rule="environment.unknown", hint=hint)
-    return _place(file)
+    return _read_place(file)
 
 
-def _place(file: Path) -> EnvironmentPlace:
+def _read_place(file: Path) -> EnvironmentPlace:
     real = Path(os.path.realpath(file))
     whole = real.name == MAIN
     directory = real.parent
@@ -85,13 +82,13 @@ def _place(file: Path) -> EnvironmentPlace:
     return EnvironmentPlace(
         name=directory.name if whole else real.stem,
         file=real,
-        task=_task(directory / TASK) if whole else "",
+        task=_read_task(directory / TASK) if whole else "",
         workspace=workspace if whole and workspace.is_dir() else None,
-        version=_version(directory, _list_files(directory) if whole else [real.name]),
+        version=_hash_files(directory, _list_files(directory) if whole else [real.name]),
     )
 
 
-def _task(path: Path) -> str:
+def _read_task(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_TASK_BYTES + 1)
@@ -105,7 +102,7 @@ def _task(path: Path) -> str:
         raise UsageError(f"{path} is not UTF-8", rule="environment.task") from problem
 
 
-def _version(directory: Path, files: list[str]) -> str:
+def _hash_files(directory: Path, files: list[str]) -> str:
     """Hash names, modes and contents, so that any change of the environment is another version."""
     whole = hashlib.sha256(b"coilclaw environment 1\0")
     size = 0

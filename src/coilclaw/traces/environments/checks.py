@@ -57,7 +57,7 @@ def check(condition: object, message: str, *, kind: str = "check") -> None:
 
 
 def expect(actual: object, expected: object, what: str = "the value") -> None:
-    """Fail the case unless both are equal; of texts the first difference is told."""
+    """Fail the case unless both are equal; show the first difference of texts."""
     if actual == expected:
         return
     texts = isinstance(actual, str) and isinstance(expected, str)
@@ -92,7 +92,7 @@ def expect_success(result: RunResult, what: str = "the program", *, exit_code: i
 def expect_output(
     result: RunResult, stdout: str, what: str = "the program", *, exit_code: int = 0
 ) -> None:
-    """As ``expect_success``, and what it wrote must be exactly this."""
+    """Fail the case unless the program succeeded and wrote exactly this."""
     if result.stdout == stdout:
         expect_success(result, what, exit_code=exit_code)
         return
@@ -119,7 +119,7 @@ def _last_words(result: RunResult) -> str:
 
 
 def first_difference(expected: str, actual: str) -> str | None:
-    """Say where two texts first differ, with both sides; ``None`` if they do not."""
+    """Describe where two texts first differ, with both sides; ``None`` if they are equal."""
     if expected == actual:
         return None
     old, new = expected.split("\n"), actual.split("\n")
@@ -142,7 +142,7 @@ def first_difference(expected: str, actual: str) -> str | None:
 
 
 def _around(line: str, at: int) -> str:
-    """A line as a literal, cut around a place so that the place is seen."""
+    """Return a line as a literal, cut so that one column of it is visible."""
     start = max(0, at - _BEFORE) if len(line) > WIDTH else 0
     piece = line[start : start + WIDTH]
     # A literal of control characters is up to ten times as long.

@@ -68,6 +68,16 @@ class Limits:
     """Processes at once, where a sandbox of its own makes them countable."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools that a submission's programs may use."""
+
+    places: tuple[Path, ...]
+    """Their directories, beside the system's."""
+    environ: Mapping[str, str]
+    """The variables that say where they are."""
+
+
 class Cover:
     """Stand-ins for some files, and the watch on them; without a directory it covers nothing."""
 
@@ -152,7 +162,7 @@ def confined(
     It writes its own directory and its temporary files only. It has no network. Directories among
     ``without`` are hidden as a whole, and nothing tells of their use.
     """
-    tools = tool_places(os.environ.get("PATH", ""))
+    tools = scope.tools.places
     found = (*SYSTEM_PATHS, *tools)
     readable = (*found, scope.session, *shown)
     hidden = [
@@ -171,7 +181,7 @@ def confined(
 
 
 def can_cover(support: SandboxSupport) -> bool:
-    """Tell whether files can be covered here so that using them shows."""
+    """Return whether this machine can cover files and report their use."""
     return bool(support.bubblewrap) and _can_watch()
 
 
@@ -191,7 +201,7 @@ def _coverable(
 
 @cache
 def _can_hide(readable: tuple[Path, ...], hidden: tuple[Path, ...]) -> bool:
-    """Whether so many files can be withheld by Landlock; it is slow to find out."""
+    """Return whether Landlock can hide so many files; finding out is slow."""
     try:
         landlock_can_hide(Sandbox("auto", readable=readable, hidden=hidden, narrow=True))
     except EnvironmentFault:
@@ -201,9 +211,8 @@ def _can_hide(readable: tuple[Path, ...], hidden: tuple[Path, ...]) -> bool:
 
 def environ(scope: ProgramScope, more: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a program, at home among its temporary files."""
-    found = tool_environ() if scope.slot is None else scope.slot.environ
     return {
-        **found,
+        **scope.tools.environ,
         "HOME": str(scope.temporary),
         "TMPDIR": str(scope.temporary),
         "LANG": "C.UTF-8",
@@ -211,14 +220,12 @@ def environ(scope: ProgramScope, more: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def tool_environ() -> dict[str, str]:
-    """Return where tools are; finding out takes longer than a small program does."""
+def find_tools(path: str) -> Tools:
+    """Find the tools on a PATH; it takes longer than a small program does."""
     rust = toolchain.rustup()
-    return {
-        "PATH": program_path(os.environ.get("PATH", "")),
-        # It is looked for in the home, and that is another one here.
-        **({toolchain.RUST: rust} if rust else {}),
-    }
+    # Rust looks for it in the home directory, and programs get another one.
+    more = {toolchain.RUST: rust} if rust else {}
+    return Tools(tool_places(path), {"PATH": program_path(path), **more})
 
 
 def program_path(path: str) -> str:
@@ -261,7 +268,7 @@ def limited(
 
 @cache
 def _judging(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Ourselves and the environments that ship, wherever one of these places would show them.
+    """Return CoilClaw and the shipped environments where one of these places shows them.
 
     That is so where we are installed: for all, or in a directory of tools on PATH.
     """
@@ -298,6 +305,6 @@ def _watch(directory: Path) -> int:
     problem = os.strerror(ctypes.get_errno())
     if fd >= 0:
         os.close(fd)
-    message = f"the kernel does not watch files for us: {problem}"
+    message = f"the kernel cannot watch files: {problem}"
     hint = "raise fs.inotify.max_user_instances"
     raise EnvironmentFault(message, rule="environment.cover", hint=hint)

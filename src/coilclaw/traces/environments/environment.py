@@ -9,7 +9,6 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import product
@@ -18,19 +17,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coilclaw.kernel import CoilClawError, Json, UsageError
 from coilclaw.traces.environments.catalogue import MAIN
-from coilclaw.traces.environments.parameters import (
+from coilclaw.traces.environments.declarations import (
+    MAX_PATH,
     Parameter,
     bind_named,
+    check_path,
+    name_of,
     parameters_of,
     parameters_schema,
+    unknown_path,
     value_of,
 )
-from coilclaw.traces.environments.test_names import MAX_PATH, check_path, name_of, unknown_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coilclaw.traces.environments.test_names import Name
+    from coilclaw.traces.environments.declarations import Name
 
 Handler: TypeAlias = Callable[..., object]
 """A function, or a coroutine function, of the environment's author."""
@@ -122,7 +124,10 @@ class Registry:
         what = f"the cases of {path or 'the environment'}" if many else f"the test {path}"
         hook = _make_hook(handler, timeout_s, what)
         if len(path) > MAX_PATH or len(self.entries) >= MAX_ENTRIES:
-            raise UsageError(f"{what} is one too many, or too deep", rule="environment.bounds")
+            raise UsageError(
+                f"{what} exceeds the number of tests or the length of a path",
+                rule="environment.bounds",
+            )
         entry = SuiteEntry(handler, hook.parameters, hook.timeout_s, names, many)
         _check_annotations(entry, what)
         self.entries.append(entry)
@@ -157,29 +162,22 @@ def load_environment(file: Path) -> Environment:
         sys.path.insert(0, str(file.parent))
     # Annotations are looked up in the module by its name.
     sys.modules[MODULE] = module
-    with _record_declarations() as registry:
-        try:
-            spec.loader.exec_module(module)
-        except CoilClawError as problem:
-            problem.where = str(file)
-            raise
-        except (Exception, SystemExit) as problem:
-            frames = traceback.extract_tb(problem.__traceback__)[-_TOLD_FRAMES:]
-            where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
-            told = f"{type(problem).__name__}: {problem} ({where})"
-            message = f"the environment {file} cannot be loaded: {told}"
-            raise UsageError(message, rule="environment.load") from problem
-    return Environment(file, tuple(registry.entries), registry.setup, registry.teardown)
-
-
-@contextmanager
-def _record_declarations() -> Iterator[Registry]:
     registry = Registry()
     token = _registry.set(registry)
     try:
-        yield registry
+        spec.loader.exec_module(module)
+    except CoilClawError as problem:
+        problem.where = str(file)
+        raise
+    except (Exception, SystemExit) as problem:
+        frames = traceback.extract_tb(problem.__traceback__)[-_TOLD_FRAMES:]
+        where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
+        told = f"{type(problem).__name__}: {problem} ({where})"
+        message = f"the environment {file} cannot be loaded: {told}"
+        raise UsageError(message, rule="environment.load") from problem
     finally:
         _registry.reset(token)
+    return Environment(file, tuple(registry.entries), registry.setup, registry.teardown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from coilclaw.workspace import command as process
 from coilclaw.workspace import environment, remove_tree, sweep_remainders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from coilclaw.traces.environments.archives import Readable
@@ -68,13 +68,16 @@ def install_fixtures(
     *,
     origin: Path | None = None,
     force: bool = False,
+    environ: Mapping[str, str] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> InstalledFixture:
     """Put a set below a directory, from a source given or the public one.
 
     Another version than the pinned one is neither installed nor replaced unless ``force`` says so.
-    Whenever it ends, even by a kill, the set is there whole or as it was.
+    Whenever it ends, even by a kill, the set is there whole or as it was. ``environ`` says how the
+    network is reached.
     """
+    network = {name: value for name, value in (environ or {}).items() if name in _NETWORK}
     with explain_os_errors(f"make {root}", rule="fixtures.root", hint=_ELSEWHERE):
         root.mkdir(parents=True, exist_ok=True)
     with FileLock(root / _LOCK, timeout_s=DOWNLOAD_S):
@@ -89,7 +92,7 @@ def install_fixtures(
         with explain_os_errors(f"write in {root}", rule="fixtures.root", hint=_ELSEWHERE):
             staging.mkdir(0o755)
         try:
-            made, source = _Source(wanted, staging, tell).gather(origin)
+            made, source = _Source(wanted, staging, network, tell).gather(origin)
             _check_and_record(wanted, made, source, force=force)
             with explain_os_errors(f"put {target} in place", rule="fixtures.root"):
                 _put_in_place(made, target, staging)
@@ -111,7 +114,7 @@ def by_hand(wanted: FixtureSet, environment_name: str) -> str:
 
 
 class Gathering:
-    """The files of a set, as they are found in a source; written below a directory of ours.
+    """Collects the files of a set from a source below a private directory.
 
     Where in the source the set's directory is shows only at the end: it is where its anchor is.
     """
@@ -189,13 +192,12 @@ class Gathering:
             ) from problem
 
     def finish(self, what: str) -> Path:
-        """Return the directory of ours that holds the set."""
+        """Return the directory with the set; raise if it was not found exactly once."""
         anchor, name = self._wanted.anchor, self._wanted.name
         found = {at: root for at, root in self._roots.items() if (root / anchor).is_file()}
         if not found:
             raise UsageError(
-                f"{quote_text(what)} does not hold the fixtures {name}: there is no file "
-                f"{anchor} in it",
+                f"{quote_text(what)} does not hold the fixtures {name}: it has no file {anchor}",
                 rule="fixtures.source",
             )
         if len(found) > 1:
@@ -220,6 +222,7 @@ class _Source:
 
     wanted: FixtureSet
     staging: Path
+    network: Mapping[str, str]
     tell: Callable[[str], None]
 
     def gather(self, origin: Path | None) -> tuple[Path, str]:
@@ -230,7 +233,7 @@ class _Source:
         if (git := self.wanted.git) is not None:
             self.tell(f"fetching {git.url}")
             return self._fetch(git.url, git.commit, "https"), f"{git.url}@{git.commit}"
-        message = f"nothing says where {self.wanted.name} comes from"
+        message = f"the fixtures {self.wanted.name} declare no source"
         raise UsageError(message, rule="fixtures.source")
 
     def _begin(self, name: str = "files") -> Gathering:
@@ -242,7 +245,7 @@ class _Source:
         if source.is_file():
             return self._read_archive(source, name), name
         if not source.is_dir():
-            raise UsageError(f"there is no {quote_text(name)}", rule="fixtures.source")
+            raise UsageError(f"{quote_text(name)} does not exist", rule="fixtures.source")
         if git is not None and ((source / ".git").exists() or (source / "objects").is_dir()):
             try:
                 return self._fetch(name, git.commit, "file"), f"{source}@{git.commit}"
@@ -262,7 +265,7 @@ class _Source:
         """Gather from the pinned commit of a git repository, of which no file is checked out."""
         from coilclaw.workspace import Git
 
-        variables = {**_network(), "GIT_ALLOW_PROTOCOL": protocol}
+        variables = {**self.network, "GIT_ALLOW_PROTOCOL": protocol}
         git = Git(self.staging / "git", variables=variables)
         try:
             git.run("fetch", "--quiet", "--no-tags", "--depth=1", "--", source, commit)
@@ -279,7 +282,7 @@ class _Source:
         folder.mkdir()
         for name in (f"{package}={version}", package):
             self.tell(f"apt-get download {name}")
-            said = _download(name, folder)
+            said = _download(name, folder, self.network)
             if files := sorted(folder.glob("*.deb")):
                 self.tell(f"unpacking {files[0].name}")
                 made = self._read_archive(files[0], files[0].name)
@@ -288,9 +291,9 @@ class _Source:
         raise EnvironmentFault(message, rule="fixtures.download")
 
 
-def _download(name: str, folder: Path) -> str:
-    """Have apt-get download a package; return what it said if it could not."""
-    env = {**environment.minimal(), **_network()}
+def _download(name: str, folder: Path, network: Mapping[str, str]) -> str:
+    """Download a package with apt-get; return its error message, empty on success."""
+    env = {**environment.minimal(), **network}
     command = ["apt-get", "-q", "download", name]
     try:
         result = process.run(command, cwd=folder, timeout_s=DOWNLOAD_S, env=env)
@@ -300,16 +303,11 @@ def _download(name: str, folder: Path) -> str:
     return lines[-1][:300] if result.exit_code else ""
 
 
-def _network() -> dict[str, str]:
-    """Return the variables that say how the network is reached from here."""
-    return {name: os.environ[name] for name in _NETWORK if name in os.environ}
-
-
 def _refuse_replacing(wanted: FixtureSet, target: Path, there: FoundFixture) -> UsageError:
     what = f"something that is not {wanted.name}: it has no file {wanted.anchor}"
     if there.state == "other":
         what = f"another version of {wanted.name} ({there.sha256}, pinned is {wanted.sha256})"
-    message = f"{target} is there, and it is {what}"
+    message = f"{target} already exists and is {what}"
     return UsageError(message, rule="fixtures.other", hint="--force replaces it")
 
 
@@ -356,7 +354,7 @@ def _put_in_place(made: Path, target: Path, staging: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two names change places, if the file system can."""
+    """Exchange two names atomically; return ``False`` if the file system cannot."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False

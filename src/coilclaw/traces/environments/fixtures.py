@@ -124,18 +124,18 @@ def declared(directory: Path) -> tuple[FixtureSet, ...]:
 
 
 def chosen(sets: tuple[FixtureSet, ...], names: list[str]) -> tuple[FixtureSet, ...]:
-    """The sets of these names, all of them without names."""
+    """Return the sets with these names, all sets if no name is given."""
     known = {one.name: one for one in sets}
     for name in names:
         if name not in known:
-            message = f"there are no fixtures {quote_text(name[:100])}"
+            message = f"the fixtures {quote_text(name[:100])} do not exist"
             hint = f"there are {', '.join(known) or '(none)'}"
             raise UsageError(message, rule="fixtures.unknown", hint=hint)
     return tuple(one for one in sets if not names or one.name in names)
 
 
 def default_root(home: Path, *, to_write: bool = False) -> Path:
-    """Where fixtures are looked for, or installed, unless the user names a directory."""
+    """Return the default directory to find or install fixtures in."""
     own = home / FOLDER
     if SHARED.is_dir() or (to_write and not own.is_dir() and os.access(SHARED.parent, os.W_OK)):
         return SHARED
@@ -143,7 +143,7 @@ def default_root(home: Path, *, to_write: bool = False) -> Path:
 
 
 def find(wanted: FixtureSet, root: Path) -> FoundFixture:
-    """Look what there is of a set below a directory, and whether it is what is pinned."""
+    """Find a set below a directory and compare it with the pinned hash."""
     place = locate(wanted, root)
     if place is None:
         return FoundFixture(wanted, "missing")
@@ -154,7 +154,7 @@ def find(wanted: FixtureSet, root: Path) -> FoundFixture:
 
 
 def locate(wanted: FixtureSet, root: Path) -> Path | None:
-    """The first place below a directory that holds the set's anchor."""
+    """Return the first place below a directory that holds the set's anchor."""
     for pattern in wanted.places:
         for place in sorted(root.glob(pattern)):
             if (place / wanted.anchor).is_file():
@@ -163,7 +163,7 @@ def locate(wanted: FixtureSet, root: Path) -> Path | None:
 
 
 def selected(wanted: FixtureSet, place: Path) -> tuple[str, ...]:
-    """The names of the files of a set, as they are hashed."""
+    """Return the sorted names of the files of a set, as they are hashed."""
     names: list[str] = []
     for folder, folders, files in os.walk(place):
         folders[:] = [name for name in folders if name != ".git"]
@@ -176,7 +176,7 @@ def selected(wanted: FixtureSet, place: Path) -> tuple[str, ...]:
 
 
 def fingerprint(place: Path, names: tuple[str, ...]) -> str:
-    """SHA-256 over names and contents: two places with the same files have the same."""
+    """Return the SHA-256 over names and contents of these files."""
     whole = hashlib.sha256(b"coilclaw fixtures 1\0")
     size = 0
     for name in names:
@@ -202,7 +202,7 @@ def fingerprint(place: Path, names: tuple[str, ...]) -> str:
 
 
 def matcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """A pattern of names: ``*`` is anything but a slash, ``**/`` any number of directories."""
+    """Compile patterns: ``*`` is anything but a slash, ``**/`` any directories."""
     made = []
     for pattern in patterns:
         pieces = re.split(r"(\*\*/|\*)", pattern)

@@ -39,7 +39,7 @@ _KEPT: Final = (RUST, "COILCLAW_HOME")
 
 @dataclass(slots=True)
 class _Heard:
-    """What a worker has said so far."""
+    """What a worker has reported so far."""
 
     base: str = ""
     ids: tuple[str, ...] | None = None
@@ -59,6 +59,7 @@ class Judge:
         *,
         support: SandboxSupport,
         home: Path,
+        environ: Mapping[str, str],
         jobs: int = 1,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         hidden: tuple[Path, ...] = (),
@@ -77,6 +78,7 @@ class Judge:
         self.jobs = jobs
         self.timeout_s = timeout_s
         self._support = support
+        self._environ = environ
         self._builds = Builds(home)
         self._hidden = (place.directory, home, *hidden)
 
@@ -84,14 +86,14 @@ class Judge:
         """Describe what the environment tests."""
         schema = self._look("schema", cancel=cancel).schema
         if schema is None:
-            raise self._fault("it said nothing about its tests")
+            raise self._make_fault("it did not describe its tests")
         return schema
 
     def cases(self, path: str = "", *, params: Mapping[str, Json] | None = None) -> tuple[str, ...]:
         """Return the ids of the cases at a path, with these parameters; nothing is built or run."""
         ids = self._look("select", path, params).ids
         if ids is None:
-            raise self._fault("it said nothing about its cases")
+            raise self._make_fault("it did not list its cases")
         return ids
 
     def test(
@@ -174,9 +176,9 @@ class Judge:
         build: KeptBuild | None = None,
         observe: Callable[[Case], None] | None = None,
     ) -> tuple[_Heard, ProcessResult]:
-        """Have a worker do it, and listen to what it says."""
+        """Send a request to a new worker, and collect its answers."""
         heard = _Heard()
-        with start_worker(request.scratch, timeout_s, cancel) as live:
+        with start_worker(request.scratch, timeout_s, cancel, self._environ) as live:
             with suppress(BrokenPipeError):  # how it ended says why
                 live.stdin.write(request.encode())
             while line := live.stdout.readline(MAX_MESSAGE_BYTES):
@@ -188,7 +190,7 @@ class Judge:
             reason = cancel.reason if cancel is not None else None
             raise Stopped(f"testing was stopped: {reason}", rule="environment.stopped")
         if not heard.done and heard.ids is None:
-            raise self._fault(_describe_end(ending, timeout_s))
+            raise self._make_fault(_describe_end(ending, timeout_s))
         return heard, ending
 
     def _hear(
@@ -219,18 +221,22 @@ class Judge:
             case {"kind": "problem"}:
                 raise problem_of(said)
             case _:
-                raise self._fault("it said something that is not understood")
+                raise self._make_fault("it sent a message that is not understood")
 
-    def _fault(self, why: str) -> EnvironmentFault:
+    def _make_fault(self, why: str) -> EnvironmentFault:
         message = f"the environment {self.place.name} could not be used: {why}"
         return EnvironmentFault(message, rule="environment.worker")
 
 
 def start_worker(
-    directory: Path, timeout_s: float, cancel: Cancellation | None, *arguments: str
+    directory: Path,
+    timeout_s: float,
+    cancel: Cancellation | None,
+    environ: Mapping[str, str],
+    *arguments: str,
 ) -> LiveProcess:
     """Start a process that runs an environment's code."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept = {name: environ[name] for name in _KEPT if name in environ}
     package = str(Path(coilclaw.__file__).parents[1])
     return command.open(
         [sys.executable, "-P", "-B", "-X", "utf8", "-m", _WORKER, *arguments],
@@ -242,7 +248,7 @@ def start_worker(
 
 
 def problem_of(said: dict[str, Json]) -> CoilClawError:
-    """Return the error that such a process told of."""
+    """Return the error that a worker reported."""
     kind = UsageError if said.get("usage") else EnvironmentFault
     hint = cast("str | None", said.get("hint"))
     problem = kind(str(said.get("message")), rule=str(said.get("rule")), hint=hint)
@@ -265,6 +271,7 @@ FOLDER: Final = "environments"
 def open_judge(
     name_or_path: str,
     home: Path,
+    environ: Mapping[str, str],
     *,
     jobs: int | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -275,6 +282,7 @@ def open_judge(
         find_environment(name_or_path),
         support=probe_sandboxes() if support is None else support,
         home=home / FOLDER,
+        environ=environ,
         jobs=default_jobs() if jobs is None else jobs,
         timeout_s=timeout_s,
         # Tokens, keys, other people's work: wherever the home is, a submission sees none of it.
@@ -306,5 +314,5 @@ def read_environment(place: EnvironmentPlace, home: Path) -> ReadyEnvironment:
 
 
 def default_jobs() -> int:
-    """How many cases run at once by default."""
+    """Return how many cases run at once by default."""
     return max(1, min(len(os.sched_getaffinity(0)), 16))

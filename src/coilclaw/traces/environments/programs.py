@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.kernel import ProcessFault, UsageError
 from coilclaw.traces.environments import containment
 from coilclaw.traces.environments.checks import CaseFailed
-from coilclaw.traces.environments.containment import DEFAULT_LIMITS, Cover, Limits
+from coilclaw.traces.environments.containment import DEFAULT_LIMITS, Cover, Limits, Tools
 from coilclaw.traces.environments.results import MAX_LOG
 from coilclaw.traces.environments.sandbox_boxes import Box, Errand, Slot
 from coilclaw.workspace import Cancellation, environment
@@ -55,6 +55,7 @@ class ProgramScope:
     """The home and the temporary files of programs; made when one is started."""
     support: SandboxSupport
     timeout_s: float
+    tools: Tools
     hidden: tuple[Path, ...] = ()
     slot: Slot | None = None
     """Where the cases run among which this is one, if it is."""
@@ -66,7 +67,7 @@ class ProgramScope:
     covers: int = 0
 
     def remaining(self) -> float:
-        """Seconds left; with none left it is over."""
+        """Return the seconds that are left; raise ``ScopeOver`` if none are."""
         left = self.began + self.timeout_s - time.monotonic()
         if left <= 0 or self.cancel.cancelled:
             raise ScopeOver
@@ -101,7 +102,7 @@ class ProgramScope:
 
 
 def current() -> ProgramScope:
-    """The scope of the handler that is running."""
+    """Return the scope of the running handler, or raise."""
     try:
         return _scope.get()
     except LookupError:
@@ -110,7 +111,7 @@ def current() -> ProgramScope:
 
 
 def talking() -> ProgramScope | None:
-    """The scope that what is printed now belongs to."""
+    """Return the scope that printed text belongs to now, if any."""
     return _scope.get(None)
 
 
@@ -169,10 +170,10 @@ def run(
     """
     scope = current()
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    errand = _plan(command, cwd, env, timeout_s, scope)
+    errand = _plan(command, cwd, env, timeout_s, limits, scope)
     if isinstance(errand, RunResult):
         return errand
-    errand = replace(errand, stdin=given, limits=limits, output_bytes=output_bytes)
+    errand = replace(errand, stdin=given, output_bytes=output_bytes)
     if shared and scope.slot is not None and containment.can_cover(scope.support):
         box = scope.slot.box(scope, tuple(without))
         return _run_in_box(box, replace(errand, first=scope.slot.is_first(scope)), scope)
@@ -180,7 +181,7 @@ def run(
     with ExitStack() as covers:
         covers.callback(cover.close)
         done = process.run(
-            containment.limited(errand.argv, limits, errand.timeout_s, scope.support),
+            errand.argv,
             cwd=errand.cwd,
             timeout_s=errand.timeout_s,
             env=errand.env,
@@ -209,14 +210,14 @@ def start(
 ) -> Program:
     """Start a program of the submission to speak with it line by line; it ends with the case."""
     scope = current()
-    errand = _plan(command, cwd, env, timeout_s, scope)
+    errand = _plan(command, cwd, env, timeout_s, limits, scope)
     if isinstance(errand, RunResult):
         raise CaseFailed(errand.stderr, kind="missing")
     sandbox, cover = _cover(scope, without)
     with ExitStack() as covers:
         covers.callback(cover.close)
         live = process.open(
-            containment.limited(errand.argv, limits, errand.timeout_s, scope.support),
+            errand.argv,
             cwd=errand.cwd,
             timeout_s=errand.timeout_s,
             env=errand.env,
@@ -248,7 +249,9 @@ class Program:
             self._live.stdin.write(text.encode() if isinstance(text, str) else text)
         except (BrokenPipeError, ValueError):
             self._scope.remaining()
-            raise CaseFailed(self._gone("before it had read its input"), kind="crash") from None
+            raise CaseFailed(
+                self._describe_end("before it had read its input"), kind="crash"
+            ) from None
 
     def receive(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> str:
         """Return the next line that it writes, without its end."""
@@ -256,9 +259,9 @@ class Program:
         while b"\n" not in self._held:
             if len(self._held) > MAX_LINE_BYTES:
                 raise CaseFailed("a line of its output has no end", kind="output_limit")
-            data = self._more(until, timeout_s)
+            data = self._read_more(until, timeout_s)
             if not data:
-                raise CaseFailed(self._gone("instead of answering"), kind="crash")
+                raise CaseFailed(self._describe_end("instead of answering"), kind="crash")
             self._held += data
         line, _, self._held = self._held.partition(b"\n")
         return line.decode("utf-8", "replace")
@@ -292,7 +295,7 @@ class Program:
         self._cover.close()
         return done
 
-    def _more(self, until: float, timeout_s: float) -> bytes:
+    def _read_more(self, until: float, timeout_s: float) -> bytes:
         poll = select.poll()
         poll.register(self._live.stdout.fileno(), select.POLLIN)
         while not poll.poll(_SLICE_MS):
@@ -303,7 +306,7 @@ class Program:
                 raise CaseFailed(f"no answer within {timeout_s:g} seconds", kind="timeout")
         return self._live.stdout.read1(_READ_BYTES)
 
-    def _gone(self, when: str) -> str:
+    def _describe_end(self, when: str) -> str:
         result = self._live.wait(1.0)
         said = "" if result is None else result.stderr.text().strip()[-2000:]
         return f"the program ended {when}" + (f"; it said:\n{said}" if said else "")
@@ -320,12 +323,13 @@ def _plan(
     cwd: Path | None,
     env: Mapping[str, str] | None,
     timeout_s: float,
+    limits: Limits,
     scope: ProgramScope,
 ) -> Errand | RunResult:
-    """Return what is to be started, or how it ended because it is not there."""
+    """Return what to start, within its limits, or the result of a program that does not exist."""
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [*map(str, command)]
     if not argv:
-        raise UsageError("there is no program to run", rule="environment.run")
+        raise UsageError("run was given no program", rule="environment.run")
     given = containment.environ(scope, env or {})
     directory = str(scope.directory if cwd is None else cwd)
     os.makedirs(scope.temporary, exist_ok=True)
@@ -334,7 +338,8 @@ def _plan(
         program = environment.find_program(argv[0], given, directory)
     except ProcessFault as fault:
         return RunResult("", fault.message, NOT_FOUND)
-    return Errand([program, *argv[1:]], directory, given, seconds)
+    limited = containment.limited([program, *argv[1:]], limits, seconds, scope.support)
+    return Errand(limited, directory, given, seconds)
 
 
 def _cover(scope: ProgramScope, without: Sequence[Path]) -> tuple[Sandbox, Cover]:

@@ -45,13 +45,13 @@ class Case(Record):
         return self.id.rpartition("/")[2]
 
     def bounded(self) -> Self:
-        """The same with every text within its bound."""
+        """Return the case with every text cut to its bound."""
         return replace(
             self,
-            expected=_cut(self.expected, MAX_TEXT),
-            actual=_cut(self.actual, MAX_TEXT),
-            difference=_cut(self.difference, MAX_DIFFERENCE),
-            log=_cut(self.log, MAX_LOG),
+            expected=_cut_text(self.expected, MAX_TEXT),
+            actual=_cut_text(self.actual, MAX_TEXT),
+            difference=_cut_text(self.difference, MAX_DIFFERENCE),
+            log=_cut_text(self.log, MAX_LOG),
         )
 
 
@@ -96,7 +96,7 @@ class Result(Record):
             total=passed + failed,
             cases=tuple(direct),
             children=children,
-            error=_cut(error, MAX_ERROR),
+            error=_cut_text(error, MAX_ERROR),
         )
 
     @property
@@ -111,7 +111,7 @@ class Result(Record):
             yield from child.every_case()
 
     def statuses(self) -> dict[str, Status]:
-        """The status of every case, by its id."""
+        """Return the status of every case by its id."""
         return {case.id: case.status for case in self.every_case()}
 
 
@@ -141,20 +141,20 @@ def delta(before: Result | None, after: Result) -> Delta:
 
 
 def compact(result: Result, change: Delta, result_id: str, limit: int = 4000) -> str:
-    """Say what an agent needs to go on, in at most ``limit`` characters."""
+    """Summarize a result for an agent in at most ``limit`` characters."""
     limit = max(limit, MIN_LIMIT)
     lines = [f"passed {result.passed} of {result.total}, failed {result.failed}"]
     if result.error:
         lines += ["", result.error, ""]
     suites = [*result.children.items()][:40]
     lines += [f"  {name}: {child.passed}/{child.total}" for name, child in suites]
-    lines += _named("newly broken", change.newly_broken)
-    lines += _named("newly fixed", change.newly_fixed)
+    lines += _list_names("newly broken", change.newly_broken)
+    lines += _list_names("newly fixed", change.newly_fixed)
     last = f"full result: {result_id}"
     bad = [case for case in result.every_case() if case.status not in {"passed", "skipped"}]
     # Of a build that failed every case says the same.
     told = [] if result.error else bad
-    text = _cut("\n".join(lines), limit - len(last) - 1) or ""
+    text = _cut_text("\n".join(lines), limit - len(last) - 1) or ""
     for index, case in enumerate(told):
         block = "\n".join(["", f"{case.status} {case.id}", *_describe_case(case)])
         left = f"\n… and {len(told) - index - 1} more failures" if index + 1 < len(told) else ""
@@ -178,7 +178,7 @@ def _describe_case(case: Case) -> list[str]:
     return said
 
 
-def _named(title: str, names: tuple[str, ...]) -> list[str]:
+def _list_names(title: str, names: tuple[str, ...]) -> list[str]:
     if not names:
         return []
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
@@ -195,7 +195,7 @@ def _count_outcomes(cases: Iterable[Case], children: Iterable["Result"]) -> tupl
     )
 
 
-def _cut(text: str | None, limit: int) -> str | None:
+def _cut_text(text: str | None, limit: int) -> str | None:
     """Keep the beginning and the end of a text that is too long, and only what can be written."""
     if text is None:
         return None

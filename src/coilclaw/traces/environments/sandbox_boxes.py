@@ -7,7 +7,6 @@ program has ended. A program that takes too long is ended with the whole box.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import select
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import EnvironmentFault
 from coilclaw.traces.environments import containment
-from coilclaw.traces.environments.containment import DEFAULT_LIMITS, Cover, Limits
+from coilclaw.traces.environments.containment import Cover
 from coilclaw.workspace import Capture, Captured, Waker, command, remove_tree
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ _CLOSE_S: Final = 5.0
 _READY: Final = "ready"
 _DRAIN_S: Final = 2.0
 _READ_BYTES: Final = 1 << 16
-_BLOCK: Final = 512
-_KIBI: Final = 1024
 _SHARED: Final = ("/tmp", "/dev/shm")  # noqa: S108 - of the sandbox's own
 _SEGMENTS: Final = " || ".join(
     f"{{ read x && read x; }} </proc/sysvipc/{kind}" for kind in ("shm", "sem", "msg")
@@ -45,10 +42,6 @@ _SEGMENTS: Final = " || ".join(
 """Whether some memory is left that no process and no file holds; without a process of its own."""
 _CATCHABLE: Final = "HUP INT QUIT PIPE ALRM TERM USR1 USR2"
 """What a program may send to its whole group; a handler is not inherited by programs."""
-_LIMITS: Final = (
-    "ulimit -c 0; ulimit -t {cpu}; ulimit -d {data}; ulimit -f {file}; "
-    "ulimit -p {processes} 2>/dev/null || ulimit -u {processes} 2>/dev/null; "
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +57,13 @@ class BoxedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One program to run in a box."""
+    """One program to run, its limits included in ``argv``."""
 
     argv: Sequence[str]
     cwd: str
     env: Mapping[str, str]
     timeout_s: float
     stdin: bytes = b""
-    limits: Limits = DEFAULT_LIMITS
     output_bytes: int = 2**20
     first: bool = False
     """Whether it is the first of its case: then it finds nothing of the last one."""
@@ -120,7 +112,7 @@ class Box:
 
     @property
     def usable(self) -> bool:
-        """Whether it runs, and has said nothing unasked: then some program meddled with it."""
+        """Whether it runs and sent nothing unasked, as after a program tampered with it."""
         return self._open and not self._hears(0.0)
 
     def run(self, errand: Errand, cancel: Cancellation) -> BoxedEnd:
@@ -130,7 +122,7 @@ class Box:
         with ExitStack() as stack:
             streams = {}
             for name, capture in ((self._out, out), (self._err, err)):
-                # Opened anew each time, so that its end is the end of this program's.
+                # Opened for each program, so that its end is the end of that program's output.
                 fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 stack.callback(os.close, fd)
                 streams[fd] = capture
@@ -140,11 +132,11 @@ class Box:
             cancel.attach(waker)
             deadline = time.monotonic() + errand.timeout_s
             try:
-                self._live.stdin.write(self._line(errand))
+                self._live.stdin.write(self._build_line(errand))
                 said = self._attend(streams, waker, deadline)
             except BrokenPipeError:
                 said = None
-        # Only if the shell told it of this program and of nothing else.
+        # Only an answer with the token of this program counts.
         token, _, told = (said or b"").removesuffix(b"\n").partition(b" ")
         is_ours = token == self._token.encode() and told.isdigit()
         code = int(told) & 0xFF if is_ours else None
@@ -183,34 +175,26 @@ class Box:
         poll.register(self._live.stdout.fileno(), select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _line(self, errand: Errand) -> bytes:
-        """What the shell is told: start it, then kill what is left of it, then say how it ended."""
+    def _build_line(self, errand: Errand) -> bytes:
+        """Return the shell line that starts it, kills what is left, and reports its exit code."""
         given = "/dev/null"
         if errand.stdin:
             given = self._in
             with open(given, "wb") as file:
                 file.write(errand.stdin)
-        limits = errand.limits
-        cpu = math.ceil(errand.timeout_s if limits.cpu_s is None else limits.cpu_s) + 1
-        limited = _LIMITS.format(
-            cpu=cpu,
-            data=limits.memory_bytes // _KIBI,
-            file=limits.file_bytes // _BLOCK,
-            processes=limits.processes,
-        )
         changed = [
             f"{name}={value}" for name, value in errand.env.items() if value != self._env.get(name)
         ]
         exported = f"export {shlex.join(changed)}; " if changed else ""
-        tidy = self._tidy() if errand.first else ""
+        tidy = self._build_tidying() if errand.first else ""
         return (
-            f"{tidy}( cd {shlex.quote(errand.cwd)} && {limited}{exported}"
+            f"{tidy}( cd {shlex.quote(errand.cwd)} && {exported}"
             f"exec {shlex.join(errand.argv)} ) <{shlex.quote(given)} "
             f">{shlex.quote(self._out)} 2>{shlex.quote(self._err)}; "
             f"r=$?; kill -s KILL -- -1 2>/dev/null; echo {self._token} $r\n"
         ).encode("utf-8", "surrogateescape")
 
-    def _tidy(self) -> str:
+    def _build_tidying(self) -> str:
         """Take away what another case left in the places that all of them have."""
         kept = "|".join(map(shlex.quote, self._kept)) or "''"
         every = " ".join(f"{place}/{glob}" for place in _SHARED for glob in ("*", ".[!.]*", "..?*"))
@@ -222,7 +206,7 @@ class Box:
         )
 
     def _attend(self, streams: Mapping[int, Capture], waker: Waker, deadline: float) -> bytes:
-        """Collect what it writes until it has ended; what is returned was said about its end."""
+        """Collect its output until it has ended; return what the shell reported about it."""
         poll = select.poll()
         status = self._live.stdout.fileno()
         for fd in (*streams, status, waker.fd):
@@ -264,12 +248,11 @@ class Slot:
         self._box: Box | None = None
         self._made_for: tuple[object, ...] = ()
         self._made = 0
-        self.environ = containment.tool_environ()
         for place in (self.case, self.temporary):
             place.mkdir(mode=0o700, parents=True)
 
     def box(self, scope: ProgramScope, without: tuple[Path, ...]) -> Box:
-        """Return the box without these files, put up anew if the last one is gone or another."""
+        """Return the box without these files; make a new one unless the last one fits."""
         wanted = (without, scope.hidden)
         if self._box is not None and wanted == self._made_for and self._box.usable:
             return self._box
@@ -286,7 +269,7 @@ class Slot:
         return self._box
 
     def is_first(self, scope: ProgramScope) -> bool:
-        """Whether nothing of a case ran in the box before."""
+        """Return whether this is the first program of its case in the box."""
         known, self._last = self._last, scope
         return known is not scope
 

@@ -9,6 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -47,7 +48,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is known of a compiler."""
+    """What an environment expects of a compiler."""
 
     proved_with: str
     failures: Mapping[str, str]
@@ -74,7 +75,7 @@ class SuiteCheck:
     """Why judging did not go as it should."""
 
     def json(self) -> dict[str, Json]:
-        """As it is printed for machines."""
+        """Return the check as JSON."""
         failed: list[Json] = [
             {
                 "id": case.id,
@@ -88,7 +89,7 @@ class SuiteCheck:
 
 
 def expectation(directory: Path, compiler: str) -> Expectation | None:
-    """What an environment knows of a compiler by its name; ``None``: it can only be scored."""
+    """Read what an environment expects of a compiler; ``None`` if it names none."""
     file = directory / FILE
     if not file.exists():
         return None
@@ -145,7 +146,7 @@ def compare(
 
 
 def list_left_out(suite: str, cases: Iterable[Case], compiler: str, sha256: str) -> dict[str, Json]:
-    """What a reference compiler cannot do, as the file that leaves it out says it."""
+    """Return what a reference compiler fails, in the form of the file that leaves it out."""
     there = sorted(cases, key=lambda case: case.name)
     kinds = {case.name: case.failure_kind or case.status for case in there if not case.passed}
     return {
@@ -188,14 +189,20 @@ class SelfCheck:
     """Holds an environment's suites to a reference compiler."""
 
     def __init__(
-        self, name: str, home: Path, compiler: Compiler, root: Path, *, jobs: int | None = None
+        self,
+        name: str,
+        home: Path,
+        environ: Mapping[str, str],
+        compiler: Compiler,
+        root: Path,
+        *,
+        jobs: int | None = None,
     ) -> None:
         self.compiler = compiler
         self.root = root
         self.name = name
-        self._home = home
-        self._jobs = jobs
-        self._judge = open_judge(name, home, jobs=jobs)
+        self._open = partial(open_judge, home=home, environ=environ, jobs=jobs)
+        self._judge = self._open(name)
         self._params: dict[str, Json] = {REFERENCE: compiler.path, FIXTURES: str(root)}
         directory = self._judge.place.directory
         self.known: Expectation | None = expectation(directory, compiler.name)
@@ -203,7 +210,7 @@ class SelfCheck:
         self._found = {one.suite: fixtures.find(one, root) for one in sets}
 
     def suites(self, wanted: Sequence[str] = ()) -> tuple[str, ...]:
-        """The suites at the top, all of them or those that are wanted."""
+        """Return the top suites, all of them or the wanted ones."""
         try:
             cases = self._judge.cases(params=self._params)
         except UsageError as problem:
@@ -216,7 +223,8 @@ class SelfCheck:
         for name in wanted:
             if name.split("/")[0] not in there:
                 hint = f"there are {', '.join(there)}"
-                raise UsageError(f"there is no suite {name!r}", rule="selfcheck.suite", hint=hint)
+                message = f"the suite {name!r} does not exist"
+                raise UsageError(message, rule="selfcheck.suite", hint=hint)
         return tuple(dict.fromkeys(wanted)) or there
 
     def check(self, suite: str, observe: Callable[[Case], None] | None = None) -> SuiteCheck:
@@ -224,14 +232,14 @@ class SelfCheck:
         top = suite.split("/", maxsplit=1)[0]
         found = self._found.get(top)
         if found is not None and found.state == "missing":
-            return SuiteCheck(suite, "missing", fixtures=f"{found.wanted.name} is not there")
+            return SuiteCheck(suite, "missing", fixtures=f"{found.wanted.name} is not installed")
         whole = found is not None and found.state == "pinned" and suite == top
         said = ""
         if found is not None:
             pinned = found.wanted
             other = f"{pinned.name} in another version: {found.sha256}, pinned is {pinned.sha256}"
             said = f"{pinned.name} as pinned" if found.state == "pinned" else other
-        result = _judged(self._judge, suite, self._params, observe)
+        result = _judge_suite(self._judge, suite, self._params, observe)
         made = compare(
             suite,
             result.every_case(),
@@ -254,9 +262,9 @@ class SelfCheck:
         if found.sha256 is None:
             message = f"the fixtures {found.wanted.name} are not in {self.root}"
             raise UsageError(message, rule="fixtures.missing")
-        with _without(self._judge.place.directory, found.wanted.left_out, suite) as directory:
-            judge = open_judge(str(directory), self._home, jobs=self._jobs)
-            result = _judged(judge, suite, self._params, observe)
+        with _copy_without(self._judge.place.directory, found.wanted.left_out, suite) as directory:
+            judge = self._open(str(directory))
+            result = _judge_suite(judge, suite, self._params, observe)
         if result.error is not None:
             message = f"{suite} could not be judged: {result.error}"
             raise EnvironmentFault(message, rule="selfcheck.derive")
@@ -275,7 +283,7 @@ def find_compiler(name: str) -> Compiler:
     """Find a compiler by its name or path, and ask it for its version."""
     path = shutil.which(name, path=search_path())
     if path is None:
-        message = f"there is no compiler {name!r} on this machine"
+        message = f"the compiler {name!r} was not found on this machine"
         raise UsageError(message, rule="selfcheck.compiler")
     full = os.path.abspath(path)
     for flag in ("--version", "-v"):
@@ -286,7 +294,7 @@ def find_compiler(name: str) -> Compiler:
     return Compiler(full, os.path.basename(full))
 
 
-def _judged(
+def _judge_suite(
     judge: Judge, suite: str, params: dict[str, Json], observe: Callable[[Case], None] | None
 ) -> Result:
     with tempfile.TemporaryDirectory() as nothing:
@@ -294,8 +302,8 @@ def _judged(
 
 
 @contextmanager
-def _without(directory: Path, left_out: str, suite: str) -> Iterator[Path]:
-    """A copy of an environment that leaves nothing out of a suite."""
+def _copy_without(directory: Path, left_out: str, suite: str) -> Iterator[Path]:
+    """Yield a copy of an environment that leaves nothing out of a suite."""
     with tempfile.TemporaryDirectory() as above:
         made = Path(above) / directory.name
         ignored = shutil.ignore_patterns("__pycache__")

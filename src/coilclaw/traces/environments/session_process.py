@@ -57,12 +57,13 @@ class SessionProcess:
         self._teardown_s = 0.0
 
     @classmethod
-    def start(cls, request: Request, cancel: Cancellation) -> Self:
+    def start(cls, request: Request, cancel: Cancellation, environ: Mapping[str, str]) -> Self:
         """Start the process and have it build what was submitted.
 
         A setup that fails is an ``EnvironmentFault`` with the rule ``session.setup``.
         """
-        made = cls(start_worker(request.scratch, LIFETIME_S, cancel, "session"), cancel)
+        live = start_worker(request.scratch, LIFETIME_S, cancel, environ, "session")
+        made = cls(live, cancel)
         try:
             made._build(request)
         except BaseException:
@@ -82,24 +83,24 @@ class SessionProcess:
             if self._cancel.cancelled:
                 raise self.lost()
             self._number += 1
-            with self._within(timeout_s):
+            with self._limit_time(timeout_s):
                 with self._writing:
                     if self._closing:
                         raise closed()
                     self._write({"call": self._number, "path": path, "params": dict(params)})
-                return self._result()
+                return self._read_result()
 
     def close(self, grace_s: float) -> str | None:
         """Stop what runs, have it torn down and end it; return what went wrong with that."""
         trouble: str | None = "it did not end in time"
         with self._writing:
-            # No call comes behind this: nobody would answer it.
+            # No call may follow this one: it would not be answered.
             self._closing = True
             with suppress(CoilClawError):  # then it is gone already
                 self._write({"close": True})
         if self._turn.acquire(timeout=grace_s):
             try:
-                trouble = self._closed(min(grace_s, self._teardown_s + GRACE_S + _MARGIN_S))
+                trouble = self._await_closed(min(grace_s, self._teardown_s + GRACE_S + _MARGIN_S))
             finally:
                 self._turn.release()
         self.kill("the session is over")
@@ -113,7 +114,7 @@ class SessionProcess:
 
     def _build(self, request: Request) -> None:
         with self._turn:
-            with self._within(LOAD_S):
+            with self._limit_time(LOAD_S):
                 with self._writing:
                     self._send(request.encode())
                 loaded = self._hear()
@@ -121,17 +122,17 @@ class SessionProcess:
                 case {"kind": "loaded", "setup_s": float(setup_s), "teardown_s": float(seconds)}:
                     self._teardown_s = seconds
                 case _:
-                    raise _not_understood()
-            with self._within(LOAD_S + setup_s + GRACE_S + _MARGIN_S):
+                    raise _refuse_message()
+            with self._limit_time(LOAD_S + setup_s + GRACE_S + _MARGIN_S):
                 built = self._hear()
             match built:
                 case {"kind": "built", "error": str(error)}:
                     raise EnvironmentFault(f"the setup failed: {error}", rule="session.setup")
                 case {"kind": "built", "error": None}:
                     return
-            raise _not_understood()
+            raise _refuse_message()
 
-    def _result(self) -> Result:
+    def _read_result(self) -> Result:
         base, cases = "", dict[str, Case | None]()
         while True:
             match self._hear():
@@ -145,12 +146,12 @@ class SessionProcess:
                 case {"kind": "called"}:
                     break
                 case _:
-                    raise _not_understood()
+                    raise _refuse_message()
         return Result.build([case for case in cases.values() if case is not None], base)
 
-    def _closed(self, seconds: float) -> str | None:
+    def _await_closed(self, seconds: float) -> str | None:
         try:
-            with self._within(seconds):
+            with self._limit_time(seconds):
                 while True:
                     match self._hear():
                         case {"kind": "closed", "trouble": str() | None as trouble}:
@@ -159,7 +160,7 @@ class SessionProcess:
             return problem.message
 
     @contextmanager
-    def _within(self, seconds: float) -> Iterator[None]:
+    def _limit_time(self, seconds: float) -> Iterator[None]:
         """End the process unless what is done with it ends in time."""
         timer = threading.Timer(seconds, self._cancel.cancel, [_LATE])
         timer.daemon = True
@@ -203,7 +204,7 @@ class SessionProcess:
             return True
 
     def lost(self) -> CoilClawError:
-        """Say why the process is gone."""
+        """Return the error that says why the process has ended."""
         if self._cancel.reason == _LATE:
             message = "the session took too long and was ended"
             return EnvironmentFault(message, rule="session.timeout")
@@ -298,7 +299,7 @@ def hold(directory: Path) -> int | None:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether some process holds a directory."""
+    """Return whether a process holds a directory."""
     try:
         file = os.open(directory, _DIRECTORY)
     except OSError:
@@ -327,10 +328,10 @@ def _owner_of(name: str, here: Owner) -> Owner | None:
 
 
 def closed() -> Stopped:
-    """The error for a call whose session ended before its tests did."""
+    """Return the error for a call whose session ended before its tests did."""
     return Stopped("the session was closed before its tests were over", rule="session.closed")
 
 
-def _not_understood() -> EnvironmentFault:
-    message = "the process of a session said something that is not understood"
+def _refuse_message() -> EnvironmentFault:
+    message = "the process of a session sent a message that is not understood"
     return EnvironmentFault(message, rule="session.protocol")

@@ -39,7 +39,7 @@ _SWEEP_S: Final = 60.0
 _LOOK_S: Final = 5.0
 """How often idle processes are looked at."""
 _MAX_LOST: Final = 256
-"""Sessions that were lost between two calls, and whose clients are still to be told."""
+"""Sessions that were lost between two calls; the next call of each reports it."""
 _HALT_S: Final = 30.0
 
 
@@ -83,6 +83,7 @@ class Sessions:
         *,
         support: SandboxSupport,
         home: Path,
+        environ: Mapping[str, str],
         jobs: int = 1,
         limits: SessionLimits | None = None,
         fixed: Mapping[str, Json] | None = None,
@@ -96,6 +97,7 @@ class Sessions:
         self.place = place
         self.limits = limits or SessionLimits()
         self._support = support
+        self._environ = environ
         self._jobs = jobs
         self._fixed = dict(fixed or {})
         self._hidden = (place.directory, home, *hidden)
@@ -204,7 +206,7 @@ class Sessions:
             self._changed.wait_for(lambda: not self._ending, _HALT_S)
 
     def count(self) -> int:
-        """How many sessions are open."""
+        """Return how many sessions are open."""
         return len(self._sessions)
 
     def start(
@@ -237,7 +239,7 @@ class Sessions:
                 raise _stopping()
             self._starting.add(cancel)
         try:
-            return SessionProcess.start(request, cancel)
+            return SessionProcess.start(request, cancel, self._environ)
         except Stopped:
             raise _stopping() from None
         finally:
@@ -321,7 +323,7 @@ class Sessions:
                 swept = time.monotonic()
 
     def _look(self) -> None:
-        """End sessions whose process is gone, so that they take no place; who asks is told."""
+        """End sessions whose process has ended, so that they take no place."""
         with self._changed:
             gone = [one for one in self._sessions.values() if not one.busy and one.process.ended]
             for session in gone:
@@ -375,7 +377,7 @@ class SessionOpening:
         return result, trouble
 
     def discard(self) -> None:
-        """Let it be, unless it was opened."""
+        """Give the place back unless the session was opened."""
         if not self._over:
             self._over = True
             self.sessions.give_back(self.directory)

@@ -35,8 +35,9 @@ from coilclaw.traces.environments.case_run import (
     Request,
     run_cases,
 )
+from coilclaw.traces.environments.containment import find_tools
+from coilclaw.traces.environments.declarations import Documents
 from coilclaw.traces.environments.environment import load_environment
-from coilclaw.traces.environments.parameters import Documents
 from coilclaw.traces.environments.results import Case
 from coilclaw.traces.environments.session_process import hold
 from coilclaw.workspace import remove_tree
@@ -44,11 +45,12 @@ from coilclaw.workspace import remove_tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from coilclaw.traces.environments.containment import Tools
     from coilclaw.traces.environments.environment import Environment, EnvironmentHook, Selection
 
 _ENDING_S: Final = 3.0
 _ORPHAN_S: Final = 30.0
-"""How long a session may take to end once no one is left to hear of it."""
+"""How long a session may take to end once its server is gone."""
 _ABANDONED: Final = 3
 _LOOK_EVERY_S: Final = 0.1
 _TOLD: Final = 500
@@ -110,25 +112,26 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     sys.stdout = _Printed()
     request = Request.decode(sys.stdin.buffer.readline(MAX_REQUEST_BYTES))
+    tools = find_tools(os.environ.get("PATH", ""))
     if arguments != ["session"]:
-        return _answer_judge(request, Answers(line, session=False))
+        return _answer_judge(request, tools, Answers(line, session=False))
     hold(request.scratch)
     answers = Answers(line, session=True)
     try:
-        _Session(load_environment(request.file), request, answers).run()
-    except Exception as problem:  # noqa: BLE001 - whatever it is, the server is told
+        _Session(load_environment(request.file), request, tools, answers).run()
+    except Exception as problem:  # noqa: BLE001 - every failure is reported to the server
         answers.refuse(_as_fault(problem))
         return 1
     return 0
 
 
-def _answer_judge(request: Request, answers: Answers) -> int:
+def _answer_judge(request: Request, tools: Tools, answers: Answers) -> int:
     try:
         environment = load_environment(request.file)
         if request.task == "schema":
             answers.say("schema", schema=environment.schema())
         else:
-            _test(environment, request, answers)
+            _test(environment, request, tools, answers)
     except CoilClawError as problem:
         answers.refuse(problem)
         return 1
@@ -140,10 +143,10 @@ def _answer_judge(request: Request, answers: Answers) -> int:
     return 0
 
 
-def _test(environment: Environment, request: Request, answers: Answers) -> None:
+def _test(environment: Environment, request: Request, tools: Tools, answers: Answers) -> None:
     selection = environment.select(request.path, request.params)
     environment.check_given(request.params, selection)
-    handling = Handling(request, Documents(request.session))
+    handling = Handling(request, Documents(request.session), tools)
     handling.check(selection.cases)
     threading.Thread(target=_end_with_judge, args=(handling,), daemon=True).start()
     answers.select(selection)
@@ -167,7 +170,7 @@ def _test(environment: Environment, request: Request, answers: Answers) -> None:
 
 
 def _end_with_judge(handling: Handling) -> None:
-    """Wait until the judge is gone: it holds our input open for as long as it wants to hear."""
+    """Wait until the judge closes our input, which it holds open while it listens."""
     sys.stdin.buffer.read()
     handling.end()
     # Threads that wait for programs notice by themselves, and see to their end.
@@ -178,14 +181,17 @@ def _end_with_judge(handling: Handling) -> None:
 class _Session:
     """One session, from its setup to its teardown."""
 
-    def __init__(self, environment: Environment, request: Request, answers: Answers) -> None:
+    def __init__(
+        self, environment: Environment, request: Request, tools: Tools, answers: Answers
+    ) -> None:
         self._environment = environment
         self._request = request
+        self._tools = tools
         self._answers = answers
         self._calls: queue.SimpleQueue[dict[str, Json] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._documents = Documents(request.session)
-        self._handling = Handling(request, self._documents)
+        self._handling = Handling(request, self._documents, tools)
         """Of the call that is under way; at first of the setup."""
 
     def run(self) -> None:
@@ -209,11 +215,13 @@ class _Session:
                 self._test(call)
             except Exception as problem:  # noqa: BLE001 - one call went wrong, and not the session
                 self._answers.refuse(_as_fault(problem))
-        trouble = self._hook(teardown, "teardown", Handling(self._request, self._documents))
+        trouble = self._hook(
+            teardown, "teardown", Handling(self._request, self._documents, self._tools)
+        )
         self._answers.say("closed", trouble=trouble)
 
     def _listen(self) -> None:
-        """Take what is said on the input, until its end or that of the session."""
+        """Read calls from the input until it or the session ends."""
         try:
             while line := sys.stdin.buffer.readline(MAX_REQUEST_BYTES):
                 said = json.loads(line)
@@ -239,7 +247,7 @@ class _Session:
         replace(environment, setup=None, teardown=None).check_given(params, selection)
         scratch = self._request.scratch / f"c{call['call']}"
         request = replace(self._request, params=whole, scratch=scratch)
-        handling = Handling(request, self._documents, self._stop)
+        handling = Handling(request, self._documents, self._tools, self._stop)
         handling.check(selection.cases)
         self._handling = handling
         self._answers.select(selection)
@@ -271,7 +279,7 @@ class _Session:
 
 
 def _as_fault(problem: Exception) -> CoilClawError:
-    """Return an error of ours; any other is the environment's, such as of a function of cases."""
+    """Return a CoilClaw error; any other exception is blamed on the environment."""
     if isinstance(problem, CoilClawError):
         return problem
     traceback.print_exception(problem)

@@ -22,7 +22,7 @@ _TOLD: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What became of a case, and at which part; the trees on both sides of it were judged."""
+    """The outcome of a case, and its part; the trees on both sides of it were judged."""
 
     case: str
     outcome: Outcome
@@ -59,9 +59,9 @@ def bisect(
     for part in (first, last):
         if part is not None:
             recording.commit(part)  # refuses one that is not there
-    spans = _between(recording.spans(), first, last)
+    spans = _select_spans(recording.spans(), first, last)
     if not spans:
-        raise UsageError("there is no part to look at", rule="bisect.range")
+        raise UsageError("the range holds no part", rule="bisect.range")
     search = _Search(recording, court, case, spans, cancel or Cancellation())
     if first is not None and last is not None:
         low, high = search.passes(0), search.passes(len(spans) - 1)
@@ -72,9 +72,9 @@ def bisect(
                 rule="bisect.same",
                 hint="choose two parts between which it changed",
             )
-        return search.narrowed(0, len(spans) - 1)
-    pair = search.breakage()
-    return search.untouched() if pair is None else search.narrowed(*pair)
+        return search.narrow(0, len(spans) - 1)
+    pair = search.find_change()
+    return search.describe_untouched() if pair is None else search.narrow(*pair)
 
 
 @dataclass(slots=True)
@@ -93,24 +93,24 @@ class _Search:
         return self.status(index) == "passed"
 
     def status(self, index: int) -> Status:
-        """The case's status in a state; it is judged if that is not known."""
+        """Return the status of the case in a state; judge it if that is not known."""
         tree = self._spans[index].tree
-        self._by_tree[tree] = self._known(tree) or self._judge(tree)
+        self._by_tree[tree] = self._find_known(tree) or self._judge(tree)
         return self._by_tree[tree]
 
-    def breakage(self) -> tuple[int, int] | None:
-        """Two states between which it broke; if there are none, between which it was fixed."""
+    def find_change(self) -> tuple[int, int] | None:
+        """Return two states between which it broke, else between which it was fixed."""
         for span in self._spans:
-            if (known := self._known(span.tree)) is not None:
+            if (known := self._find_known(span.tree)) is not None:
                 self._by_tree[span.tree] = known
-        for index in _ever_finer(len(self._spans)):
-            pair = self._pair(broke=True)
+        for index in _order_by_halves(len(self._spans)):
+            pair = self._find_pair(broke=True)
             if pair is not None:
                 return pair
             self.status(index)
-        return self._pair(broke=True) or self._pair(broke=False)
+        return self._find_pair(broke=True) or self._find_pair(broke=False)
 
-    def narrowed(self, low: int, high: int) -> Bisection:
+    def narrow(self, low: int, high: int) -> Bisection:
         """Halve until the two are neighbours."""
         before = self.passes(low)
         while high - low > 1:
@@ -121,15 +121,15 @@ class _Search:
                 high = middle
         statuses = self.status(low), self.status(high)
         outcome: Outcome = "broke" if before else "fixed"
-        return self._finding(outcome, statuses, self._spans[high].first, self._spans[low].last)
+        return self._make_finding(outcome, statuses, self._spans[high].first, self._spans[low].last)
 
-    def untouched(self) -> Bisection:
-        """It was the same all the time."""
+    def describe_untouched(self) -> Bisection:
+        """Return the finding for a case that never changed."""
         status = self.status(0)
         outcome: Outcome = "always_passed" if status == "passed" else "never_passed"
-        return self._finding(outcome, (status, status))
+        return self._make_finding(outcome, (status, status))
 
-    def _finding(
+    def _make_finding(
         self,
         outcome: Outcome,
         statuses: tuple[Status, Status],
@@ -139,7 +139,7 @@ class _Search:
         trees = len({span.tree for span in self._spans})
         return Bisection(self._case, outcome, part, before, *statuses, self._judged, trees)
 
-    def _pair(self, *, broke: bool) -> tuple[int, int] | None:
+    def _find_pair(self, *, broke: bool) -> tuple[int, int] | None:
         known = [
             (index, self._by_tree[span.tree] == "passed")
             for index, span in enumerate(self._spans)
@@ -150,8 +150,8 @@ class _Search:
                 return low, high
         return None
 
-    def _known(self, tree: str) -> Status | None:
-        """What is kept about the case itself, about a suite that it is in, or about all."""
+    def _find_known(self, tree: str) -> Status | None:
+        """Return a cached status, from the case itself, a suite above it, or all tests."""
         if tree in self._by_tree:
             return self._by_tree[tree]
         names = self._case.split("/")
@@ -179,7 +179,7 @@ class _Search:
         return statuses[self._case]
 
 
-def _between(spans: tuple[Span, ...], first: int | None, last: int | None) -> tuple[Span, ...]:
+def _select_spans(spans: tuple[Span, ...], first: int | None, last: int | None) -> tuple[Span, ...]:
     low = 0 if first is None else first
     high = spans[-1].last if last is None and spans else last or 0
     if low > high:
@@ -187,8 +187,8 @@ def _between(spans: tuple[Span, ...], first: int | None, last: int | None) -> tu
     return tuple(span for span in spans if span.last >= low and span.first <= high)
 
 
-def _ever_finer(count: int) -> Iterator[int]:
-    """All indices: the ends, the middle, the middles of the halves, and so on."""
+def _order_by_halves(count: int) -> Iterator[int]:
+    """Yield all indices: the ends, the middle, the middles of the halves, and so on."""
     seen: set[int] = set()
     parts = 1
     while len(seen) < count:

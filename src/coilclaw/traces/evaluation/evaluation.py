@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 from coilclaw.kernel import (
+    CoilClawError,
     Stopped,
     UsageError,
     digest_bytes,
@@ -18,12 +20,11 @@ from coilclaw.kernel import (
     schemas,
     write_atomic,
 )
-from coilclaw.traces import process_pool
 from coilclaw.traces.environments.results import Case, Delta, Result, delta
 from coilclaw.workspace import Cancellation, remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from coilclaw.kernel import Json
@@ -104,6 +105,67 @@ class EvaluationCache:
         return self.directory / digest[:2] / f"{digest[2:]}.json"
 
 
+MAX_WORKERS: Final = 256
+
+Job = TypeVar("Job")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob(Generic[Job, Value]):
+    """One job and its outcome: a value, or the error that prevented it."""
+
+    job: Job
+    value: Value | None = None
+    error: CoilClawError | None = None
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+def perform(
+    jobs: Iterable[Job],
+    work: Callable[[Job], Value],
+    *,
+    workers: int,
+    stop: Callable[[], None] = lambda: None,
+) -> Generator[FinishedJob[Job, Value], None, None]:
+    """Do every job, at most ``workers`` at once, and yield each when it is over, in any order.
+
+    An error of ours is an outcome; anything else that a job raises ends the whole, and is raised
+    here. When it ends early, also because the caller closes it or is interrupted, no further job
+    begins, ``stop`` is called, and those under way are waited for.
+    """
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    ended = threading.Event()
+
+    def attempt(job: Job) -> FinishedJob[Job, Value] | None:
+        if ended.is_set():
+            return None
+        try:
+            return FinishedJob(job, value=work(job))
+        except CoilClawError as problem:
+            return FinishedJob(job, error=problem)
+        except BaseException:
+            ended.set()
+            raise
+
+    most = max(1, min(workers, MAX_WORKERS))
+    with ThreadPoolExecutor(most, thread_name_prefix="fleet") as pool:
+        try:
+            for done in as_completed([pool.submit(attempt, job) for job in jobs]):
+                if (finished := done.result()) is not None:
+                    yield finished
+        except BaseException:
+            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
+            raise
+
+
 VERSION: Final = "replay.v1"
 
 Source: TypeAlias = Literal["judged", "kept", "failed"]
@@ -112,7 +174,7 @@ Source: TypeAlias = Literal["judged", "kept", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class JudgedTree:
-    """What became of one tree at one path of tests."""
+    """The outcome of one tree at one path of tests."""
 
     question: TreeQuestion
     source: Source
@@ -129,7 +191,7 @@ class Evaluator:
     judge: Judging
     cache: EvaluationCache
     scratch: Path
-    """A directory of ours, which is there, for the files of commits while they are judged."""
+    """An existing private directory for the files of commits while they are judged."""
     jobs: int = 1
     fresh: bool = False
     """Judge again what is known already."""
@@ -159,7 +221,7 @@ class Evaluator:
             self.cache.put(question, answer)
             return answer
 
-        for done in process_pool.perform(
+        for done in perform(
             open_ones, work, workers=self.jobs, stop=lambda: cancel.cancel("the replay was stopped")
         ):
             if cancel.cancelled:
@@ -215,7 +277,7 @@ class TreeEvaluation:
         return None
 
     def cases(self) -> dict[str, Case]:
-        """Every case that was judged, once, by its id."""
+        """Return every judged case by its id."""
         return {
             case.id: case
             for one in self.judged.values()
@@ -224,7 +286,7 @@ class TreeEvaluation:
         }
 
     def result(self) -> Result:
-        """All paths together in one result."""
+        """Return the results of all paths as one."""
         return Result.build(self.cases().values(), error=self.error)
 
 
@@ -246,11 +308,11 @@ class Evaluation:
         return sum(not one.complete for one in self.trees.values())
 
     def of_part(self, part: int) -> TreeEvaluation:
-        """The evaluation of the files after a part, counted from 1."""
+        """Return the evaluation of the files after a part, counted from 1."""
         return self.trees[self.recording.trees[self.recording.commit(part)]]
 
     def changes(self) -> dict[int, Delta]:
-        """Part → what it broke and fixed, for the parts that did."""
+        """Return what each part broke and fixed, for the parts that did."""
         found: dict[int, Delta] = {}
         before: Result | None = None
         for span in self.recording.spans():
@@ -265,7 +327,7 @@ class Evaluation:
         return found
 
     def json(self) -> dict[str, Json]:
-        """The report of ``replay --mode evaluate``."""
+        """Return the report of ``replay --mode evaluate``."""
         trace = self.recording.trace
         changes = self.changes()
         commits = dict.fromkeys(part.git_commit for part in trace.parts)
@@ -284,7 +346,7 @@ class Evaluation:
             "part_to_commit": {str(part.part): part.git_commit for part in trace.parts},
             "commits_evaluated": list(commits),
             "commit_evaluations": {
-                commit: _evaluation_json(self.trees[self.recording.trees[commit]])
+                commit: _encode_evaluation(self.trees[self.recording.trees[commit]])
                 for commit in commits
             },
             "part_evaluations": [
@@ -292,7 +354,7 @@ class Evaluation:
                     "part": part.part,
                     "timestamp": part.timestamp,
                     "commit": part.git_commit,
-                    "evaluation": _figures(self.of_part(part.part)),
+                    "evaluation": _encode_figures(self.of_part(part.part)),
                     **changes.get(part.part, Delta()).json(),
                 }
                 for part in trace.parts
@@ -311,7 +373,7 @@ def evaluate(
     """Judge every distinct tree of a recording at every path.
 
     What was judged before, by this or any other replay, is taken from the cache, so one that was
-    killed goes on where it was.
+    killed resumes where it was.
     """
     trees = dict.fromkeys(span.tree for span in recording.spans())
     wanted = tuple(dict.fromkeys(paths))
@@ -338,29 +400,29 @@ def evaluate(
     )
 
 
-def _figures(one: TreeEvaluation) -> dict[str, Json]:
+def _encode_figures(one: TreeEvaluation) -> dict[str, Json]:
     if not one.complete:
         return {"status": "failed", "tree": one.tree, "error": one.error}
-    return {"status": "evaluated", "tree": one.tree, **_counts(one.result())}
+    return {"status": "evaluated", "tree": one.tree, **_encode_counts(one.result())}
 
 
-def _evaluation_json(one: TreeEvaluation) -> dict[str, Json]:
+def _encode_evaluation(one: TreeEvaluation) -> dict[str, Json]:
     return {
-        **_figures(one),
+        **_encode_figures(one),
         "duration_ms": one.duration_ms,
-        "path_results": {path: _path_json(judged) for path, judged in one.judged.items()},
+        "path_results": {path: _encode_path(judged) for path, judged in one.judged.items()},
         "cases": {case.id: case.status for case in one.cases().values()},
     }
 
 
-def _path_json(judged: JudgedTree) -> dict[str, Json]:
+def _encode_path(judged: JudgedTree) -> dict[str, Json]:
     if judged.answer is None:
         return {"ok": False, "source": judged.source, "error": judged.problem}
     result = judged.answer.result
-    return {"ok": result.solved, "source": judged.source, **_counts(result)}
+    return {"ok": result.solved, "source": judged.source, **_encode_counts(result)}
 
 
-def _counts(result: Result) -> dict[str, Json]:
+def _encode_counts(result: Result) -> dict[str, Json]:
     return {
         "passed": result.passed,
         "failed": result.failed,

@@ -89,24 +89,24 @@ def export(
     files are that ``tar`` takes.
     """
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} is there already", rule="export.exists")
+        raise UsageError(f"{path} already exists", rule="export.exists")
     if form == "jsonl":
         lines = (json.dumps(part.json(), ensure_ascii=True) + "\n" for part in trace.parts)
         write_atomic(path, "".join(lines).encode("ascii"))
     elif form == "csv":
-        write_atomic(path, _csv(trace).encode("utf-8"))
+        write_atomic(path, _render_csv(trace).encode("utf-8"))
     elif form == "sqlite":
-        _write_whole(path, lambda temporary: _sqlite(trace, temporary, graph))
+        _write_whole(path, lambda temporary: _write_sqlite(trace, temporary, graph))
     else:
         if places is None:
             message = "only a trajectory that was recorded here can be exported with all its files"
             hint = "its trace and bundle are in the store of artifacts"
             raise UsageError(message, rule="export.files", hint=hint)
-        _write_whole(path, lambda temporary: _tar(places, temporary))
+        _write_whole(path, lambda temporary: _write_tar(places, temporary))
 
 
 def row(part: PartRecord) -> tuple[str | int | None, ...]:
-    """One part as a row of ``COLUMNS``."""
+    """Return a part as a row of ``COLUMNS``."""
     checkpoint, usage, state = part.repo_checkpoint, part.token_usage, part.testing_state
     numbers = checkpoint.numstat if checkpoint else ()
     counted = {
@@ -124,22 +124,22 @@ def row(part: PartRecord) -> tuple[str | int | None, ...]:
     return tuple(counted[name] if name in counted else getattr(part, name) for name in COLUMNS)
 
 
-def _csv(trace: Trace) -> str:
+def _render_csv(trace: Trace) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in row(part)] for part in trace.parts)
+    writer.writerows([_escape_cell(value) for value in row(part)] for part in trace.parts)
     return text.getvalue()
 
 
-def _cell(value: str | int | None) -> str | int:
-    """A text that a spreadsheet would take for a formula is marked as text."""
+def _escape_cell(value: str | int | None) -> str | int:
+    """Return a cell; mark as text what a spreadsheet would read as a formula."""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(_FORMULA) else value
     return "" if value is None else value
 
 
-def _sqlite(trace: Trace, path: Path, graph: Graph | None) -> None:
+def _write_sqlite(trace: Trace, path: Path, graph: Graph | None) -> None:
     import sqlite3
 
     end = trace.session_end
@@ -159,9 +159,9 @@ def _sqlite(trace: Trace, path: Path, graph: Graph | None) -> None:
             (*row(part), part.content, part.tool_input, part.tool_output) for part in trace.parts
         ]
         _insert(connection, "parts", rows)
-        _insert(connection, "calls", list(_calls(trace)))
+        _insert(connection, "calls", list(_list_calls(trace)))
         if graph is not None:
-            _insert(connection, "statuses", list(_statuses(graph)))
+            _insert(connection, "statuses", list(_list_statuses(graph)))
         connection.commit()
     except sqlite3.Error as problem:
         raise EnvironmentFault(f"cannot write {path}: {problem}", rule="export.write") from problem
@@ -176,7 +176,7 @@ def _insert(connection: Connection, table: str, rows: Sequence[tuple[object, ...
         connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608 - our own names
 
 
-def _calls(trace: Trace) -> Iterable[tuple[object, ...]]:
+def _list_calls(trace: Trace) -> Iterable[tuple[object, ...]]:
     calls = [(call, part.part, part.turn) for part in trace.parts for call in part.envoi_calls]
     ends = [(call, turn.part_end, turn.turn) for turn in trace.turns for call in turn.envoi_calls]
     for call, part, turn in (*calls, *ends):
@@ -189,20 +189,20 @@ def _calls(trace: Trace) -> Iterable[tuple[object, ...]]:
         )
 
 
-def _statuses(graph: Graph) -> Iterable[tuple[object, ...]]:
+def _list_statuses(graph: Graph) -> Iterable[tuple[object, ...]]:
     for name, statuses in zip(graph.cases, graph.statuses, strict=True):
         for point, status in zip(graph.points, statuses, strict=True):
             if status is not None:
                 yield (graph.trajectory_id, point.part, name, status)
 
 
-def _tar(places: TracePlaces, path: Path) -> None:
-    """Everything but the workspace and the agent's home; the same files give the same bytes."""
+def _write_tar(places: TracePlaces, path: Path) -> None:
+    """Pack all but the workspace and the agent's home; equal files give equal bytes."""
     import tarfile
 
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         for name in _FILES:
-            for file in _files(places.directory / name):
+            for file in _list_files(places.directory / name):
                 inside = file.relative_to(places.directory).as_posix()
                 info = tarfile.TarInfo(f"{places.trajectory_id}/{inside}")
                 with file.open("rb") as source:
@@ -211,7 +211,7 @@ def _tar(places: TracePlaces, path: Path) -> None:
                     archive.addfile(info, source)
 
 
-def _files(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(one for one in path.iterdir() if one.is_file() and not one.is_symlink())
     return [path] if path.is_file() and not path.is_symlink() else []

@@ -92,7 +92,7 @@ class Graph:
         return tuple(point for point in self.points if point.new_tree or point is self.points[-1])
 
     def first_at(self, share: float) -> Point | None:
-        """The first point at which this share of the cases passed."""
+        """Return the first point at which this share of the cases passed."""
         scored = ((point, point.score) for point in self.points if point.score)
         return next(
             (
@@ -104,7 +104,7 @@ class Graph:
         )
 
     def json(self) -> dict[str, Json]:
-        """All of it for other programs."""
+        """Return the graph as JSON."""
         best = self.best
         return {
             "schema_version": VERSION,
@@ -117,7 +117,7 @@ class Graph:
             "best_part": None if best is None else best.part,
             "regressions": [point.part for point in self.regressions],
             "suites": list(self.suites),
-            "points": [_point_json(point) for point in self.points],
+            "points": [_encode_point(point) for point in self.points],
             "cases": {name: list(row) for name, row in zip(self.cases, self.statuses, strict=True)},
         }
 
@@ -128,7 +128,7 @@ def graph_of(evaluation: Evaluation) -> Graph:
     results = {
         tree: one.result() if one.complete else None for tree, one in evaluation.trees.items()
     }
-    points = _points(evaluation, results)
+    points = _make_points(evaluation, results)
     names = dict.fromkeys(
         case.id for result in results.values() if result for case in result.every_case()
     )
@@ -150,9 +150,9 @@ def graph_of(evaluation: Evaluation) -> Graph:
     )
 
 
-def _points(evaluation: Evaluation, results: dict[str, Result | None]) -> list[Point]:
+def _make_points(evaluation: Evaluation, results: dict[str, Result | None]) -> list[Point]:
     trace, trees = evaluation.recording.trace, evaluation.recording.trees
-    changes, spent = evaluation.changes(), _tokens(trace)
+    changes, spent = evaluation.changes(), _sum_tokens(trace)
     points: list[Point] = []
     previous = trees.get(trace.initial_commit, "")
     for part, (given, made) in zip(trace.parts, spent, strict=True):
@@ -168,7 +168,7 @@ def _points(evaluation: Evaluation, results: dict[str, Result | None]) -> list[P
                 input_tokens=given,
                 output_tokens=made,
                 score=None if result is None else Score(result.passed, result.total),
-                suites={} if result is None else _suites(result),
+                suites={} if result is None else _score_suites(result),
                 change=changes.get(part.part, Delta()),
                 error=evaluation.trees[tree].error,
                 summary=part.summary,
@@ -178,8 +178,8 @@ def _points(evaluation: Evaluation, results: dict[str, Result | None]) -> list[P
     return points
 
 
-def _tokens(trace: Trace) -> list[tuple[int, int]]:
-    """What was used up to each part.
+def _sum_tokens(trace: Trace) -> list[tuple[int, int]]:
+    """Return the tokens used up to each part.
 
     Agents tell it with their parts, or only at the end of a turn, for all of them together.
     """
@@ -200,7 +200,7 @@ def _tokens(trace: Trace) -> list[tuple[int, int]]:
     return sums
 
 
-def _suites(result: Result) -> dict[str, Score]:
+def _score_suites(result: Result) -> dict[str, Score]:
     found = {name: Score(child.passed, child.total) for name, child in result.children.items()}
     if result.cases:
         judged = [case for case in result.cases if case.status != "skipped"]
@@ -208,7 +208,7 @@ def _suites(result: Result) -> dict[str, Score]:
     return found
 
 
-def _point_json(point: Point) -> dict[str, Json]:
+def _encode_point(point: Point) -> dict[str, Json]:
     return {
         "part": point.part,
         "turn": point.turn,
@@ -297,11 +297,11 @@ def compare(graphs: Sequence[Graph], versions: Sequence[str] = ()) -> Comparison
     )
     found = Comparison(standings, {}, environments)
     if found.comparable:
-        found.fastest.update(_fastest(standings))
+        found.fastest.update(_find_fastest(standings))
     return found
 
 
-def _fastest(standings: Sequence[TrajectoryFigures]) -> dict[int, tuple[int, ...]]:
+def _find_fastest(standings: Sequence[TrajectoryFigures]) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = {}
     for percent in MILESTONES:
         reached = {
@@ -317,7 +317,7 @@ def _fastest(standings: Sequence[TrajectoryFigures]) -> dict[int, tuple[int, ...
 
 
 def measure_trajectory(graph: Graph) -> TrajectoryFigures:
-    """One trajectory in figures."""
+    """Return the figures of a trajectory."""
     last, best = graph.points[-1] if graph.points else None, graph.best
     reached = [(percent, graph.first_at(percent / 100)) for percent in MILESTONES]
     return TrajectoryFigures(

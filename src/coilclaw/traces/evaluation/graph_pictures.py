@@ -29,7 +29,7 @@ COLOURS: Final = {
     "timeout": "#e69f00",
     "skipped": "#bbbbbb",
 }
-"""Told apart by people who see colours differently, too."""
+"""Distinguishable for people with colour blindness, too."""
 UNKNOWN: Final = "#ffffff"
 BAD: Final = "#c44e00"
 LINE: Final = "#0072b2"
@@ -47,30 +47,30 @@ _COLUMNS: Final = 4
 
 def draw(graph: Graph, picture: Picture, form: FileForm) -> bytes:
     """Draw one picture into a file of its own."""
-    with _settings():
+    with _apply_settings():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(WIDTH_IN, _height(graph, picture)), layout="constrained")
+        figure = Figure(figsize=(WIDTH_IN, _measure_height(graph, picture)), layout="constrained")
         _DRAWN[picture](graph, figure)
-        return _saved(figure, form)
+        return _save(figure, form)
 
 
 def draw_all(graph: Graph, form: FileForm) -> bytes:
     """Draw all pictures below each other into one file."""
-    heights = [_height(graph, picture) for picture in PICTURES]
-    with _settings():
+    heights = [_measure_height(graph, picture) for picture in PICTURES]
+    with _apply_settings():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(WIDTH_IN, sum(heights)), layout="constrained")
         rows: Any = figure.subfigures(len(PICTURES), 1, height_ratios=heights)
         for picture, row in zip(PICTURES, rows, strict=True):
             _DRAWN[picture](graph, row)
-        figure.suptitle(_title(graph), fontsize=13, fontweight="bold")
-        return _saved(figure, form)
+        figure.suptitle(_format_title(graph), fontsize=13, fontweight="bold")
+        return _save(figure, form)
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def _apply_settings() -> Iterator[None]:
     import matplotlib as mpl
 
     wanted: dict[Any, Any] = {
@@ -95,21 +95,21 @@ def _settings() -> Iterator[None]:
         yield
 
 
-def _saved(figure: Figure, form: FileForm) -> bytes:
+def _save(figure: Figure, form: FileForm) -> bytes:
     target = io.BytesIO()
     metadata = {"Date": None} if form == "svg" else {"Software": None}
     figure.savefig(target, format=form, dpi=DPI, metadata=metadata)
     return target.getvalue()
 
 
-def _title(graph: Graph) -> str:
+def _format_title(graph: Graph) -> str:
     said = " · ".join(
-        _short(one) for one in (graph.trajectory_id, graph.agent, graph.agent_model) if one
+        _shorten(one) for one in (graph.trajectory_id, graph.agent, graph.agent_model) if one
     )
     return f"{said} · {graph.end}"
 
 
-def _height(graph: Graph, picture: Picture) -> float:
+def _measure_height(graph: Graph, picture: Picture) -> float:
     if picture == "suites":
         shown = min(len(graph.suites), MAX_SUITES)
         return 0.5 + 1.7 * max(1, -(-shown // _COLUMNS))
@@ -120,25 +120,29 @@ def _height(graph: Graph, picture: Picture) -> float:
     return 3.6 if picture == "progress" else 2.8
 
 
-def _progress(graph: Graph, figure: Any) -> None:
+def _draw_progress(graph: Graph, figure: Any) -> None:
     axes: Axes = figure.subplots()
     judged = [(point.part, point.score) for point in graph.points if point.score is not None]
-    parts, passed = _stairs([part for part, _ in judged], [score.passed for _, score in judged])
+    parts, passed = _make_stairs(
+        [part for part, _ in judged], [score.passed for _, score in judged]
+    )
     totals = [score.total for _, score in judged]
-    axes.plot(parts, passed, color=LINE, linewidth=2, marker=_dot(parts), label="cases passed")
+    axes.plot(
+        parts, passed, color=LINE, linewidth=2, marker=_choose_marker(parts), label="cases passed"
+    )
     axes.fill_between(parts, passed, color=LINE, alpha=0.12)
     if totals:
-        stairs = _stairs([part for part, _ in judged], totals)
+        stairs = _make_stairs([part for part, _ in judged], totals)
         axes.plot(*stairs, "--", color=DARK, linewidth=1, label="cases")
-    _mark(graph, axes)
+    _mark_points(graph, axes)
     axes.set(title="Progress", xlabel="part", ylabel="cases")
     axes.set_ylim(0, max([*totals, 1]) * 1.12)
-    _part_axis(graph, axes)
+    _set_part_axis(graph, axes)
     if judged:
         axes.legend(loc="lower right", frameon=False)
 
 
-def _mark(graph: Graph, axes: Axes) -> None:
+def _mark_points(graph: Graph, axes: Axes) -> None:
     """Mark regressions, commits that do not build, and the best point."""
     down = [point for point in graph.regressions if point.score is not None]
     parts = [point.part for point in down]
@@ -156,7 +160,7 @@ def _mark(graph: Graph, axes: Axes) -> None:
         axes.plot([best.part], [best.score.passed], "*", label=label, **star)
 
 
-def _suites(graph: Graph, figure: Any) -> None:
+def _draw_suites(graph: Graph, figure: Any) -> None:
     shown = graph.suites[:MAX_SUITES]
     hidden = len(graph.suites) - len(shown)
     title = "Suites" if not hidden else f"Suites (the first {len(shown)}; {hidden} more)"
@@ -175,18 +179,18 @@ def _suites(graph: Graph, figure: Any) -> None:
             for point in graph.points
             if shown[index] in point.suites
         ]
-        parts, shares = _stairs(
+        parts, shares = _make_stairs(
             [part for part, _ in points], [100 * score.share for _, score in points]
         )
-        axes.plot(parts, shares, color=LINE, linewidth=1.5, marker=_dot(parts))
+        axes.plot(parts, shares, color=LINE, linewidth=1.5, marker=_choose_marker(parts))
         axes.fill_between(parts, shares, color=LINE, alpha=0.12)
-        axes.set_title(f"{_short(shown[index], 24)}  {points[-1][1]}", fontsize=9)
+        axes.set_title(f"{_shorten(shown[index], 24)}  {points[-1][1]}", fontsize=9)
         axes.set_ylim(0, 105)
         axes.set_yticks([0, 50, 100], ["0", "50", "100 %"])
-        _part_axis(graph, axes)
+        _set_part_axis(graph, axes)
 
 
-def _cases(graph: Graph, figure: Any) -> None:
+def _draw_cases(graph: Graph, figure: Any) -> None:
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -214,10 +218,10 @@ def _cases(graph: Graph, figure: Any) -> None:
     )
     _mark_broken(graph, axes)
     if height <= MAX_NAMED_CASES:
-        axes.set_yticks(range(height), [_short(name) for name in graph.cases], fontsize=7)
+        axes.set_yticks(range(height), [_shorten(name) for name in graph.cases], fontsize=7)
     else:
         axes.set_ylabel(f"{height} cases")
-    _part_axis(graph, axes)
+    _set_part_axis(graph, axes)
     there = {status for row in graph.statuses for status in row}
     shown = [Patch(color=colour, label=name) for name, colour in COLOURS.items() if name in there]
     place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "frameon": False}
@@ -235,42 +239,44 @@ def _mark_broken(graph: Graph, axes: Axes) -> None:
         axes.plot(*zip(*cells, strict=True), "x", markersize=5, color=BAD)
 
 
-def _cost(graph: Graph, figure: Any) -> None:
+def _draw_cost(graph: Graph, figure: Any) -> None:
     left, right = figure.subplots(1, 2)
     parts = [point.part for point in graph.points]
     for name, values, colour in (
         ("in", [point.input_tokens for point in graph.points], LINE),
         ("out", [point.output_tokens for point in graph.points], COLOURS["timeout"]),
     ):
-        left.plot(*_stairs(parts, values), color=colour, marker=_dot(parts), label=name)
+        left.plot(
+            *_make_stairs(parts, values), color=colour, marker=_choose_marker(parts), label=name
+        )
     left.set(title="Tokens, all together", xlabel="part")
     left.ticklabel_format(axis="y", style="plain", useOffset=False)
     left.legend(loc="upper left", frameon=False)
     minutes = [point.elapsed_ms / 60_000 for point in graph.points]
-    right.plot(parts, minutes, color=DARK, marker=_dot(parts))
+    right.plot(parts, minutes, color=DARK, marker=_choose_marker(parts))
     right.set(title="Time", xlabel="part", ylabel="minutes")
     if graph.points and not graph.points[-1].input_tokens + graph.points[-1].output_tokens:
         left.set_title("Tokens: the agent told none")
         left.set_ylim(0, 1)
     for axes in (left, right):
         axes.set_ylim(bottom=0)
-        _part_axis(graph, axes)
+        _set_part_axis(graph, axes)
 
 
-def _part_axis(graph: Graph, axes: Axes) -> None:
+def _set_part_axis(graph: Graph, axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(0.5, max(len(graph.points), 1) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _dot(parts: Sequence[int]) -> str:
-    """How a point is marked: a line through only one would not be seen."""
+def _choose_marker(parts: Sequence[int]) -> str:
+    """Return the marker of points; a line through a single one is invisible."""
     return "o" if len(parts) == 1 else ""
 
 
-def _stairs(parts: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:
-    """Corners of a line that stays where it is until the next part."""
+def _make_stairs(parts: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Return the corners of a line that stays level until the next part."""
     xs: list[int] = []
     ys: list[float] = []
     for part, value in zip(parts, values, strict=True):
@@ -282,14 +288,14 @@ def _stairs(parts: Sequence[int], values: Sequence[float]) -> tuple[list[int], l
     return xs, ys
 
 
-def _short(name: str, limit: int = _NAME) -> str:
+def _shorten(name: str, limit: int = _NAME) -> str:
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
     return clean if len(clean) <= limit else f"{clean[: limit // 2]}…{clean[-limit // 2 + 1 :]}"
 
 
 _DRAWN: Final[dict[Picture, Callable[[Graph, Any], None]]] = {
-    "progress": _progress,
-    "suites": _suites,
-    "cases": _cases,
-    "cost": _cost,
+    "progress": _draw_progress,
+    "suites": _draw_suites,
+    "cases": _draw_cases,
+    "cost": _draw_cost,
 }

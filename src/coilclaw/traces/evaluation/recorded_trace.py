@@ -43,7 +43,7 @@ class Recording:
     def of(cls, trace: Trace, git: Git) -> Recording:
         """Put the two together; commits that are missing are refused here, and not later."""
         commits = (trace.initial_commit, *part_commits(trace).values())
-        trees = _trees(git, dict.fromkeys(commits))
+        trees = _read_trees(git, dict.fromkeys(commits))
         missing = [commit for commit, tree in trees.items() if not tree]
         if missing:
             raise EnvironmentFault(
@@ -55,11 +55,11 @@ class Recording:
         return cls(trace, git, trees)
 
     def commit(self, part: int) -> str:
-        """The commit that holds the files as they were after a part; 0 is before the first."""
+        """Return the commit with the files after a part; 0 is before the first."""
         return self.trace.initial_commit if part == 0 else self.trace.part(part).git_commit
 
     def spans(self) -> tuple[Span, ...]:
-        """All parts, in order, put together while the files stay the same."""
+        """Return all parts in order, grouped while the files stay the same."""
         found: list[Span] = []
         for part, commit in part_commits(self.trace).items():
             tree = self.trees[commit]
@@ -88,13 +88,13 @@ class Recording:
             copy = bundles.assemble([whole], git_dir)
         finally:
             whole.unlink(missing_ok=True)
-        exact(copy)
+        make_exact(copy)
         copy.run("config", "core.bare", "false")
         copy.run("update-ref", "--no-deref", "HEAD", commit)
         tree_files.write(copy, commit, directory, git_dir / "index", "-m")
 
     def diff(self, before: int, after: int, *, stat: bool = False) -> str:
-        """What changed in the files from the end of one part to the end of another, as a patch."""
+        """Return the patch from the files after one part to those after another."""
         flags = ("--find-renames", "--no-color", "--no-ext-diff", "--no-textconv")
         said = self.git.run(
             *("diff-tree", "-r", "--stat" if stat else "-p", *flags, "--end-of-options"),
@@ -105,27 +105,27 @@ class Recording:
 
 
 def part_commits(trace: Trace) -> dict[int, str]:
-    """Part → the commit with its files."""
+    """Return the commit of each part."""
     return {part.part: part.git_commit for part in trace.parts}
 
 
 def gather_bundles(pieces: Iterable[Path], git_dir: Path) -> Git:
     """Unpack bundles, in order, into a repository to read from."""
     git = bundles.assemble(pieces, git_dir)
-    exact(git)
+    make_exact(git)
     return git
 
 
-def exact(git: Git) -> None:
-    """Have a repository of ours check files out byte for byte, whatever its trees ask for."""
+def make_exact(git: Git) -> None:
+    """Make a repository check files out byte for byte, whatever its attributes say."""
     info = git.git_dir / "info"
     with explain_os_errors(f"create {info}", rule="replay.store"):
         info.mkdir(mode=0o700, exist_ok=True)
     write_atomic(info / "attributes", EXACT_BYTES, sync=False)
 
 
-def _trees(git: Git, commits: Iterable[str]) -> dict[str, str]:
-    """Commit → tree, empty where the commit or its tree is missing; one call for all of them."""
+def _read_trees(git: Git, commits: Iterable[str]) -> dict[str, str]:
+    """Return the tree of each commit, empty where the commit or its tree is missing."""
     wanted = list(commits)
     lines = "".join(f"{commit}^{{tree}}\n" for commit in wanted).encode("ascii")
     said = git.run(
@@ -143,5 +143,5 @@ def _make_empty(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         taken = os.listdir(directory)
     if taken:
-        hint = "name a directory that is not there yet"
+        hint = "name a directory that does not exist yet"
         raise UsageError(f"{directory} is not empty", rule="replay.destination", hint=hint)

@@ -18,27 +18,27 @@ MAX_TABLE_ERROR: Final = 120
 
 
 def render_table(graph: Graph) -> list[tuple[str, bool]]:
-    """Lines for the terminal, each with whether something broke there."""
+    """Return lines for the terminal, each with whether a case broke there."""
     head = ["part", "turn", "commit", "time", "in", "out", *graph.suites, "all", ""]
-    rows = [_cells(graph, point) for point in graph.rows]
+    rows = [_make_cells(graph, point) for point in graph.rows]
     widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head) - 1)]
     return [
-        (_line(head, widths), False),
+        (_format_line(head, widths), False),
         ("  ".join("─" * width for width in widths), False),
         *(
-            (_line(row, widths), bool(point.change.newly_broken))
+            (_format_line(row, widths), bool(point.change.newly_broken))
             for row, point in zip(rows, graph.rows, strict=True)
         ),
     ]
 
 
 def format_number(number: int) -> str:
-    """A number with its thousands apart."""
+    """Format a number with separated thousands."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def format_duration(milliseconds: int) -> str:
-    """A duration: 12.3 s, 4:05 or 1:02:03."""
+    """Format a duration as 12.3 s, 4:05 or 1:02:03."""
     if milliseconds < 60_000:
         return f"{milliseconds / 1000:.1f} s"
     minutes, seconds = divmod(milliseconds // 1000, 60)
@@ -46,18 +46,18 @@ def format_duration(milliseconds: int) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _cells(graph: Graph, point: Point) -> list[str]:
+def _make_cells(graph: Graph, point: Point) -> list[str]:
     change = point.change
     notes = [
         f"▼ {len(change.newly_broken)} broken" if change.newly_broken else "",
         f"▲ {len(change.newly_fixed)} fixed" if change.newly_fixed else "",
         " ".join((point.error or "").split())[:MAX_TABLE_ERROR],
     ]
-    part, turn, *figures = _figures(graph, point)
+    part, turn, *figures = _format_figures(graph, point)
     return [part, turn, point.commit[:10], *figures, ", ".join(filter(None, notes))]
 
 
-def _figures(graph: Graph, point: Point) -> list[str]:
+def _format_figures(graph: Graph, point: Point) -> list[str]:
     """Return part, turn, time, tokens in and out, the score of each suite, and that of all."""
     return [
         str(point.part),
@@ -70,7 +70,7 @@ def _figures(graph: Graph, point: Point) -> list[str]:
     ]
 
 
-def _line(cells: list[str], widths: list[int]) -> str:
+def _format_line(cells: list[str], widths: list[int]) -> str:
     *columns, note = cells
     shown = [cell.rjust(width) for cell, width in zip(columns, widths, strict=True)]
     return "  ".join((*shown, note)).rstrip()
@@ -119,16 +119,16 @@ _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; 
 
 
 def html_report(graph: Graph) -> bytes:
-    """The whole page."""
+    """Return the report as one HTML page."""
     title = escape_html(f"Trajectory {graph.trajectory_id}")
     body = "\n".join(
         (
             f"<h1>{title}</h1>",
-            f'<p class="sub">{_subtitle(graph)}</p>',
-            _cards(graph),
-            *(_figure(graph, picture) for picture in PICTURES),
-            _regressions(graph),
-            _table(graph),
+            f'<p class="sub">{_render_subtitle(graph)}</p>',
+            _render_cards(graph),
+            *(_render_figure(graph, picture) for picture in PICTURES),
+            _render_regressions(graph),
+            _render_points(graph),
             f"<footer>{_FOOTER}</footer>",
         )
     )
@@ -142,7 +142,7 @@ def html_report(graph: Graph) -> bytes:
     return page.encode("utf-8")
 
 
-def _subtitle(graph: Graph) -> str:
+def _render_subtitle(graph: Graph) -> str:
     said = (
         f"agent {graph.agent}",
         f"model {graph.agent_model}" if graph.agent_model else "",
@@ -153,7 +153,7 @@ def _subtitle(graph: Graph) -> str:
     return " · ".join(escape_html(one) for one in said if one)
 
 
-def _cards(graph: Graph) -> str:
+def _render_cards(graph: Graph) -> str:
     last = graph.points[-1] if graph.points else None
     best = graph.best
     facts: list[tuple[str, object]] = [
@@ -173,31 +173,31 @@ def _cards(graph: Graph) -> str:
     return f'<div class="cards">{cards}</div>'
 
 
-def _figure(graph: Graph, picture: Picture) -> str:
+def _render_figure(graph: Graph, picture: Picture) -> str:
     data = base64.b64encode(draw(graph, picture, "svg")).decode("ascii")
     alt = escape_html(_ALT[picture])
     return f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{alt}"></figure>'
 
 
-def _regressions(graph: Graph) -> str:
+def _render_regressions(graph: Graph) -> str:
     rows = [
-        _row(
+        _render_row(
             ("n", str(point.part)),
-            ("c", _commit(point)),
-            ("t", _names(point.change.newly_broken)),
-            ("t", escape_html(_repair(graph, point))),
-            ("t", escape_html(_short(point.summary))),
+            ("c", _render_commit(point)),
+            ("t", _render_names(point.change.newly_broken)),
+            ("t", escape_html(_describe_repair(graph, point))),
+            ("t", escape_html(_shorten(point.summary))),
         )
         for point in graph.regressions[:MAX_ROWS]
     ]
     if not rows:
         return '<h2>Regressions</h2>\n<p class="good">No case that passed broke later.</p>'
     head = ("part", "commit", "newly broken", "fixed again", "what the part was")
-    return f"<h2>Regressions</h2>\n{_grid(head, rows, len(graph.regressions))}"
+    return f"<h2>Regressions</h2>\n{_render_grid(head, rows, len(graph.regressions))}"
 
 
-def _repair(graph: Graph, point: Point) -> str:
-    """Where what broke at a point passed again."""
+def _describe_repair(graph: Graph, point: Point) -> str:
+    """Describe where the cases that broke at a point passed again."""
     open_ones = set(point.change.newly_broken)
     for later in graph.points[point.part :]:
         open_ones -= set(later.change.newly_fixed)
@@ -207,22 +207,27 @@ def _repair(graph: Graph, point: Point) -> str:
     return "never" if not fixed else f"{fixed} of {len(point.change.newly_broken)}"
 
 
-def _table(graph: Graph) -> str:
+def _render_points(graph: Graph) -> str:
     rows = []
     for point in graph.rows[:MAX_ROWS]:
-        part, turn, *figures, score = map(escape_html, _figures(graph, point))
-        cells = [("n", part), ("n", turn), ("c", _commit(point)), *(("n", one) for one in figures)]
-        cells += [("n", f"<b>{score}</b>"), ("t", _said(point))]
-        rows.append(_row(*cells, down=bool(point.change.newly_broken)))
+        part, turn, *figures, score = map(escape_html, _format_figures(graph, point))
+        cells = [
+            ("n", part),
+            ("n", turn),
+            ("c", _render_commit(point)),
+            *(("n", one) for one in figures),
+        ]
+        cells += [("n", f"<b>{score}</b>"), ("t", _render_notes(point))]
+        rows.append(_render_row(*cells, down=bool(point.change.newly_broken)))
     head = ("part", "turn", "commit", "time", "tokens in", "out", *graph.suites, "all", "")
-    return f"<h2>Parts that changed files</h2>\n{_grid(head, rows, len(graph.rows))}"
+    return f"<h2>Parts that changed files</h2>\n{_render_grid(head, rows, len(graph.rows))}"
 
 
-def _commit(point: Point) -> str:
+def _render_commit(point: Point) -> str:
     return f"<code>{escape_html(point.commit[:12])}</code>"
 
 
-def _said(point: Point) -> str:
+def _render_notes(point: Point) -> str:
     change, said = point.change, []
     if change.newly_broken:
         said.append(f'<span class="bad">−{len(change.newly_broken)}</span>')
@@ -231,25 +236,25 @@ def _said(point: Point) -> str:
     if point.error:
         error = " ".join(point.error.split())[:MAX_ERROR]
         said.append(f'<span class="bad">{escape_html(error)}</span>')
-    return " ".join((*said, escape_html(_short(point.summary))))
+    return " ".join((*said, escape_html(_shorten(point.summary))))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_SUMMARY else f"{text[: MAX_SUMMARY - 1]}…"
 
 
-def _names(names: Sequence[str]) -> str:
+def _render_names(names: Sequence[str]) -> str:
     shown = ", ".join(f"<code>{escape_html(name)}</code>" for name in names[:MAX_LISTED])
     more = len(names) - MAX_LISTED
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _row(*cells: tuple[str, str], down: bool = False) -> str:
+def _render_row(*cells: tuple[str, str], down: bool = False) -> str:
     inside = "".join(f'<td class="{kind}">{content}</td>' for kind, content in cells)
     return f'<tr class="down">{inside}</tr>' if down else f"<tr>{inside}</tr>"
 
 
-def _grid(head: Sequence[str], rows: Sequence[str], count: int) -> str:
+def _render_grid(head: Sequence[str], rows: Sequence[str], count: int) -> str:
     titles = "".join(f"<th>{escape_html(name)}</th>" for name in head)
     more = f"<p>{count - len(rows)} more rows are left out.</p>" if count > len(rows) else ""
     return (

@@ -99,7 +99,7 @@ def prepare_workspace(workspace: Path, template: Path | None) -> None:
 
 
 def agent_head(workspace: Path) -> str | None:
-    """The commit that the agent's own repository stands at; ``None`` where it cannot be told."""
+    """Return the HEAD of the agent's own repository, or ``None`` if it is unreadable."""
     try:
         directory = os.open(workspace / ".git", _DIRECTORY)
     except OSError:
@@ -107,7 +107,7 @@ def agent_head(workspace: Path) -> str | None:
     try:
         line = _read(directory, b"HEAD", MAX_POINTER_BYTES).strip()
         if line.startswith(b"ref: refs/"):
-            line = _ref(directory, line[len(b"ref: ") :])
+            line = _read_ref(directory, line[len(b"ref: ") :])
         return line.decode("ascii") if _COMMIT.fullmatch(line) else None
     except OSError:
         return None
@@ -115,7 +115,7 @@ def agent_head(workspace: Path) -> str | None:
         os.close(directory)
 
 
-def _ref(directory: int, name: bytes) -> bytes:
+def _read_ref(directory: int, name: bytes) -> bytes:
     if b".." in name.split(b"/") or b"\0" in name:
         return b""
     try:

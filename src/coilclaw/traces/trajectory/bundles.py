@@ -24,7 +24,7 @@ _PIECE: Final = re.compile(r"([0-9]{1,12})(?:-turn([0-9]{1,12}))?\.bundle")
 
 
 def piece_name(part: int, turn: int | None = None) -> str:
-    """What the piece of a part's checkpoint is called; 0 is what the agent was given.
+    """Return the name of the piece of a part; part 0 is what the agent was given.
 
     With ``turn`` that of the end of a turn, at which more had changed than its last part said.
     """
@@ -43,7 +43,7 @@ def write_whole(git: Git, path: Path) -> None:
 
 
 def pieces(directory: Path) -> tuple[Path, ...]:
-    """The pieces of a directory in the order in which they build on each other."""
+    """Return the pieces of a directory in the order in which they build on each other."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -53,24 +53,24 @@ def pieces(directory: Path) -> tuple[Path, ...]:
 
 
 def is_piece(name: str) -> bool:
-    """Whether a file of this name is a piece."""
+    """Return whether a file of this name is a piece."""
     return _PIECE.fullmatch(name) is not None
 
 
 def part_of(name: str) -> tuple[int, int]:
-    """The part and the turn that a piece belongs to; 0 for a turn that is not named."""
+    """Return the part and the turn of a piece; 0 for a turn that is not named."""
     match = _PIECE.fullmatch(name)
     assert match is not None, "only pieces are asked about"
     return int(match[1]), int(match[2] or 0)
 
 
 def assemble(bundles: Iterable[Path], git_dir: Path) -> Git:
-    """Unpack bundles, in order, into a bare repository of ours; its branches are theirs."""
+    """Unpack bundles, in order, into a new bare repository with their branches."""
     git = Git(git_dir)
     git.create()
     for bundle in bundles:
         if not bundle.is_file():
-            raise EnvironmentFault(f"there is no bundle {bundle}", rule="bundle.missing")
+            raise EnvironmentFault(f"the bundle {bundle} does not exist", rule="bundle.missing")
         said = git.run(
             *("bundle", "unbundle", str(bundle.absolute())),
             timeout_s=TIMEOUT_S,
@@ -80,13 +80,13 @@ def assemble(bundles: Iterable[Path], git_dir: Path) -> Git:
             commit, _, ref = line.partition(" ")
             if ref.startswith("refs/heads/"):
                 git.run("update-ref", ref, commit)
-                # Whoever clones or bundles it again needs a commit to stand at.
+                # Cloning or bundling it again needs a HEAD.
                 git.run("symbolic-ref", "HEAD", ref)
     return git
 
 
 def commits(git: Git) -> frozenset[str]:
-    """Every commit that a branch leads to; each with all its trees and files, or it raises."""
+    """Return every commit that a branch leads to; raise if an object of one is missing."""
     git.run("rev-list", "--objects", "--quiet", "--branches", timeout_s=TIMEOUT_S)
     said = git.run("rev-list", "--branches", timeout_s=TIMEOUT_S, limit_bytes=MAX_LISTING_BYTES)
     return frozenset(said.decode("ascii").split())

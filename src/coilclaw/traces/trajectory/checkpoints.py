@@ -153,8 +153,6 @@ MAX_LISTED_FILES: Final = 2000
 MAX_LISTED_BYTES: Final = 2**19
 """A part names each of them twice, and takes one line of the journal."""
 MAX_DIFF_BYTES: Final = 2**28
-RESTORE_TIMEOUT_S: Final = 3600.0
-STOPPED: Final = "git.stopped"
 MAX_LOOKS: Final = 3
 """How often a workspace in which something keeps writing is looked at."""
 UNKEEPABLE: Final = frozenset(
@@ -210,14 +208,14 @@ class Checkpoints:
         return self._commit(self.tree(), (), message)
 
     def open(self, commit: str) -> CheckpointState:
-        """Go on at a commit that was recorded; the branch may have run ahead of the record."""
+        """Resume at a recorded commit; the branch may have run ahead of the record."""
         self._prepare()
         self._state = CheckpointState(commit, self.tree_of(commit))
         self._set_ref(BRANCH, commit)
         return self._state
 
     def tree(self) -> str:
-        """The tree of the workspace as it is now; its objects are kept."""
+        """Store the workspace as it is now, and return its tree."""
         exclude = self._ignored if self._ignored.patterns else ()
         for looks_left in reversed(range(MAX_LOOKS)):
             try:
@@ -246,7 +244,7 @@ class Checkpoints:
         return self.between(before, after)
 
     def between(self, before: CheckpointState, after: CheckpointState) -> RepoCheckpoint:
-        """Say what lies between two commits."""
+        """Return what changed between two commits."""
         changes, more = self._changes(before.tree, after.tree)
         made = RepoCheckpoint(
             commit_before=before.commit,
@@ -258,7 +256,7 @@ class Checkpoints:
         return replace(made, more_files=more) if more else made
 
     def files_of(self, tree: str) -> Path:
-        """The files of a tree in a directory of ours, where no agent can change them.
+        """Write the files of a tree to a directory that no agent can change.
 
         There is one such directory, which goes from tree to tree.
         """
@@ -295,23 +293,8 @@ class Checkpoints:
         if now == self.state.tree:
             return
         index = self.git.git_dir / "coilclaw" / "restore-index"
-        remove_index(index)
-        variables = {"GIT_INDEX_FILE": str(index)}
         try:
-            self.git.run("read-tree", now, variables=variables)
-            self.git.run(
-                "read-tree",
-                "--reset",
-                "-u",
-                self.state.tree,
-                work_tree=self.root,
-                timeout_s=RESTORE_TIMEOUT_S,
-                variables=variables,
-            )
-        except GitFailed as problem:
-            if problem.rule == STOPPED:
-                raise
-            tree_files.write_ourselves(self.git, self.state.tree, self.root)
+            tree_files.write(self.git, self.state.tree, self.root, index, "--reset", present=now)
         finally:
             remove_index(index)
         if self.tree() != self.state.tree:
@@ -321,7 +304,7 @@ class Checkpoints:
             )
 
     def tree_of(self, commit: str) -> str:
-        """The tree of a commit."""
+        """Return the tree of a commit, or raise if it is missing."""
         try:
             said = self.git.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")
         except GitFailed as problem:

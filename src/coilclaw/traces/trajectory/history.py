@@ -28,7 +28,7 @@ class History:
     """Where a trajectory stands; ``apply`` every record in order."""
 
     on_call: Callable[[trace.EnvoiCall], None] | None = None
-    """Told of each call of the tests."""
+    """Receives each call of the tests."""
     session: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     limits: trace.TraceLimits | None = None
@@ -76,7 +76,7 @@ class History:
         take(record)
 
     def head(self) -> trace.Head:
-        """Everything of the document but its parts."""
+        """Return everything of the document but its parts."""
         session = self.session
         assert self.limits is not None, "a session has limits"
         turns = list(self.turns)
@@ -125,7 +125,7 @@ class History:
         )
 
     def _agent_session(self, record: Mapping[str, Any]) -> None:
-        """The agent named its session in the middle of a turn; empty: it knows none any more."""
+        """Take the name of the agent's session; an empty one means that it was lost."""
         self.thread_id = record["thread_id"]
         self.elapsed_ms = record["elapsed_ms"]
         if self.open:
@@ -198,10 +198,10 @@ class History:
 
 
 def _misplaced(kind: object) -> EnvironmentFault:
-    message = f"the journal of a trajectory holds a record of type {kind!r} where none may be"
+    message = f"the journal of a trajectory holds a misplaced record of type {kind!r}"
     return EnvironmentFault(message, rule="trajectory.record")
 
 
 def part_of(record: Mapping[str, Any]) -> dict[str, Json]:
-    """A part as the document holds it."""
+    """Return a part as the document holds it."""
     return {name: value for name, value in record.items() if name not in _NOT_OF_A_PART}

@@ -1,4 +1,4 @@
-"""Opening a trajectory: a new one is made, one that was interrupted or killed is gone on with."""
+"""Open a trajectory: make a new one, or resume one that was interrupted or killed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TrajectoryOpening:
     stamp: Callable[[], str]
     seconds: Callable[[], int]
     on_call: Callable[[EnvoiCall], None] | None = None
-    """Told of every call of the tests that was recorded before."""
+    """Receives every call of the tests that was recorded before."""
     redact: Callable[[str], str] = str
     """Of what is asked for, the name of an agent is a whole command line."""
 
@@ -88,11 +88,11 @@ class TrajectoryOpening:
             history = _read_history(journal, History(on_call=self.on_call))
             history.on_call = None
             if not history.begun:
-                # Killed while it was being made: nothing was recorded, so it begins anew.
+                # Killed while it was being made: nothing was recorded, so it starts again.
                 yield from self._show(self._make(wanted, journal))
                 return
             history.require_unsolved()
-            # Refuse to go on with another agent under the name of the one that is recorded.
+            # Refuse to resume with another agent under the name of the recorded one.
             recorded = history.session
             asked = {
                 "trajectory_id": wanted.trajectory_id,
@@ -196,7 +196,7 @@ class TrajectoryOpening:
 
     def _show(self, opened: Opened) -> Iterator[Opened]:
         """Write the document from the journal, whatever a crash made of it, and hand out."""
-        plan.note_presence(self.places)
+        plan.note_recorder(self.places)
         rebuild(opened.document, opened.history, opened.journal)
         try:
             yield opened
@@ -210,7 +210,7 @@ class TrajectoryOpening:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only one who records the trajectory."""
+        """Hold the lock of the trajectory; raise if another process records it."""
         with ExitStack() as held:
             try:
                 held.enter_context(FileLock(self.places.lock, timeout_s=LOCK_S))
@@ -221,24 +221,24 @@ class TrajectoryOpening:
 
 def refuse_existing(trajectory_id: str, where: str = "") -> UsageError:
     """Return the error for an id that is taken."""
-    message = f"there is a trajectory {trajectory_id} already{where}"
+    message = f"trajectory {trajectory_id} already exists{where}"
     hint = "resume it with --resume, or give another id"
     return UsageError(message, rule="trajectory.exists", hint=hint)
 
 
 def busy_fault(places: TracePlaces) -> EnvironmentFault:
     """Return the error for a trajectory that a process of this machine records."""
-    there = plan.find_presence(places)
-    who = f"process {there.pid}" if there is not None and there.pid else "another process"
+    pid = plan.find_recorder(places)
+    who = f"process {pid}" if pid else "another process"
     message = f"trajectory {places.trajectory_id} is being recorded by {who}"
     hint = f"'coilclaw trace show {places.trajectory_id}' says how far it is; SIGTERM ends it"
     return EnvironmentFault(message, rule="trajectory.busy", hint=hint)
 
 
 def repair_document(places: TracePlaces) -> bool:
-    """Write the document of a trajectory that is not being recorded anew from its journal.
+    """Rebuild the document of a trajectory that is not being recorded from its journal.
 
-    Whether there was anything to mend: a kill leaves it torn, or a part behind.
+    Return whether it changed: a kill leaves it torn, or a part behind.
     """
     before = places.document.read_bytes() if places.document.exists() else b""
     opening = TrajectoryOpening(places, stamp=str, seconds=int)
@@ -252,14 +252,14 @@ def repair_document(places: TracePlaces) -> bool:
 
 
 def read_journal_trace(places: TracePlaces) -> Trace:
-    """The trace as the journal tells it; nothing is written."""
+    """Return the trace that the journal gives; write nothing."""
     with open_journal(places) as journal:
         history = _require_begun(places, _read_history(journal, History()))
         parts = [part_of(record) for record in journal.read() if record["type"] == "part"]
     try:
         return Trace.of({**history.head().json(), "parts": list(parts)})
     except UsageError as problem:
-        message = f"the journal of trajectory {places.trajectory_id} does not tell a trace"
+        message = f"the journal of trajectory {places.trajectory_id} does not give a valid trace"
         hint = f"'coilclaw trace verify {places.trajectory_id}' says what is wrong with it"
         raise EnvironmentFault(message, rule="trajectory.record", hint=hint) from problem
 
@@ -278,12 +278,12 @@ def _require_begun(places: TracePlaces, history: History) -> History:
 
 
 def open_journal(places: TracePlaces) -> Journal:
-    """The journal of a trajectory."""
+    """Return the journal of a trajectory."""
     return Journal(places.journal, hash_field=HASH_FIELD, key_path=places.key)
 
 
 def rebuild(document: TraceDocument, history: History, journal: Journal) -> None:
-    """Write a document anew from the journal."""
+    """Rebuild a document from the journal."""
     parts = (part_of(record) for record in journal.read() if record["type"] == "part")
     document.rebuild(history.head().json(), parts)
 

@@ -58,7 +58,7 @@ class TracePlaces:
 
     @property
     def repository(self) -> Path:
-        """A bare repository of ours: the checkpoints, and the snapshots they are made from."""
+        """A private bare repository: the checkpoints, and the snapshots they are made from."""
         return self.directory / "repo.git"
 
     @property
@@ -105,12 +105,12 @@ class TracePlaces:
         return self.directory / "run.log"
 
     def key_of(self, name: str) -> str:
-        """The key under which a file of the trajectory is kept in a store of artifacts."""
+        """Return the key of a file of the trajectory in a store of artifacts."""
         return f"{FOLDER}/{self.trajectory_id}/{name}"
 
 
 def is_trajectory_id(name: str) -> bool:
-    """Whether a name can be an id: one path segment that no system treats in its own way."""
+    """Return whether a name can be an id: one path segment without special meaning."""
     try:
         TreePath.parse(name)  # devices, and names that end in a dot
     except PathRefused:
@@ -176,7 +176,7 @@ class TrajectoryPlan:
         write_atomic(path, self.encoded(), mode=0o600)
 
     def encoded(self) -> bytes:
-        """It as ``load`` reads it."""
+        """Encode the plan for ``load_plan``."""
         document = {"form": _FORM, **asdict(self)}
         return json.dumps(document, ensure_ascii=True, indent=1).encode("ascii")
 
@@ -193,10 +193,10 @@ def load_plan(path: Path) -> TrajectoryPlan:
         lists = {name: tuple(document[name]) for name in ("ignore", "required")}
         return TrajectoryPlan(**{**document, **lists})
     except FileNotFoundError as problem:
-        message = f"there is no trajectory at {path.parent}"
+        message = f"no trajectory was found at {path.parent}"
         raise UsageError(message, rule="trajectory.unknown") from problem
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        message = f"{path} does not say what the trajectory was asked for"
+        message = f"{path} is not a valid plan of a trajectory"
         raise EnvironmentFault(message, rule="trajectory.session") from problem
 
 
@@ -207,25 +207,18 @@ def _refused(message: str, hint: str) -> UsageError:
 _MAX_DIGITS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """A process that records; 0 where it could not be learnt which."""
-
-    pid: int
-
-
-def note_presence(places: TracePlaces) -> None:
-    """Say that this process records; to be called under the lock of the trajectory."""
+def note_recorder(places: TracePlaces) -> None:
+    """Record the id of this process; call it while holding the lock of the trajectory."""
     write_atomic(places.recorder, f"{os.getpid()}\n".encode("ascii"), mode=0o600, sync=False)
 
 
-def find_presence(places: TracePlaces) -> Presence | None:
-    """Who records; ``None`` for no process. What is said without the lock being held is old."""
+def find_recorder(places: TracePlaces) -> int | None:
+    """Return the id of the process that records a trajectory, 0 if unknown, ``None`` for none."""
     if FileLock(places.lock, shared=True, timeout_s=0.0).is_free():
         return None
     try:
         with places.recorder.open("rb") as file:
             said = file.read(_MAX_DIGITS).strip()
     except OSError:
-        return Presence(0)
-    return Presence(int(said) if said.isdigit() else 0)
+        return 0
+    return int(said) if said.isdigit() else 0

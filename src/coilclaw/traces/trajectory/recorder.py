@@ -57,28 +57,28 @@ class Publisher:
         self._missed: dict[str, Path] = {}
 
     def session(self, data: bytes) -> None:
-        """What the trajectory was asked for, so that it can be gone on with from the store."""
+        """Upload the plan, so that the trajectory can be resumed from the store."""
         if self._uploads is not None:
             self._uploads.document(self._places.key_of(SESSION), data)
 
     def parts(self) -> None:
-        """A part was recorded: the newest state of trace and journal goes up when it can."""
+        """Upload the newest state of trace and journal."""
         journal = self._places.journal
         if self._uploads is not None:
             for path in (self._places.document, journal, anchor_path(journal)):
                 self._uploads.document(self._places.key_of(path.name), path)
 
     def piece(self, path: Path) -> None:
-        """A checkpoint was made."""
+        """Upload the piece of a checkpoint."""
         self._hand_over(f"bundles/{path.name}", path)
 
     def result(self, call_id: str) -> None:
-        """Tests were run."""
+        """Upload the result of a call of the tests."""
         name = f"{call_id}.json"
         self._hand_over(f"results/{name}", self._places.results / name)
 
     def end(self) -> None:
-        """The whole bundle is there."""
+        """Upload the whole bundle, and what could not be handed over before."""
         missed, self._missed = self._missed, {}
         for name, path in missed.items():
             self._hand_over(name, path)
@@ -145,13 +145,13 @@ class Recorder:
     keep_raw: bool = False
     watch: Callable[[trace.PartRecord], None] = lambda _: None
     calls: list[trace.EnvoiCall] = field(default_factory=list)
-    """Those of the turn that goes on."""
+    """Those of the open turn."""
     _turn_began_ms: int = 0
     _part_began_ms: int = 0
     _agent_head: str | None = None
 
     def begin_turn(self, prompt: str) -> None:
-        """Say what the agent is told."""
+        """Record the prompt of a turn."""
         self._turn_began_ms = self._part_began_ms = self.clock.elapsed_ms
         self._agent_head = agent_workspace.agent_head(self.places.workspace)
         self.calls = []
@@ -227,12 +227,12 @@ class Recorder:
                 "timestamp": self.clock.stamp(),
                 "git_commit": self.checkpoints.state.commit,
                 "repo_checkpoint": None if settled is None else settled.json(),
-                "envoi_calls": [call.json() for call in _listed((*drained, *evaluated))],
+                "envoi_calls": [call.json() for call in _bound_calls((*drained, *evaluated))],
                 "status": ending.status,
                 "reason": self._text(ending.reason, MAX_TEXT_BYTES),
                 "duration_ms": max(0, self.clock.elapsed_ms - self._turn_began_ms),
                 "elapsed_ms": self.clock.elapsed_ms,
-                "token_usage": _usage(ending.usage),
+                "token_usage": _encode_usage(ending.usage),
                 "thread_id": self._text(ending.thread_id, MAX_NAME_BYTES),
                 "agent_version": self._text(ending.version, MAX_NAME_BYTES),
             }
@@ -271,7 +271,7 @@ class Recorder:
         output = self._text(part.output, MAX_TEXT_BYTES)
         tool = self._text(part.tool, MAX_NAME_BYTES)
         given = self._text(part.input, MAX_TEXT_BYTES)
-        usage = _usage(part.usage)
+        usage = _encode_usage(part.usage)
         return trace.PartRecord(
             trajectory_id=session["trajectory_id"],
             session_id=self.history.session_id,
@@ -288,7 +288,7 @@ class Recorder:
             summary=trace.summarize(text or " ".join(filter(None, (tool, given))) or output),
             git_commit=self.checkpoints.state.commit,
             repo_checkpoint=checkpoint,
-            envoi_calls=_listed(calls),
+            envoi_calls=_bound_calls(calls),
             testing_state=self.bench.state(),
             content=text,
             files=tuple(
@@ -298,7 +298,7 @@ class Recorder:
             tool_call_id=self._text(part.call_id, MAX_NAME_BYTES) or None,
             tool_input=given or None,
             tool_output=output or None,
-            tool_exit_code=_count(part.exit_code),
+            tool_exit_code=_bound_count(part.exit_code),
             token_usage=None if usage is None else trace.TokenUsage(**usage),
             agent_commit=moved,
             raw=self._text(part.raw, MAX_TEXT_BYTES) or None if self.keep_raw else None,
@@ -340,27 +340,27 @@ class Recorder:
         return self._text(readable(path), MAX_NAME_BYTES * 16)
 
 
-def _usage(usage: Usage | None) -> dict[str, int | None] | None:
+def _encode_usage(usage: Usage | None) -> dict[str, int | None] | None:
     if usage is None:
         return None
     return {
-        "input_tokens": _tokens(usage.input_tokens),
-        "output_tokens": _tokens(usage.output_tokens),
+        "input_tokens": _bound_tokens(usage.input_tokens),
+        "output_tokens": _bound_tokens(usage.output_tokens),
     }
 
 
-def _count(number: int | None) -> int | None:
-    """A number that an agent tells, unless no record can hold it."""
+def _bound_count(number: int | None) -> int | None:
+    """Return a number that an agent reported, or ``None`` if no record can hold it."""
     return number if number is not None and abs(number) <= MAX_COUNT else None
 
 
-def _tokens(number: int | None) -> int | None:
-    counted = _count(number)
+def _bound_tokens(number: int | None) -> int | None:
+    counted = _bound_count(number)
     return None if counted is None or counted < 0 else counted
 
 
-def _listed(calls: Sequence[trace.EnvoiCall]) -> tuple[trace.EnvoiCall, ...]:
-    """Calls as one record can hold them; their whole results are on disk."""
+def _bound_calls(calls: Sequence[trace.EnvoiCall]) -> tuple[trace.EnvoiCall, ...]:
+    """Return calls as one record can hold them; their whole results are on disk."""
     found, left = [], MAX_CALLS_BYTES
     for call in calls:
         size = len(json.dumps(call.json(), ensure_ascii=False).encode("utf-8", "replace"))

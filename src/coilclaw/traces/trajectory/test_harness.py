@@ -86,15 +86,15 @@ class SuiteStanding:
         self.statuses.update(found)
 
     def solved(self, tree: str) -> bool:
-        """Whether everything that is required is green on a tree."""
+        """Return whether every required path is green on a tree."""
         return bool(self.required) and all(self.green.get(path) == tree for path in self.required)
 
     def unknown(self, tree: str) -> tuple[str, ...]:
-        """The required paths of which a tree was not asked yet."""
+        """Return the required paths that were not tested on a tree yet."""
         return tuple(path for path in self.required if self.known.get(path) != tree)
 
     def change(self, found: Mapping[str, str]) -> Delta:
-        """What broke and what was fixed since each case was last seen."""
+        """Return what broke and what was fixed since each case was last seen."""
         return Delta.between(self.statuses, found)
 
     def state(self) -> trace.TestingState:
@@ -119,7 +119,7 @@ class SuiteHarness:
     judge: Judging | None
     files_of: Callable[[str], Path]
     """What is judged is the tree that is recorded: neither what an agent makes of its workspace
-    meanwhile, nor what it keeps in there that no commit holds."""
+    meanwhile, nor what it keeps there that no commit holds."""
     results: Path
     _: KW_ONLY
     standing: SuiteStanding
@@ -140,20 +140,20 @@ class SuiteHarness:
         return None if self.judge is None else self.standing.state()
 
     def shown_by(self, tool: str, given: str) -> tuple[trace.EnvoiCall, ...]:
-        """The call that a part shows, if it shows one.
+        """Return the call of the tests that a part shows, if any.
 
-        An agent goes on while its parts are recorded, and tests may have begun or ended since.
+        An agent works while its parts are recorded, and tests may have begun or ended since.
         """
         if TOOL not in tool:
             return ()
         with self._lock:
             paths = [call.path for call in self._pending]
-            wanted = _path_in(given)
+            wanted = _read_path(given)
             at = paths.index(wanted) if wanted in paths else 0
             return (self._pending.pop(at),) if paths else ()
 
     def drain(self) -> tuple[trace.EnvoiCall, ...]:
-        """The calls that no part has shown; they belong to the turn."""
+        """Return the calls that no part has shown; they belong to the turn."""
         with self._lock:
             calls, self._pending = self._pending, []
         return tuple(calls)
@@ -181,7 +181,7 @@ class SuiteHarness:
                 tree = self.tree()
             except EnvironmentFault as problem:
                 return f"the tests could not be run: {self._clean(problem.message)}"
-            call, text = self._call(_bare(path), tree)
+            call, text = self._call(_strip_slashes(path), tree)
             with self._lock:
                 self._pending.append(call)
         return text
@@ -204,7 +204,7 @@ class SuiteHarness:
             result = self._judge_tree(tree, path)
         except CoilClawError as problem:
             error = self._clean(problem.message)
-            call = replace(call, duration_ms=_since(began), error=error)
+            call = replace(call, duration_ms=_measure_ms(began), error=error)
             hint = f"\n{problem.hint}" if problem.hint else ""
             text = f"the tests could not be run: {error}{hint}"
         else:
@@ -212,7 +212,7 @@ class SuiteHarness:
             call = replace(
                 call,
                 path=path,
-                duration_ms=_since(began),
+                duration_ms=_measure_ms(began),
                 status_code=200,
                 error=self._clean(result.error) if result.error else None,
                 result=_list_cases(result),
@@ -245,12 +245,12 @@ class SuiteHarness:
         return digest_bytes(data)
 
 
-def _bare(path: str) -> str:
+def _strip_slashes(path: str) -> str:
     return path.strip().strip("/")
 
 
-def _path_in(given: str) -> str | None:
-    """The path that a part's input names, whatever the agent calls it."""
+def _read_path(given: str) -> str | None:
+    """Return the path of tests in the input of a part, or ``None``."""
     try:
         said = json.loads(given)
     except (ValueError, RecursionError):
@@ -258,7 +258,7 @@ def _path_in(given: str) -> str | None:
     if not isinstance(said, dict):
         return None
     path = said.get("test_path", said.get("path"))
-    return _bare(path) if isinstance(path, str) else None
+    return _strip_slashes(path) if isinstance(path, str) else None
 
 
 def _list_cases(result: Result) -> trace.CallResult:
@@ -271,11 +271,11 @@ def _list_cases(result: Result) -> trace.CallResult:
 
 
 def _covers(path: str, other: str) -> bool:
-    """Whether one path is the other or above it; the empty one is above all."""
+    """Return whether one path is the other or above it; the empty one is above all."""
     return not path or other == path or other.startswith(f"{path}/")
 
 
-def _since(began: float) -> int:
+def _measure_ms(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
 
 
@@ -285,10 +285,10 @@ MAX_CASES: Final = 20
 
 
 def render_later_prompt(standing: SuiteStanding | None, calls: Sequence[trace.EnvoiCall]) -> str:
-    """The prompt of every turn but the first; ``calls`` are those since the turn before."""
+    """Return the prompt of a later turn; ``calls`` are those since the turn before."""
     if standing is None or not standing.required:
         return CONTINUE
-    lines = [CONTINUE, "", "Current test status:", *_progress(standing)]
+    lines = [CONTINUE, "", "Current test status:", *_render_progress(standing)]
     for kind, passed in (("broken", False), ("fixed", True)):
         # The cases that changed in one of the calls and are still so.
         changed = {name: None for call in calls for name in getattr(call, f"newly_{kind}")}
@@ -302,12 +302,12 @@ def render_later_prompt(standing: SuiteStanding | None, calls: Sequence[trace.En
     return "\n".join(lines)
 
 
-def _progress(standing: SuiteStanding) -> list[str]:
-    """Every path that is not solved, with how much of it passes."""
+def _render_progress(standing: SuiteStanding) -> list[str]:
+    """Return a line for every path that is not solved, with its passed cases."""
     if not standing.statuses:
         return ["- no test was run yet"]
     rows = []
-    for path, (passed, total) in _tallies(standing).items():
+    for path, (passed, total) in _count_cases(standing).items():
         if passed < total or not total:
             rows.append(f"- {path}: {passed}/{total}" if total else f"- {path}: not run")
     if not rows:
@@ -316,7 +316,7 @@ def _progress(standing: SuiteStanding) -> list[str]:
     return rows[:MAX_PROMPT_PATHS] + ([f"- and {more} more paths"] if more > 0 else [])
 
 
-def _tallies(standing: SuiteStanding) -> dict[str, tuple[int, int]]:
+def _count_cases(standing: SuiteStanding) -> dict[str, tuple[int, int]]:
     paths = list(standing.required)
     if paths == [""]:
         paths = sorted({name.partition("/")[0] for name in standing.statuses})

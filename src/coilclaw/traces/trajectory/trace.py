@@ -29,7 +29,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def bound_text(text: str, limit: int) -> str:
-    """Return text of at most so many bytes in JSON; what is cut out of the middle is told."""
+    """Return text of at most so many bytes in JSON; a mark shows what was cut out."""
     text = replace_surrogates(text)
     if len(text) * _GROWTH <= limit or _size(text) <= limit:
         return text
@@ -45,7 +45,7 @@ def bound_text(text: str, limit: int) -> str:
 
 
 def take_within_bytes(texts: Iterable[str], limit: int) -> list[str]:
-    """The first texts that take at most so many bytes in JSON, all together."""
+    """Return the first texts that together take at most so many bytes in JSON."""
     found: list[str] = []
     for text in texts:
         limit -= _size(text) + 1
@@ -56,7 +56,7 @@ def take_within_bytes(texts: Iterable[str], limit: int) -> list[str]:
 
 
 def summarize(text: str) -> str:
-    """The beginning of a text in one line."""
+    """Return the beginning of a text in one line."""
     line = _BLANKS.sub(" ", replace_surrogates(text[: 8 * MAX_SUMMARY])).strip()
     return line if len(line) <= MAX_SUMMARY else f"{line[: MAX_SUMMARY - 1]}…"
 
@@ -236,7 +236,7 @@ class RecordedTurn(Record):
     repo_checkpoint: RepoCheckpoint | None
     """What changed after its last part."""
     envoi_calls: tuple[EnvoiCall, ...]
-    """What the tests said at its end."""
+    """The calls of the tests at its end."""
     session_end: SessionEnd | None
     status: str | None = None
     reason: str | None = None

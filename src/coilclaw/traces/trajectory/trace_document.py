@@ -64,7 +64,7 @@ class TraceDocument:
         self._parts += 1
 
     def set_head(self, head: Mapping[str, Json]) -> None:
-        """Say anew what stands before the parts."""
+        """Replace what precedes the parts."""
         encoded = _encode_head(head)
         if len(encoded) + len(_PARTS) > self._head_bytes:
             self._write_anew(encoded, self._read_parts())
@@ -74,7 +74,7 @@ class TraceDocument:
 
     def sync(self) -> None:
         """Make it durable; the parts in between need not be, since the journal is."""
-        with self._mapped():
+        with self._explain_errors():
             os.fdatasync(self._descriptor)
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class TraceDocument:
         while room < len(encoded) + len(_PARTS):
             room *= 2
         temporary = self.path.with_name(f".{self.path.name}.tmp")
-        with self._mapped():
+        with self._explain_errors():
             with temporary.open("wb") as file:
                 file.write(_place_head(encoded, room))
                 file.writelines(rest)
@@ -108,23 +108,23 @@ class TraceDocument:
             at += len(piece)
 
     def _write(self, data: bytes, at: int) -> None:
-        with self._mapped():
+        with self._explain_errors():
             written = os.pwrite(self._descriptor, data, at)
             while written < len(data):
                 written += os.pwrite(self._descriptor, data[written:], at + written)
 
-    def _mapped(self) -> AbstractContextManager[None]:
+    def _explain_errors(self) -> AbstractContextManager[None]:
         return explain_os_errors(f"write {self.path}", rule="trace.write")
 
 
 def encode_part(part: Mapping[str, Json]) -> bytes:
-    """One part as it stands in the document; sorted, since the journal is, to the byte the same."""
+    """Encode a part as the document holds it, with sorted keys like the journal."""
     text = json.dumps(part, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
     return text.encode("utf-8")
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a document ends as one does; a kill in the middle of a write leaves it torn."""
+    """Return whether a document is complete; a kill during a write leaves it torn."""
     return data.endswith(_TAIL)
 
 
@@ -144,7 +144,7 @@ def parse_trace(data: bytes, where: str) -> dict[str, Json]:
 
 
 def _mend(data: bytes) -> dict[str, Json] | None:
-    """What can be read of a document that was cut off in the middle of a part."""
+    """Return what can be read of a document that was cut off in the middle of a part."""
     head, found, rest = data.partition(_PARTS + b"\n")
     value = _read_object(head + b"}") if found else None
     if value is None:

@@ -7,7 +7,6 @@ what is there, and what they say is the next prompt.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -51,7 +50,7 @@ __all__ = ["TrajectoryDependencies", "TrajectoryPlan", "resume_trajectory", "run
 
 TIMEOUT: Final = "the time of the trajectory is used up"
 MAX_IDLE_TURNS: Final = 3
-"""After so many turns without any part an agent is taken to be broken."""
+"""After so many turns without any part an agent counts as broken."""
 _CUT: Final = frozenset({"killed", "aborted"})
 
 
@@ -67,7 +66,7 @@ class TrajectoryDependencies:
     support: SandboxSupport
     cancel: Cancellation
     """Signals and the emergency stop end a trajectory through it."""
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: Mapping[str, str]
     sandbox: Kind = "auto"
     hidden: tuple[Path, ...] = ()
     """What an agent may not see: the environment with its tests, above all."""
@@ -79,10 +78,10 @@ class TrajectoryDependencies:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     monotonic: Callable[[], float] = time.monotonic
     on_begin: Callable[[], None] = lambda: None
-    """Told once, when everything is open, and before anything else goes to the store."""
+    """Called once, when everything is open, and before anything else goes to the store."""
     on_part: Callable[[PartRecord], None] = lambda _: None
     on_turn: Callable[[RecordedTurn], None] = lambda _: None
-    """Told of a turn that begins, and again when it has ended."""
+    """Receives a turn when it begins, and again when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def resume_trajectory(
     """Resume a trajectory that was stopped or killed; ``change`` may give it more budget."""
     kept = change(load_plan(TracePlaces(equipment.home, trajectory_id).session))
     session = _Session.of(kept, equipment)
-    # An agent of a run that was killed may not go on beside this one.
+    # An agent of a run that was killed must not continue beside this one.
     owner.sweep_orphans()
     with session.opening.resume(change) as opened:
         return session.record(opened)
@@ -150,7 +149,7 @@ class _Session:
         return cls(plan, equipment, places, clock, standing, opening)
 
     def record(self, opened: Opened) -> SessionEnd:
-        """Go on until there is a reason to stop."""
+        """Record turns until there is a reason to stop."""
         equipment = self.equipment
         self.clock = Clock(equipment.now, equipment.monotonic, opened.history.elapsed_ms)
         self.bench = SuiteHarness(
@@ -187,7 +186,7 @@ class _Session:
         return self.recorder.end(stop.reason, stop.detail)
 
     def _stop(self) -> _Stop | None:
-        """Whether there may be no further turn, and why."""
+        """Return why no further turn may begin, or ``None``."""
         history, plan = self.recorder.history, self.plan
         if self._solved():
             return _Stop("solved")
@@ -204,7 +203,7 @@ class _Session:
         return None
 
     def _turn(self) -> _Stop | None:
-        """One turn; a reason to stop that lies in how it went."""
+        """Run one turn; return a reason to stop that lies in how it went."""
         recorder, history = self.recorder, self.recorder.history
         began = history.parts
         prompt = self._prompt(recorder.calls)
@@ -228,7 +227,7 @@ class _Session:
         return stop
 
     def _perform(self, prompt: str) -> tuple[Ending, _Stop | None]:
-        """Have the agent perform, and record what it does."""
+        """Let the agent perform, and record what it does."""
         try:
             runner = self.equipment.runner(len(self.recorder.history.turns))
             means = Means(
@@ -298,7 +297,7 @@ class _Session:
         if history.thread_id and history.turns[-1].status not in _CUT:
             return told
         # The agent remembers nothing of the turns before, or perhaps not: one that was killed may
-        # not have kept what it was told. So it is told the task again.
+        # not have kept its prompt. So the task is repeated.
         return f"{self.plan.prompt}\n\n{told}" if self.plan.prompt else told
 
     def _assignment(self, prompt: str) -> Assignment:
@@ -316,7 +315,7 @@ class _Session:
                 home,
                 filesystem="workspace-write",
                 network=plan.network,
-                # All of it, and not what is in there now: files are replaced and made meanwhile.
+                # All of it, not only what it holds now: files are replaced and made meanwhile.
                 hidden=(*equipment.hidden, places.home),
                 kind=equipment.sandbox,
                 view=equipment.view,
@@ -357,7 +356,7 @@ class _Session:
 
 @contextmanager
 def _blame_agent() -> Iterator[None]:
-    """A workspace that cannot be kept is the agent's doing; any other trouble is ours."""
+    """Blame the agent for a workspace that cannot be kept, and nothing else."""
     try:
         yield
     except EnvironmentFault as problem:

@@ -1,4 +1,4 @@
-"""The files of a commit, byte for byte, in a directory of ours, whatever they are called.
+"""Write the files of a commit byte for byte into a private directory, whatever their names.
 
 Git writes them, but refuses names that could be its own directory on some file system (``.GIT``,
 ``git~1``), a link ``.gitmodules``, and paths that are too long to be named at once. An agent can
@@ -40,27 +40,34 @@ class _Entry:
     path: bytes
 
 
-def write(git: Git, commit: str, directory: Path, index: Path, *how: str) -> None:
-    """Write the files of a commit or tree; ``how`` tells git what to do with an index there is.
+def write(
+    git: Git, commit: str, directory: Path, index: Path, *how: str, present: str | None = None
+) -> None:
+    """Write the files of a commit or tree; ``how`` tells git what to do with an existing index.
 
-    Where git refuses, the directory is emptied but for its ``.git``, and there is no index.
+    ``present`` is the tree that the directory holds now: a new index is made from it. Where git
+    refuses a name, empty the directory except for its ``.git``, leave no index, and write the files
+    without git.
     """
+    variables = {"GIT_INDEX_FILE": str(index.absolute())}
     try:
+        if present is not None:
+            remove_index(index)
+            git.run("read-tree", present, variables=variables)
         git.run(
             *("read-tree", *how, "-u", "--end-of-options", commit),
             work_tree=directory,
             timeout_s=TIMEOUT_S,
-            variables={"GIT_INDEX_FILE": str(index.absolute())},
+            variables=variables,
         )
     except GitFailed as problem:
         if problem.rule == "git.stopped":
             raise
         remove_index(index)
-        write_ourselves(git, commit, directory)
+        _write_without_git(git, commit, directory)
 
 
-def write_ourselves(git: Git, commit: str, directory: Path) -> None:
-    """Write the files of a commit without git's help into a directory that is emptied first."""
+def _write_without_git(git: Git, commit: str, directory: Path) -> None:
     what = f"write the files of {commit} into {directory}"
     with explain_os_errors(what, rule="checkout.write"), ExitStack() as held:
         for name in os.listdir(directory):
@@ -82,10 +89,10 @@ def _list_entries(git: Git, commit: str) -> Iterator[_Entry]:
     for row in said.split(b"\0")[:-1]:
         told, _, path = row.partition(b"\t")
         mode, kind, blob, size = told.split()
-        # No checkpoint of ours holds such a thing, but a bundle may be anybody's.
+        # None of our checkpoints holds such an entry, but a bundle may come from anywhere.
         if kind != b"blob" or mode not in _KINDS or _REFUSED & set(path.split(b"/")):
             raise EnvironmentFault(
-                f"{commit} holds {os.fsdecode(path)!r}, which is no file that can be written",
+                f"{commit} holds {os.fsdecode(path)!r}, which cannot be written as a file",
                 rule="checkout.entry",
             )
         yield _Entry(mode, blob.decode("ascii"), int(size), path)

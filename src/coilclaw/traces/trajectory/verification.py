@@ -49,7 +49,7 @@ class TraceVerification:
 
 
 def verify_trajectory(places: TracePlaces, *, scratch: Path | None = None) -> TraceVerification:
-    """Look at everything; ``scratch`` is where the bundle is unpacked, and removed afterwards."""
+    """Verify everything; the bundle is unpacked at ``scratch``, which is removed again."""
     look = _Look(places)
     problems = look.read_journal()
     if look.history.begun:
@@ -70,7 +70,7 @@ def verify_trajectory(places: TracePlaces, *, scratch: Path | None = None) -> Tr
 
 
 def differences(path: Path, expected: Mapping[str, Any]) -> Iterator[str]:
-    """Say in what a document is not the one that a journal tells."""
+    """Yield how a document differs from the journal."""
     try:
         # No name stands twice in it, which other readers might read in another way.
         found = read_json(path.read_bytes())
@@ -84,7 +84,7 @@ def differences(path: Path, expected: Mapping[str, Any]) -> Iterator[str]:
         return
     told = expected["parts"]
     for number, part in enumerate(told, 1):
-        if number > len(parts) or not _same(parts[number - 1], part):
+        if number > len(parts) or not _is_same(parts[number - 1], part):
             yield f"document: part {number} is not the one in the journal"
             return
     if len(parts) > len(told):
@@ -93,14 +93,14 @@ def differences(path: Path, expected: Mapping[str, Any]) -> Iterator[str]:
     names = [
         name
         for name in sorted({*found, *expected} - {"parts"})
-        if name not in found or name not in expected or not _same(found[name], expected[name])
+        if name not in found or name not in expected or not _is_same(found[name], expected[name])
     ]
     if names:
         yield f"document: {', '.join(names)} differ from the journal"
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are written alike: 1 is neither 1.0 nor true."""
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values are written alike: 1 is neither 1.0 nor true."""
     return bool(one == other) and encode_part(one) == encode_part(other)
 
 
