@@ -24,6 +24,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "estop": "Estop",
         "guard": "Guard",
+        "guarded_calls": "APPROVAL_S GuardedCalls MARGIN_S RemotePeople make_question",
         "handle": "TurnOutcome UndoneTurn check_message not_unicode_error",
         "loop": "AgentLoop MAX_MESSAGE_BYTES",
         "mcp.connection": "ConnectionTerms ForeignTool McpConnection",
@@ -31,6 +32,10 @@ __getattr__, __dir__ = lazy_names(
         "mcp.http_server": "OnDemand make_app",
         "mcp.pins": "Pins ServerPins",
         "mcp.server_process": "launch",
+        "mcp.server_tools": (
+            "ComparedTool approve_tools compare_tools find_server list_server_secrets "
+            "list_server_tools make_server_tools"
+        ),
         "mcp.settings": "McpServer flaws identity",
         "mcp.stdio_server": "divert_output serve_stdio",
         "mcp.tool_server": "Call Offered REQUEST offered_tool",
@@ -42,6 +47,9 @@ __getattr__, __dir__ = lazy_names(
         "plugins.plugin_tool": "offer_tools",
         "plugins.store": "InstalledPlugin PluginStore",
         "receipts.book": "ReceiptBook SETTLES export_receipts intents_path",
+        "receipts.home_receipts": (
+            "CheckedReceipts HomeReceipts find_signing_key signing_key_path"
+        ),
         "receipts.settlement": "SettlementFinding Settling",
         "receipts.verification": (
             "ReceiptVerification find_departures is_of_receipts read_origin take_checkpoint verify"
@@ -52,6 +60,10 @@ __getattr__, __dir__ = lazy_names(
         "sop.inputs": "InputSpec check_inputs parse_inputs",
         "sop.interruption": "Resolution",
         "sop.run_journal": "Decision RunFile SopRun SopRuns stored_inputs valid",
+        "sop.sop_runner": (
+            "Attended ExaminedSop SopAgent Sops StageApprover end_rejected_run run_record "
+            "sop_record"
+        ),
         "sop.stage_attempt": "SopDependencies",
         "sop.validation": "Checker SopProblem invalid",
         "tools.builtin": "builtin_tools",

@@ -59,7 +59,7 @@ def read_public_key(name: str | None) -> PublicKey | None:
 
 def print_checkpoint(checkpoint: Checkpoint, console: Console, home: Path, *, sign: bool) -> int:
     """Print it as it is to be kept; signed, the public key goes along as signed notes have it."""
-    from coilclaw.app import signing_key_path
+    from coilclaw.agent import signing_key_path
     from coilclaw.kernel import checkpoint as notes
     from coilclaw.kernel import checkpoint as signing
 

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from coilclaw.agent import Approval, ApprovalQuestion
-    from coilclaw.gateway.agent import ChainWatch, GatewayAgent
+    from coilclaw.gateway.agent import ChainWatch
     from coilclaw.gateway.clients import Client
     from coilclaw.gateway.http.event_stream import Feed
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.runs.run_endpoints import RunEndpoints
     from coilclaw.gateway.schemas import EndpointCall
+    from coilclaw.gateway.served_agent import ServedAgent
     from coilclaw.gateway.turns import Conversing, Told
     from coilclaw.kernel import Json
 
@@ -50,7 +51,7 @@ _QUESTION: Final = (
 class Endpoints:
     """Everything but ``/v1``."""
 
-    agent: GatewayAgent
+    agent: ServedAgent
     conversing: Conversing
     metrics: Metrics
     feed: Feed

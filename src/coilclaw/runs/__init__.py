@@ -11,6 +11,7 @@ from coilclaw.pages import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "contract_validation": "CheckedContract ContractChecks ContractOptions",
         "contracts.draft": "MAX_RETRIES TIMEOUT_SEC draft_contract",
         "contracts.manifest": "RunManifest",
         "contracts.policy_set": "FOLDER PolicySet shipped_files",
@@ -40,11 +41,14 @@ __getattr__, __dir__ = lazy_names(
         "gates.diff": "binary_among",
         "gates.result": "Violation",
         "gates.scope": "Scope",
+        "hook_check": "HookCheck HookJudgement MAX_PUSH_BYTES find_hook_places",
         "hooks": "GitHook",
         "next_command": "after_listing",
+        "orchestrator": "Orchestrator RunSettings WaitTerms write_report write_verification",
         "policy_source": "PolicySource UNCLAIMED",
         "report.report_page": "render_page",
         "report.report_reader": "RunReport read_report",
+        "repository_setup": "SetupOptions find_uncommitted set_up_repository",
         "roles.plan_dialogue": "asks_nothing record_answer",
         "run_failures": (
             "FailedCommand Failures RunRefusal clean_line read_changed_files read_dropped "

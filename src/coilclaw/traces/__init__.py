@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy_names(
         "evaluation.report": "format_duration format_number html_report render_table",
         "modal_payload": "ModalExtras",
         "modal_sandbox": "ModalBox is_bucket require_sdk",
-        "preflight": "check_not_stopped",
+        "tracing": "Resumable TraceOptions TraceOutcome Tracing",
         "stored_trajectory": "RestoredTrajectory StoredTrajectory verify_stored",
         "trajectory.plan": "Presence TracePlaces TrajectoryPlan",
         "trajectory.recorder": "BUNDLE TRACE",

@@ -54,10 +54,13 @@ from coilclaw.traces.modal_payload import ModalExtras as ModalExtras
 from coilclaw.traces.modal_sandbox import ModalBox as ModalBox
 from coilclaw.traces.modal_sandbox import is_bucket as is_bucket
 from coilclaw.traces.modal_sandbox import require_sdk as require_sdk
-from coilclaw.traces.preflight import check_not_stopped as check_not_stopped
 from coilclaw.traces.stored_trajectory import RestoredTrajectory as RestoredTrajectory
 from coilclaw.traces.stored_trajectory import StoredTrajectory as StoredTrajectory
 from coilclaw.traces.stored_trajectory import verify_stored as verify_stored
+from coilclaw.traces.tracing import Resumable as Resumable
+from coilclaw.traces.tracing import TraceOptions as TraceOptions
+from coilclaw.traces.tracing import TraceOutcome as TraceOutcome
+from coilclaw.traces.tracing import Tracing as Tracing
 from coilclaw.traces.trajectory import agent_workspace as agent_workspace
 from coilclaw.traces.trajectory import plan as plan
 from coilclaw.traces.trajectory import trajectory_run as trajectory_run

@@ -11,7 +11,7 @@ from coilclaw.kernel import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coilclaw.app import Orchestrator
+    from coilclaw.runs import Orchestrator
 
 
 def run(args: Namespace, console: Console, runs: Orchestrator) -> int:
@@ -37,13 +37,12 @@ def _find(args: Namespace, runs: Orchestrator) -> Path:
 
 def _report(args: Namespace, console: Console, runs: Orchestrator) -> int:
     """Write the report; evidence that does not hold is exit code 1, and reported all the same."""
-    from coilclaw.app import build_report, write_report
-    from coilclaw.runs import render_page
+    from coilclaw.runs import render_page, write_report
 
     to_output = args.out == "-"
     if to_output and console.as_json:
         raise UsageError("'-o -' and --json both want standard output", rule="usage.report")
-    report = build_report(runs, _find(args, runs))
+    report = runs.build_report(_find(args, runs))
     name, state = report.run_id, report.verification
     if to_output:
         console.write_bytes(render_page(report))
@@ -60,17 +59,17 @@ def _report(args: Namespace, console: Console, runs: Orchestrator) -> int:
 
 
 def _verify(args: Namespace, console: Console, runs: Orchestrator) -> int:
-    from coilclaw.app import verify
     from coilclaw.cli.checkpoint import read_checkpoints
+    from coilclaw.runs import write_verification
 
-    report, audit = verify(
-        runs,
-        _find(args, runs),
+    directory = _find(args, runs)
+    report = runs.verify(
+        directory,
         strict=not args.no_strict,
         root=args.root,
         checkpoints=read_checkpoints(args.checkpoint),
-        record=args.record,
     )
+    audit = write_verification(report, directory) if args.record else None
     code = DONE if report.status == "pass" else FAILED
     if console.emit({**report.json(), "audit": audit and str(audit)}):
         return code
@@ -95,10 +94,9 @@ def _verify(args: Namespace, console: Console, runs: Orchestrator) -> int:
 
 
 def _checkpoint(args: Namespace, console: Console, runs: Orchestrator) -> int:
-    from coilclaw.app import take_checkpoint
     from coilclaw.cli.checkpoint import print_checkpoint
 
-    checkpoint = take_checkpoint(runs, _find(args, runs))
+    checkpoint = runs.take_checkpoint(_find(args, runs))
     return print_checkpoint(checkpoint, console, runs.home, sign=args.sign)
 
 
@@ -183,11 +181,9 @@ def _apply(args: Namespace, console: Console, runs: Orchestrator) -> int:
 
 
 def _export(args: Namespace, console: Console, runs: Orchestrator) -> int:
-    from coilclaw.app import export
-
     directory = _find(args, runs)
     out = None if args.out is None else Path(args.out)
-    made = export(runs, directory, out, whole_history=args.whole_history)
+    made = runs.export(directory, out, whole_history=args.whole_history)
     if not console.emit({"run_id": directory.name, "file": str(made.absolute())}):
         console.print(str(made))
         console.note("whoever has the public key (coilclaw keys show) can check it")

@@ -11,10 +11,9 @@ from coilclaw.cli.checkpoint import add_checkpoint
 from coilclaw.cli.command import DONE, Console, Namespace, Parser, find_home
 
 if TYPE_CHECKING:
-    from coilclaw.app import Orchestrator
     from coilclaw.cli.parser import AddAction
     from coilclaw.cli.runs.run_display import Watch
-    from coilclaw.runs import RunOutcome, RunStore
+    from coilclaw.runs import Orchestrator, RunOutcome, RunStore
 
 
 def declare(parser: Parser) -> None:
@@ -71,7 +70,7 @@ def _add_action(actions: AddAction, name: str, summary: str) -> Parser:
 
 def run(args: Namespace, console: Console) -> int:
     """Look at runs, or do something with one."""
-    from coilclaw.app import Orchestrator
+    from coilclaw.app import open_orchestrator
     from coilclaw.cli.runs import run_audit, run_view
     from coilclaw.cli.runs.run import read_terms, resume_run
     from coilclaw.cli.runs.run_display import attend_run
@@ -86,7 +85,7 @@ def run(args: Namespace, console: Console) -> int:
             return runs.abandon(RunStore(runs.places).find(args.run).name, watch)
 
         return attend_run(args, console, abandon)
-    runs = Orchestrator(Path(args.repo), find_home(), os.environ)
+    runs = open_orchestrator(Path(args.repo), find_home(), os.environ)
     store = RunStore(runs.places)
     if args.action in {"list", "show", "events", "log", "diff"}:
         return run_view.run(args, console, store)

@@ -50,7 +50,7 @@ def run(args: Namespace, console: Console) -> int:
 
 
 def _repository(args: Namespace, console: Console) -> int:
-    from coilclaw.app import SetupOptions, set_up
+    from coilclaw.runs import SetupOptions, set_up_repository
 
     if args.repo is None:
         raise UsageError("--exclude, --hooks and --strict go with --repo", rule="usage.init")
@@ -59,7 +59,7 @@ def _repository(args: Namespace, console: Console) -> int:
     if args.workspace is not None:
         raise UsageError("--workspace does not go with --repo", rule="usage.init")
     options = SetupOptions(exclude=args.exclude, hooks=bool(args.hooks), strict=args.strict)
-    items = set_up(Path(args.repo), os.environ, options)
+    items = set_up_repository(Path(args.repo), os.environ, options)
     if console.emit({"items": [pick(one, "what", "path", "made", "detail") for one in items]}):
         return DONE
     for one in items:
@@ -73,11 +73,10 @@ def _repository(args: Namespace, console: Console) -> int:
 
 def _next(repo: str) -> Iterator[str]:
     """Return what to type next: commit what was made, then write a contract."""
-    from coilclaw.app import uncommitted
     from coilclaw.cli.runs.contract import DEFAULT_FILE
-    from coilclaw.runs import next_command
+    from coilclaw.runs import find_uncommitted, next_command
 
-    found = uncommitted(Path(repo), find_home(), os.environ)
+    found = find_uncommitted(Path(repo), os.environ)
     if found.paths:
         place = () if Path.cwd() == found.top else ("-C", str(found.top))
         past = ("--no-verify",) if found.refused else ()
