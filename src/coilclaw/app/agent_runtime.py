@@ -290,7 +290,7 @@ class Runtime:
         """Ask another provider from now on; the old one stays if the new one cannot be made."""
         if provider not in self.config.providers:
             raise UsageError(
-                f"there is no provider {provider!r}",
+                f"no provider {provider!r} is configured",
                 rule="provider.unknown",
                 hint=f"configured: {', '.join(self.config.providers)}",
             )

@@ -140,11 +140,11 @@ def open_sops(
 
 
 def sops_of(runtime: Runtime) -> Sops:
-    """Return the SOPs of a runtime, to be examined only: nobody approves anything."""
+    """Return the SOPs of a runtime, to be examined only: every call is refused."""
     from coilclaw.agent import Sops, StageApprover
     from coilclaw.kernel import ApprovalAnswer, ApprovalReply
 
-    refusal = ApprovalAnswer(ApprovalReply.NO, "nobody")
+    refusal = ApprovalAnswer(ApprovalReply.NO, "examination")
     return Sops(_sop_agent(runtime, StageApprover(lambda _: refusal)))
 
 

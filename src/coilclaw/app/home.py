@@ -29,7 +29,7 @@ def find_home(environ: Mapping[str, str] = os.environ) -> Path:
         return Path.home() / ".coilclaw"
     except RuntimeError as problem:
         raise UsageError(
-            "there is no home directory", rule="home.missing", hint="set COILCLAW_HOME"
+            "the user has no home directory", rule="home.missing", hint="set COILCLAW_HOME"
         ) from problem
 
 

@@ -90,7 +90,7 @@ class TurnTerms:
 
     client: Client
     wait_s: float | None = None
-    """``None`` for as long as an approval lasts; at 0 the answer is no at once."""
+    """``None`` for as long as an approval lasts; at 0 every request is refused at once."""
     pending: Callable[[ApprovalPending], None] | None = None
     """Told of each approval that the turn waits for, beside those who follow its parts."""
 

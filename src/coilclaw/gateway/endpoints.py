@@ -132,7 +132,7 @@ class Endpoints:
         found = await to_thread(memory.conversation, name, last=MAX_RECORDS)
         hidden = not client.sees_all and not client.owns(await to_thread(memory.owner, name))
         if hidden or (not found and not running):
-            raise refused("conversation.unknown", "there is no such conversation")
+            raise refused("conversation.unknown", "this conversation does not exist")
         records: list[Json] = [fields(record) for record in found]
         return json_response({"conversation_id": name, "running": running, "records": records})
 
@@ -195,7 +195,7 @@ class Endpoints:
         """
         own = question.asker == client.label
         if client.role == "chat" and not own:
-            raise refused("approval.unknown", "there is no such approval")
+            raise refused("approval.unknown", "this approval does not exist")
         if question.kind == "question" or not approved:
             return
         check_role(client, {"approve"})

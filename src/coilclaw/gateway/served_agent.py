@@ -349,7 +349,7 @@ class ServedAgent:
             raise Stopped(
                 f"the turn was stopped: {self._halted}",
                 rule="gateway.stopping",
-                hint="the conversation goes on with the next message",
+                hint="the next message continues the conversation",
             )
 
     def _count_tokens(self, request: ChatRequest, response: ChatResponse) -> None:

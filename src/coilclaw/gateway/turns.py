@@ -238,7 +238,7 @@ def _stopping() -> CoilClawError:
     return refused(
         "gateway.stopping",
         "the gateway is being stopped",
-        "the conversation goes on with the next message, once it serves again",
+        "the next message continues the conversation, once it serves again",
     )
 
 

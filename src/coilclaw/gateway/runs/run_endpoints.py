@@ -122,7 +122,7 @@ class RunEndpoints(_Endpoints[ServedRuns]):
     place = "/runs"
     unavailable = (
         "runs.unavailable",
-        "there are no runs here: the gateway was not started in a git repository that has a commit",
+        "no runs are offered: the gateway was not started in a git repository that has a commit",
         "start it there, or with 'coilclaw serve --repo DIR'",
     )
     heavy: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(HEAVY))
