@@ -140,12 +140,10 @@ def open_sops(
 
 
 def sops_of(runtime: Runtime) -> Sops:
-    """Return the SOPs of a runtime, to be examined only: every call is refused."""
+    """Return the SOPs of a runtime, to be examined."""
     from coilclaw.agent import Sops, StageApprover
-    from coilclaw.kernel import ApprovalAnswer, ApprovalReply
 
-    refusal = ApprovalAnswer(ApprovalReply.NO, "examination")
-    return Sops(_sop_agent(runtime, StageApprover(lambda _: refusal)))
+    return Sops(_sop_agent(runtime, StageApprover(runtime.guard.approve)))
 
 
 def _sop_agent(runtime: Runtime, approver: StageApprover) -> SopAgent:

@@ -22,7 +22,7 @@ from coilclaw.gateway.http.event_stream import (
     wait_gone,
 )
 from coilclaw.gateway.http.faults import json_response, refused
-from coilclaw.gateway.runs.run_workers import RunStart, RunWorkers
+from coilclaw.gateway.runs.run_workers import RunStart
 from coilclaw.gateway.runs.served_runs import ServedRuns
 from coilclaw.gateway.runs.served_sops import ServedSops
 from coilclaw.gateway.schemas import DEFAULT_EVENTS
@@ -49,7 +49,7 @@ _LASTS: Final = frozenset({"RUN_SEALED", "RUN_PAUSED", "ended", "asked"})
 """Events behind which a run of a repository, or of a SOP, may have been left."""
 
 Found = TypeVar("Found")
-Keeper = TypeVar("Keeper", bound=RunWorkers)
+Keeper = TypeVar("Keeper", bound=ServedRuns | ServedSops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class RunStream:
     """A response; it ends with the run, with the client, or with the gateway."""
 
     def __init__(
-        self, runs: RunWorkers, run_id: str, since: int, *, closing: asyncio.Event
+        self, runs: ServedRuns | ServedSops, run_id: str, since: int, *, closing: asyncio.Event
     ) -> None:
         self.status_code = 200
         self._runs = runs

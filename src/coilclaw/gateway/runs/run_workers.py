@@ -7,7 +7,6 @@ import os
 import tarfile
 import threading
 import time
-from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -40,31 +39,11 @@ class Working:
     run_id: str = ""
 
 
-class RunWorkers(ABC):
+class RunWorkers:
     """The threads that carry runs out; the metric ``counter`` counts how each was left.
 
     Many threads may use it. A run that does not exist is ``run.unknown`` or ``sop.unknown_run``.
     """
-
-    @abstractmethod
-    def listed(self, limit: int) -> list[Json]:
-        """Return the newest runs, newest first."""
-
-    @abstractmethod
-    def described(self, run_id: str) -> dict[str, Json]:
-        """Return everything that is known of a run."""
-
-    @abstractmethod
-    def page(self, run_id: str, since: int, limit: int) -> list[Json]:
-        """Return at most ``limit`` events after the first ``since``."""
-
-    @abstractmethod
-    def size(self, run_id: str) -> int:
-        """Return how long the log of events is, which tells whether to read it again."""
-
-    @abstractmethod
-    def goes_on(self, run_id: str) -> bool:
-        """Tell whether a process works on a run now."""
 
     def __init__(self, most: int, metrics: Metrics, counter: str) -> None:
         self._most = most
