@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measurement import Measurement
-from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.app.drivers import open_orchestrator
 from coilclaw.kernel.messages import ChatRequest, ChatResponse, ProviderCapabilities
 from coilclaw.runs.contracts.draft import draft_contract
 from coilclaw.runs.contracts.policy_set import PolicySet
@@ -139,7 +139,7 @@ def _run(
     path = home / "script.json"
     path.write_text(json.dumps(script))
     interpreter = Path(os.path.realpath(sys.executable)).parent
-    orchestrator = Orchestrator(root, home, {"PATH": f"{interpreter}:/usr/bin:/bin"})
+    orchestrator = open_orchestrator(root, home, {"PATH": f"{interpreter}:/usr/bin:/bin"})
     lead = RoleModel(_Fixed(answer), "fixed")
     made = orchestrator.equipment
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.run_orchestrator import places_of
 from coilclaw.cli.console import Console
 from coilclaw.cli.demo import orchestration, stage
 from coilclaw.kernel import schemas
 from coilclaw.runs.evidence.verification import verify_run
+from coilclaw.runs.orchestrator import find_run_places
 from coilclaw.workspace.tree.removal import remove_tree
 from tests.support.command import Command
 from tests.support.repository import ROOT
@@ -75,7 +75,7 @@ def test_a_demo_that_is_kept_holds_a_repository_and_a_run_that_verifies(
     assert orchestration.run(_console(capsys), keep=True) == 0
     (folder,) = playing.iterdir()
     assert f"kept in {folder}" in capsys.readouterr().out
-    places = places_of(folder / "shop", {})
+    places = find_run_places(folder / "shop", {})
     (bundle,) = places.runs.iterdir()
     report = verify_run(bundle, key_path=folder / "home/keys/journal.key")
     assert (report.status, report.errors) == ("pass", ())

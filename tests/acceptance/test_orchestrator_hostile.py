@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.app.drivers import open_orchestrator
 from coilclaw.kernel.errors import UsageError
 from coilclaw.runs.contracts.policy_set import shipped_files
 from coilclaw.runs.engine.contract_stage import RunRequest
@@ -154,7 +154,7 @@ def test_a_run_that_is_given_up_lets_go(world: World) -> None:
 
 
 def test_without_a_model_nothing_is_begun(world: World) -> None:
-    bare = Orchestrator(world.repo, world.home, world.environ)
+    bare = open_orchestrator(world.repo, world.home, world.environ)
     for request, options in (
         (RunRequest(None, "do it"), RunOptions(runner=world.script([]))),
         (RunRequest(world.contract()), RunOptions(runner=world.script([]), reviewer="model")),

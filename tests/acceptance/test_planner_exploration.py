@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.app.drivers import open_orchestrator
 from coilclaw.cli.model_server.server import ModelServer
 from coilclaw.kernel.messages import Json
 from coilclaw.runs.engine.run_engine import RunOutcome
@@ -70,7 +70,7 @@ def serving(world: World, *turns: Sequence[Any], **script: Any) -> Iterator[Mode
             f'model = "m"\nbase_url = "{server.url}/v1"\napi_key_env = "MY_KEY"\n'
         )
         world.environ["MY_KEY"] = "sk-canary-0123456789abcdef"
-        wired = Orchestrator(world.repo, world.home, world.environ).equipment.model("PM")
+        wired = open_orchestrator(world.repo, world.home, world.environ).equipment.model("PM")
         assert wired is not None
         world.models["PM"] = wired.provider  # type: ignore[assignment]  # the real one
         yield server

@@ -65,8 +65,8 @@ http.server.HTTPServer(("127.0.0.1", 8737), Handler).serve_forever()
 DRIVER = """
 import json, os, signal, sys, time, urllib.request
 from pathlib import Path
-from coilclaw.app.service.systemd import Systemd
-from coilclaw.app.service.systemd import Unit
+from coilclaw.gateway.systemd import Systemd
+from coilclaw.gateway.systemd import Unit
 
 program = Path("/mnt/coil/stand in 100%$HOME.py")
 program.write_text(f"SOURCE = {SOURCE!r};{STAND_IN}")

@@ -127,14 +127,14 @@ def test_age_and_number_decide_over_set_ups_as_over_runs(world: World) -> None:
 
 _KILLED = """import os, signal, sys
 from pathlib import Path
-from coilclaw.app.run_orchestrator import Orchestrator
+from coilclaw.app.drivers import open_orchestrator
 from coilclaw.runs.engine.garbage_collection import CollectionOptions, collect_garbage
 from coilclaw.workspace.tree import removal
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-equipment = Orchestrator(Path(sys.argv[1]), Path(sys.argv[2]), {}).equipment
+equipment = open_orchestrator(Path(sys.argv[1]), Path(sys.argv[2]), {}).equipment
 if sys.argv[3] == "before":
     removal.os.rename = die
 else:

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.app.drivers import open_tracing
 from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, UsageError
 from coilclaw.traces import stored_trajectory
 from coilclaw.traces.archive import TrajectoryArchive
 from coilclaw.traces.stored_trajectory import verify_stored
+from coilclaw.traces.tracing import TraceOptions, Tracing
 from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan
 from coilclaw.traces.trajectory.trace import Trace, load_trace
 from coilclaw.traces.trajectory.verification import verify_trajectory
@@ -42,7 +43,7 @@ class Earth:
     def machine(self, name: str, **more: Any) -> Tracing:
         home = self.folder / name
         home.mkdir(mode=0o700, exist_ok=True)
-        return Tracing(home, self.environ, self.folder, store_at=self.store, **more)
+        return open_tracing(home, self.environ, self.folder, store_at=self.store, **more)
 
     def wishes(self, **more: Any) -> TraceOptions:
         made = TraceOptions(

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from coilclaw.agent.estop import Estop
-from coilclaw.app import trace_recorder
-from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.app.drivers import open_tracing
 from coilclaw.cli.console import Console
 from coilclaw.cli.parser import Parser
 from coilclaw.cli.traces import trace_run
 from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
+from coilclaw.traces import tracing as trace_recorder
 from coilclaw.traces.artifacts.local_store import LocalStore
 from coilclaw.traces.artifacts.uploader import UploadReport
 from coilclaw.traces.environments import catalogue
+from coilclaw.traces.tracing import TraceOptions, Tracing
 from coilclaw.traces.trajectory.opened_trajectory import TrajectoryOpening
 from coilclaw.traces.trajectory.plan import TracePlaces
 from coilclaw.workspace.process.confinement import SandboxSupport
@@ -40,7 +41,7 @@ def tracing() -> Iterator[Tracing]:
         (start / "task" / "main.py").write_text(ENVIRONMENT)
         (start / "task" / "task.md").write_text("Make three files that say ok.\n")
         (start / "agent.json").write_text(json.dumps([[{"text": "x"}]]))
-        yield Tracing(world.home, environ={"PATH": "/usr/bin:/bin"}, start=start)
+        yield open_tracing(world.home, environ={"PATH": "/usr/bin:/bin"}, start=start)
 
 
 def wishes(**more: Any) -> TraceOptions:
@@ -126,7 +127,7 @@ def test_an_id_that_is_taken_here_or_in_the_store(tracing: Tracing) -> None:
     with pytest.raises(UsageError) as here:
         tracing.ready(plan)
     assert here.value.rule == "trajectory.exists"
-    elsewhere = Tracing(
+    elsewhere = open_tracing(
         tracing.home.parent / "other", tracing.environ, tracing.start,
         store_at=str(tracing.home / "artifacts"),
     )  # fmt: skip

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.app.drivers import open_tracing
 from coilclaw.kernel.errors import Stopped, UsageError
+from coilclaw.traces.tracing import TraceOptions, Tracing
 from coilclaw.traces.trajectory.plan import TracePlaces
 from coilclaw.traces.trajectory.trace import load_trace
 from coilclaw.traces.trajectory.verification import verify_trajectory
@@ -23,7 +24,7 @@ ID = "traj-kv"
 @pytest.fixture
 def tracing() -> Iterator[Tracing]:
     with opened() as world:
-        yield Tracing(world.home, environ={"PATH": "/usr/bin:/bin"}, start=world.home.parent)
+        yield open_tracing(world.home, environ={"PATH": "/usr/bin:/bin"}, start=world.home.parent)
 
 
 def written(tracing: Tracing, *turns: list[dict[str, object]]) -> TraceOptions:

@@ -65,7 +65,7 @@ EXAMPLES = read_examples(PAGE.read_text(encoding="utf-8"))
 
 def test_there_is_an_example_of_every_kind() -> None:
     titles = " ".join(example.title for example in EXAMPLES)
-    wanted = ("model service", "answer format", "agent", "tool", "gate", "environment")
+    wanted = ("model service", "answer format", "agent", "tool", "gate", "endpoint", "environment")
     assert [word for word in wanted if word not in titles] == []
 
 

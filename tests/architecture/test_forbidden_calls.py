@@ -180,3 +180,45 @@ def test_pure_packages_reach_nothing_outside() -> None:
     assert {"coilclaw.policy.", "coilclaw.changes."} <= set(pure)
     inside = [m for m in modules() if m.name.startswith(pure)]
     assert {m.name: found for m in inside if (found := _reaches_outside(m.tree))} == {}
+
+
+# Who reads the environment beside `cli` and `app`, which hand it down; each with its reason.
+ENVIRONMENT_READERS = {
+    "coilclaw.workspace.process.environment": "what a child inherits from this process",
+    "coilclaw.models.connection": "certificates, beside proxies that urllib reads from there too",
+    "coilclaw.traces.archive": "a default for callers in the same process",
+    "coilclaw.traces.environments.containment": "PATH, in the process of a judge",
+    "coilclaw.traces.environments.fixture_install": "proxies for the child that downloads",
+    "coilclaw.traces.environments.judge": "what the child that judges inherits",
+    "coilclaw.traces.trajectory.trajectory_run": "a default for callers in the same process",
+}
+_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
+
+
+def _reads_environment(tree: ast.Module) -> list[str]:
+    found = []
+    for node in _at_run_time(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="os" | "posix"), attr=name, lineno=line):
+                found += [f"{line}: os.{name}"] if name in _ENVIRONMENT else []
+            case ast.ImportFrom(module="os" | "posix", names=aliases, lineno=line):
+                names = [alias.name for alias in aliases]
+                found += [f"{line}: os.{name}" for name in names if name in _ENVIRONMENT]
+    return found
+
+
+@pytest.mark.parametrize(
+    "source", ["os.environ['A']", "os.getenv('A')", "from os import environ", "dict(os.environ)"]
+)
+def test_a_reader_of_the_environment_is_found(source: str) -> None:
+    assert _reads_environment(ast.parse(source))
+
+
+def test_the_environment_is_read_in_cli_and_app_only() -> None:
+    found = {
+        module.name: reads
+        for module in modules()
+        if not module.name.startswith(("coilclaw.cli.", "coilclaw.app."))
+        and (reads := _reads_environment(module.tree))
+    }
+    assert {name: reads for name, reads in found.items() if name not in ENVIRONMENT_READERS} == {}

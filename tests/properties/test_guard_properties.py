@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coilclaw.agent.mcp import server_tools
 from coilclaw.agent.mcp.definitions import check_definition
 from coilclaw.agent.mcp.pins import Pins
 from coilclaw.agent.mcp.settings import McpServer, identity
 from coilclaw.agent.receipts.verification import verify
 from coilclaw.agent.settings import PluginSettings
-from coilclaw.app import mcp_clients
 from coilclaw.app.agent_runtime import Runtime
 from coilclaw.kernel.effects import Risk
 from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest, Json, ToolCall
@@ -99,7 +99,7 @@ def runtime(home: AgentHome) -> Iterator[Runtime]:
         Pins(home.home).approve(
             "stub", identity(server), [check_definition(one) for one in listed], "now"
         )
-        foreign = mcp_clients.mcp_tools({"stub": server}, home.home, stack)
+        foreign = server_tools.make_server_tools({"stub": server}, home.home, stack)
         guard = opened.guard
         guard.tools = {**guard.tools, **{tool.name: tool for tool in (plugin, *foreign)}}
         guard.allowed = frozenset(guard.tools)

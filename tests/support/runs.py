@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coilclaw.app.run_orchestrator import Orchestrator, WaitTerms
+from coilclaw.app.drivers import open_orchestrator
 from coilclaw.kernel.errors import ProviderError
 from coilclaw.kernel.messages import ChatRequest, ChatResponse, Json, ProviderCapabilities
 from coilclaw.runs.contracts.draft import complete_contract, draft_contract
@@ -24,6 +24,7 @@ from coilclaw.runs.engine.run import RoleModel
 from coilclaw.runs.engine.run_engine import RunOutcome
 from coilclaw.runs.engine.run_start import RunOptions
 from coilclaw.runs.evidence.verification import verify_run
+from coilclaw.runs.orchestrator import Orchestrator, WaitTerms
 from tests.support.sandboxes import UNCOVERED
 from tests.support.snapshot_trees import Content, build, git
 
@@ -100,7 +101,7 @@ class World:
         return self.repo / ".runtime-cache" / "cortexpilot"
 
     def orchestrator(self) -> Orchestrator:
-        made = Orchestrator(self.repo, self.home, self.environ, terms=self.terms)
+        made = open_orchestrator(self.repo, self.home, self.environ, terms=self.terms)
         models = {role: RoleModel(provider, "model-x") for role, provider in self.models.items()}
         equipment = replace(made.equipment, model=models.get, **self.changes)
         made.__dict__["equipment"] = equipment

@@ -12,8 +12,9 @@ from typing import TypeAlias
 from coilclaw.agent.approvals import ApprovalStore
 from coilclaw.agent.sop.interruption import Resolution
 from coilclaw.agent.sop.run_journal import Decision, SopRun
+from coilclaw.agent.sop.sop_runner import Attended, Sops
 from coilclaw.app.agent_runtime import People
-from coilclaw.app.sop_runner import Attended, Sops, open_desk, open_runs, open_sops
+from coilclaw.app.drivers import open_desk, open_sop_runs, open_sops
 from coilclaw.kernel.messages import Json
 from tests.support.agents import AgentHome, Person
 
@@ -67,7 +68,7 @@ class SopHome:
 
     def last(self) -> SopRun:
         """The newest run, as its journal tells it."""
-        return open_runs(self.agent.home).list()[-1]
+        return open_sop_runs(self.agent.home).list()[-1]
 
 
 def statuses(run: SopRun) -> dict[str, str]:

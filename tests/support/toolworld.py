@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ def world(base: Path, environ: Mapping[str, str] | None = None) -> Iterator[Worl
             state=TreeState.of(home, root.path),
             home=home,
             security=SecuritySettings(str(root.path), rules=cast(Any, None)),
-            locate=PathLookup(root.path).locate,
+            locate=PathLookup(root.path, home=os.environ.get("HOME")).locate,
             judge=judging(HARMLESS),
             conversation_id="c-1",
             turn_id="t-1",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.service.systemd import PRIVATE
+from coilclaw.gateway.systemd import PRIVATE
 from tests.support.repository import PACKAGE
 from tests.support.sandboxes import bubblewrap_packages
 

@@ -18,22 +18,22 @@ __getattr__, __dir__ = lazy_names(
         "channels.prompts": "TerminalApprover TerminalAsker",
         "channels.terminal": "TerminalChannel run_one_turn",
         "channels.visible": "visible",
-        "checkpoints": (
-            "CheckpointPlace CheckpointWriter DEFAULT_EVERY classify_place is_ref "
-            "read_checkpoint_state"
-        ),
+        "checkpoints": "CheckpointPlace DEFAULT_EVERY classify_place is_ref",
         "estop": "Estop",
         "guard": "Guard",
+        "guarded_calls": "APPROVAL_S GuardedCalls MARGIN_S RemotePeople make_question",
         "handle": "TurnOutcome UndoneTurn check_message not_unicode_error",
         "loop": "AgentLoop MAX_MESSAGE_BYTES",
-        "mcp.connection": "ConnectionTerms ForeignTool McpConnection",
         "mcp.definitions": "Definition ToolListing count_hidden tool_name",
         "mcp.http_server": "McpApp OnDemand",
-        "mcp.pins": "Pins ServerPins",
-        "mcp.server_process": "launch",
+        "mcp.pins": "Pins",
+        "mcp.server_tools": (
+            "ComparedTool approve_tools compare_tools find_server list_server_secrets "
+            "list_server_tools make_server_tools"
+        ),
         "mcp.settings": "McpServer flaws identity",
         "mcp.stdio_server": "divert_output serve_stdio",
-        "mcp.tool_server": "Call Offered REQUEST offered_tool",
+        "mcp.tool_server": "Call REQUEST",
         "memory.rows": "fields",
         "memory.store": "Memory",
         "open_turns": "OpenTurns is_abandoned look_up_call",
@@ -42,18 +42,18 @@ __getattr__, __dir__ = lazy_names(
         "plugins.plugin_tool": "offer_tools",
         "plugins.store": "InstalledPlugin PluginStore",
         "receipts.book": "ReceiptBook SETTLES export_receipts intents_path",
-        "receipts.settlement": "SettlementFinding Settling",
-        "receipts.verification": (
-            "ReceiptVerification find_departures is_of_receipts read_origin take_checkpoint verify"
+        "receipts.home_receipts": (
+            "CheckedReceipts HomeReceipts find_signing_key signing_key_path"
         ),
+        "receipts.settlement": "SettlementFinding Settling",
+        "receipts.verification": "ReceiptVerification verify",
         "settings": "AgentLimits PluginSettings SearchSettings",
-        "sop.document": "Sop StageOutcome",
-        "sop.engine": "SopEngine",
-        "sop.inputs": "InputSpec check_inputs parse_inputs",
         "sop.interruption": "Resolution",
-        "sop.run_journal": "Decision RunFile SopRun SopRuns stored_inputs",
-        "sop.stage_attempt": "SopDependencies",
-        "sop.validation": "Checker invalid",
+        "sop.run_journal": "Decision SopRun SopRuns stored_inputs",
+        "sop.sop_runner": (
+            "Attended ExaminedSop SopAgent Sops StageApprover end_rejected_run run_record "
+            "sop_record"
+        ),
         "tools.builtin": "builtin_tools",
         "tools.command_environment": "search_path",
         "tools.contract": (
@@ -61,11 +61,8 @@ __getattr__, __dir__ = lazy_names(
             "failure integer_argument object_schema success text_argument"
         ),
         "tools.file_read": "FileSearch",
-        "tools.file_write": "FileWrite",
         "tools.output": "text_size",
         "turn_undo": "TurnUndo",
     },
-    modules=(
-        "estop history plugins.installation sop.folders tools.command_environment tools.output"
-    ),
+    modules="estop history plugins.installation tools.command_environment tools.output",
 )

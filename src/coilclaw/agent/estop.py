@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.kernel import EnvironmentFault, explain_os_errors, sync_directory, write_atomic
+from coilclaw.kernel import (
+    EnvironmentFault,
+    Stopped,
+    explain_os_errors,
+    sync_directory,
+    write_atomic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +53,13 @@ class Estop:
         except OSError as problem:
             return not isinstance(problem, FileNotFoundError)
         return True
+
+    def require_clear(self, what: str) -> Estop:
+        """Return the switch; refuse to begin ``what`` while it is set."""
+        if self.set:
+            message = f"the emergency stop is set, so no {what} goes on"
+            raise Stopped(message, rule=ESTOP_RULE, hint="clear it with 'coilclaw estop --clear'")
+        return self
 
     def trigger(self, reason: str, *, log_level: int = logging.WARNING) -> None:
         """Stop every tool call of every process until ``clear`` is called."""

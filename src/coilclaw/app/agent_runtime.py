@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from coilclaw.agent import AgentLoop, Estop, Memory, ToolContext, TurnUndo
 from coilclaw.app import providers
-from coilclaw.app.home import key_path, now, open_config
+from coilclaw.app.home import now, open_config
 from coilclaw.app.policy import Policy
 from coilclaw.app.tools import collect_tools, list_allowed_tools, make_redactor
 from coilclaw.kernel import CoilClawError, ToolSpec, UsageError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coilclaw.agent import (
         ApprovalStore,
         Guard,
+        GuardedCalls,
         OpenTurns,
         ReceiptBook,
         SettlementFinding,
@@ -43,16 +44,6 @@ def open_memory(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator
     """The memory by itself, for the commands that only look at it."""
     with Memory(open_config(home, environ).memory.path) as memory:
         yield memory
-
-
-@contextmanager
-def open_book(home: Path, environ: Mapping[str, str] = os.environ) -> Iterator[ReceiptBook]:
-    """The receipts by themselves."""
-    from coilclaw.agent import ReceiptBook
-
-    path = open_config(home, environ).receipts.path
-    with ReceiptBook(path, key_path=key_path(home), marked=True) as book:
-        yield book
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class Runtime:
         self.home = home
         self._environ = environ
         self._people = people
-        self.policy_source = Policy(config, home)
+        self.policy_source = Policy(config, home, environ)
         self.redactor = make_redactor(config, environ) if redactor is None else redactor
         if not config.workspace_dir.is_dir():
             raise UsageError(
@@ -115,6 +106,16 @@ class Runtime:
             ),
         )
 
+    @cached_property
+    def calls(self) -> GuardedCalls:
+        """The way of a call that no turn of a model makes; several threads may use it."""
+        from coilclaw.agent import GuardedCalls
+
+        # What all contexts share is made here, once, before any thread.
+        self.context("shared", "turn")
+        _ = self.policy_source.hash
+        return GuardedCalls(self.guard, self.context, self.undoing)
+
     @property
     def open_turns(self) -> OpenTurns:
         """Decides about turns that the end of a program left open."""
@@ -124,23 +125,18 @@ class Runtime:
 
     def desk(self) -> ApprovalStore:
         """The approvals of this home."""
-        from coilclaw.agent import ApprovalStore
+        from coilclaw.app.drivers import open_desk
 
-        return ApprovalStore(self.home, now)
+        return open_desk(self.home)
 
     def _open_book(self) -> ReceiptBook | None:
         if not self.config.receipts.enabled:
             return None
-        from coilclaw.agent import ReceiptBook
-        from coilclaw.app.receipt_checks import checkpoint_writer
+        from coilclaw.app.drivers import receipts_of
 
-        writer = checkpoint_writer(self.config, self.home, self._environ)
-        book = ReceiptBook(
-            self.config.receipts.path,
-            key_path=key_path(self.home),
-            marked=True,
-            after=None if writer is None else writer.after_receipt,
-        )
+        receipts = receipts_of(self.config, self.home)
+        writer = receipts.checkpoint_writer(self._environ)
+        book = receipts.open_book(None if writer is None else writer.after_receipt)
         book.create()
         self._stack.callback(book.close)
         self._settle_interrupted(book)
@@ -259,11 +255,7 @@ class Runtime:
 
     def call(self, call: ToolCall, *, conversation_id: str = "tool-run") -> ToolResult:
         """Run one tool outside of any conversation with a model, through the same guard."""
-        turn = new_id("turn")
-        try:
-            return self.guard.call(call, self.context(conversation_id, turn))
-        finally:
-            self.undoing.after(conversation_id, turn)
+        return self.calls.call(call, conversation_id)
 
     def tools(self) -> tuple[ToolSpec, ...]:
         """The active tools, as a model is told of them; without receipts there are none."""
@@ -298,7 +290,7 @@ class Runtime:
         """Ask another provider from now on; the old one stays if the new one cannot be made."""
         if provider not in self.config.providers:
             raise UsageError(
-                f"there is no provider {provider!r}",
+                f"no provider {provider!r} is configured",
                 rule="provider.unknown",
                 hint=f"configured: {', '.join(self.config.providers)}",
             )

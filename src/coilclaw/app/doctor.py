@@ -6,17 +6,18 @@ import os
 import platform
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.kernel import CoilClawError, FileLock, write_atomic
+from coilclaw.kernel import CoilClawError, FileLock, UsageError, write_atomic
 from coilclaw.workspace import command, sandbox, try_to_escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from coilclaw.app.run_orchestrator import Orchestrator
+    from coilclaw.runs import Orchestrator
     from coilclaw.workspace import Kind, SandboxSupport
 
 
@@ -35,7 +36,7 @@ class DoctorFinding:
     detail: str
 
 
-def examine(home: Path) -> tuple[DoctorFinding, ...]:
+def examine(home: Path, environ: Mapping[str, str]) -> tuple[DoctorFinding, ...]:
     """Look at everything; nothing stays behind but the home directory itself."""
     return (
         DoctorFinding(
@@ -48,16 +49,18 @@ def examine(home: Path) -> tuple[DoctorFinding, ...]:
         find_out("home", lambda: _home(home)),
         find_out("locks", lambda: _locks(home)),
         *_sandboxes(sandbox.probe_sandboxes()),
-        *_configured(home),
+        *_configured(home, environ),
     )
 
 
-def _configured(home: Path) -> Iterator[DoctorFinding]:
+def _configured(home: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
     """Say how far the last checkpoint is behind, and which rules an older policy file lacks."""
+    from coilclaw.app.drivers import open_receipts
     from coilclaw.app.policy import describe_missing, find_missing_rules
-    from coilclaw.app.receipt_checks import examine_lag
 
-    lag = examine_lag(home)
+    lag = None
+    with suppress(UsageError):  # what is wrong with the configuration is another matter
+        lag = open_receipts(home, environ).examine_lag()
     if lag is not None:
         yield DoctorFinding("checkpoint", not (lag.late or lag.problem), False, lag.sentence)
     try:
@@ -143,7 +146,7 @@ def examine_runs(
     start: Path, home: Path, environ: Mapping[str, str], *, required: bool
 ) -> tuple[DoctorFinding, ...]:
     """Look at everything that a run needs; nothing is made or changed."""
-    from coilclaw.app.run_orchestrator import Orchestrator
+    from coilclaw.app.drivers import open_orchestrator
     from coilclaw.runners import agent_program
 
     general = [find_out("schemas", _schemas)]
@@ -151,7 +154,7 @@ def examine_runs(
         found = not isinstance(program, CoilClawError)
         general.append(DoctorFinding(agent.name, found, False, str(program)))
     try:
-        orchestrator = Orchestrator(start, home, environ)
+        orchestrator = open_orchestrator(start, home, environ)
     except CoilClawError as problem:
         none = problem.rule in {"repository.none", "repository.empty"}
         return (*general, DoctorFinding("repository", False, required or not none, problem.message))

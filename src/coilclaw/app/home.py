@@ -29,7 +29,7 @@ def find_home(environ: Mapping[str, str] = os.environ) -> Path:
         return Path.home() / ".coilclaw"
     except RuntimeError as problem:
         raise UsageError(
-            "there is no home directory", rule="home.missing", hint="set COILCLAW_HOME"
+            "the user has no home directory", rule="home.missing", hint="set COILCLAW_HOME"
         ) from problem
 
 
@@ -38,18 +38,8 @@ def now() -> datetime:
     return datetime.now().astimezone()
 
 
-def signing_key_path(home: Path) -> Path:
-    """Return where the key is that runs and checkpoints are signed with."""
-    return home / "keys" / "signing.key"
-
-
 def open_config(home: Path, environ: Mapping[str, str]) -> Config:
     """Load the configuration; ``UsageError`` lists all of its problems."""
     from coilclaw.app.config.load import load_config
 
     return load_config(home / "config.toml", home=home, environ=environ)
-
-
-def key_path(home: Path) -> Path:
-    """Return where the key of the journals' anchors is."""
-    return home / "keys" / "journal.key"

@@ -14,7 +14,7 @@ from coilclaw.kernel import EnvironmentFault, Runs, UsageError, canonical_json, 
 from coilclaw.policy import USUAL, SecuritySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from coilclaw.app.config.values import Config
@@ -30,9 +30,17 @@ MAX_BYTES: Final = 2**20
 class Policy:
     """Judges effects in one workspace; ``harmless`` only where a sandbox really holds."""
 
-    def __init__(self, config: Config, home: Path, *, autonomy: Autonomy | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        home: Path,
+        environ: Mapping[str, str],
+        *,
+        autonomy: Autonomy | None = None,
+    ) -> None:
         self._config = config
         self._home = home
+        self._user_home = environ.get("HOME")
         self._autonomy = autonomy or config.security.autonomy
         self._own_text = _read(home / NAME)
         self._is_own = self._own_text is not None and self._own_text != _shipped()
@@ -64,7 +72,7 @@ class Policy:
 
         from coilclaw.workspace import PathLookup
 
-        return PathLookup(Path(self.settings.workspace))
+        return PathLookup(Path(self.settings.workspace), home=self._user_home)
 
     @cached_property
     def support(self) -> SandboxSupport:

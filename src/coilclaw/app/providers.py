@@ -235,7 +235,7 @@ class _Builder:
         known = ", ".join(sorted(self.settings)) or "none"
         asker = f", which {place.above[-1]} names" if place.above else ""
         return UsageError(
-            f"there is no provider called {name!r}{asker}; known are {known}",
+            f"no provider is called {name!r}{asker}; known are {known}",
             rule="provider.unknown",
             hint=f"did you mean {near[0]}?" if near else None,
         )

@@ -51,9 +51,9 @@ def collect_tools(config: Config, home: Path, stack: ExitStack) -> Mapping[str, 
     if (home / "plugins.json").exists():
         found |= {tool.name: tool for tool in plugin_tools(home, config.plugins, tuple(found))}
     if config.mcp_servers:
-        from coilclaw.app.mcp_clients import mcp_tools
+        from coilclaw.agent import make_server_tools
 
-        for tool in mcp_tools(config.mcp_servers, home, stack):
+        for tool in make_server_tools(config.mcp_servers, home, stack):
             found.setdefault(tool.name, tool)
     return found
 
@@ -82,7 +82,7 @@ def list_more_secrets(config: Config, environ: Mapping[str, str]) -> tuple[Secre
     """Return the secrets that others than providers are given."""
     found: tuple[Secret, ...] = ()
     if config.mcp_servers:
-        from coilclaw.app.mcp_clients import list_server_secrets
+        from coilclaw.agent import list_server_secrets
 
         found += list_server_secrets(config.mcp_servers, environ)
     search = config.web_search

@@ -59,7 +59,7 @@ def read_public_key(name: str | None) -> PublicKey | None:
 
 def print_checkpoint(checkpoint: Checkpoint, console: Console, home: Path, *, sign: bool) -> int:
     """Print a checkpoint to keep; if it is signed, print its verifier key as well."""
-    from coilclaw.app import signing_key_path
+    from coilclaw.agent import signing_key_path
     from coilclaw.kernel import checkpoint as notes
 
     key = notes.load_key(signing_key_path(home)) if sign else None

@@ -10,19 +10,18 @@ from coilclaw.pages import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "agent": (
-            "ApprovalPending ChainState DraftedText FinishedTurn Part ToolAnswered "
-            "ToolRequested TurnTerms"
-        ),
-        "clients": "Client ROLES ToolCounter WatchedProvider client_of recalling",
+        "clients": "ROLES",
         "environment.server": "FORM_BYTES open_env_gateway token_file",
         "gathered_memory": "GatheredMemory",
         "http.event_stream": "Feed",
         "http.listener": "check",
         "metrics": "Metrics",
-        "runs.run_workers": "Archive RunStart RunWorkers Working archive_run",
+        "runs.served_runs": "open_served_runs",
+        "runs.served_sops": "ServedSops",
+        "served_agent": "ServedAgent make_client_call",
         "server": "Gateway",
         "settings": "GatewaySettings",
+        "systemd": "ServiceStatus Systemd Unit program",
         "tokens": "KnownClients StoredToken TokenStore parse_expiry",
     },
     modules="operator_token",

@@ -1,4 +1,4 @@
-"""What the gateway needs of the runtime, and what a turn tells it; ``app`` makes it."""
+"""What a turn reports to the gateway, and what is known of the chain of receipts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from coilclaw.kernel import CoilClawError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from coilclaw.agent import ApprovalStore, Estop, Memory, TurnOutcome
+    from coilclaw.agent import TurnOutcome
     from coilclaw.gateway.clients import Client
-    from coilclaw.kernel import Json, ToolSpec
+    from coilclaw.gateway.served_agent import ServedAgent
+    from coilclaw.kernel import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,61 +90,9 @@ class TurnTerms:
 
     client: Client
     wait_s: float | None = None
-    """``None`` for as long as an approval lasts; at 0 the answer is no at once."""
+    """``None`` for as long as an approval lasts; at 0 every request is refused at once."""
     pending: Callable[[ApprovalPending], None] | None = None
     """Told of each approval that the turn waits for, beside those who follow its parts."""
-
-
-class GatewayAgent(Protocol):
-    """The runtime, safe to be used by many threads."""
-
-    @property
-    def memory(self) -> Memory: ...
-
-    @property
-    def desk(self) -> ApprovalStore: ...
-
-    @property
-    def estop(self) -> Estop: ...
-
-    def turn(
-        self,
-        message: str,
-        conversation_id: str,
-        *,
-        terms: TurnTerms,
-        new: bool = False,
-        listen: Callable[[Part], None] | None = None,
-    ) -> FinishedTurn:
-        """Run one turn in this thread; ``listen`` is told its parts.
-
-        ``new`` says that no other client can know this conversation.
-        """
-
-    def resume(self, conversation_id: str, terms: TurnTerms) -> FinishedTurn | None:
-        """Finish the turn that the end of a program left open; ``None`` where there is none."""
-
-    def open_conversations(self) -> tuple[str, ...]:
-        """Return the conversations whose turn waited for an approval when a program ended."""
-
-    def halt(self, reason: str) -> frozenset[str]:
-        """Cancel all turns that run, and let none begin: their calls end, their receipts follow.
-
-        Return the conversations that wait for a model: nothing of theirs is left to put in order.
-        """
-
-    def tools(self) -> tuple[ToolSpec, ...]: ...
-
-    def receipts(self, limit: int) -> Sequence[Mapping[str, object]]: ...
-
-    def describe(self) -> Mapping[str, Json]:
-        """Provider, model and policy in force."""
-
-    def verify_receipts(self) -> ChainState:
-        """Replay the chain, which may take long; one without any receipt holds."""
-
-    def receipts_size(self) -> int:
-        """How long the logs of receipts are, so that one can tell whether to verify again."""
 
 
 _log = logging.getLogger(__name__)
@@ -156,7 +105,7 @@ PAUSE_FACTOR: Final = 20.0
 class ChainWatch:
     """Remembers what the last verification found; a look begins another when there is news."""
 
-    def __init__(self, agent: GatewayAgent) -> None:
+    def __init__(self, agent: ServedAgent) -> None:
         self._agent = agent
         self._mutex = threading.Lock()
         self._state: ChainState | None = None

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Mapping
     from contextlib import AbstractContextManager
 
-    from coilclaw.agent import Call as MadeCall
     from coilclaw.agent import Memory, ToolContext
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.kernel import (
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
         ToolCall,
         ToolResult,
     )
-    from coilclaw.workspace import Cancellation
 
 Role: TypeAlias = Literal["chat", "approve", "read", "admin"]
 
@@ -158,16 +156,6 @@ class ToolCounter:
         )
         if status == "denied":
             self.metrics.count("tool_denials_total")
-
-    def around(self, call: MadeCall) -> MadeCall:
-        """Count the calls of MCP clients like those of turns."""
-
-        def counted(wanted: ToolCall, conversation: str, cancel: Cancellation) -> ToolResult:
-            result = call(wanted, conversation, cancel)
-            self(wanted, result)
-            return result
-
-        return counted
 
 
 def recalling(context: ToolContext, memory: Memory, client: Client) -> ToolContext:

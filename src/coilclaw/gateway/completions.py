@@ -75,7 +75,7 @@ class Completions:
         if body["model"] != MODEL:
             raise refused(
                 "model.unknown",
-                "there is no such model",
+                "this model does not exist",
                 f"the only one is {MODEL!r}; the configuration says whom it asks",
             )
         metadata = body.get("metadata")

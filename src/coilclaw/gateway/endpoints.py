@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from coilclaw.agent import Approval, ApprovalQuestion
-    from coilclaw.gateway.agent import ChainWatch, GatewayAgent
+    from coilclaw.gateway.agent import ChainWatch
     from coilclaw.gateway.clients import Client
     from coilclaw.gateway.http.event_stream import Feed
     from coilclaw.gateway.metrics import Metrics
     from coilclaw.gateway.runs.run_endpoints import RunEndpoints
     from coilclaw.gateway.schemas import EndpointCall
+    from coilclaw.gateway.served_agent import ServedAgent
     from coilclaw.gateway.turns import Conversing, Told
     from coilclaw.kernel import Json
 
@@ -50,7 +51,7 @@ _QUESTION: Final = (
 class Endpoints:
     """Everything but ``/v1``."""
 
-    agent: GatewayAgent
+    agent: ServedAgent
     conversing: Conversing
     metrics: Metrics
     feed: Feed
@@ -131,7 +132,7 @@ class Endpoints:
         found = await to_thread(memory.conversation, name, last=MAX_RECORDS)
         hidden = not client.sees_all and not client.owns(await to_thread(memory.owner, name))
         if hidden or (not found and not running):
-            raise refused("conversation.unknown", "there is no such conversation")
+            raise refused("conversation.unknown", "this conversation does not exist")
         records: list[Json] = [fields(record) for record in found]
         return json_response({"conversation_id": name, "running": running, "records": records})
 
@@ -194,7 +195,7 @@ class Endpoints:
         """
         own = question.asker == client.label
         if client.role == "chat" and not own:
-            raise refused("approval.unknown", "there is no such approval")
+            raise refused("approval.unknown", "this approval does not exist")
         if question.kind == "question" or not approved:
             return
         check_role(client, {"approve"})

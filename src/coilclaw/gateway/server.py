@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from coilclaw.gateway.agent import GatewayAgent
     from coilclaw.gateway.http.event_stream import Feed
     from coilclaw.gateway.metrics import Metrics
-    from coilclaw.gateway.runs.run_workers import RunKeeper, SopKeeper
+    from coilclaw.gateway.runs.served_runs import ServedRuns
+    from coilclaw.gateway.runs.served_sops import ServedSops
+    from coilclaw.gateway.served_agent import ServedAgent
     from coilclaw.gateway.settings import GatewaySettings
     from coilclaw.gateway.tokens import KnownClients
 
@@ -53,16 +54,16 @@ class Mounted(Protocol):
 class Gateway:
     """Serves one agent."""
 
-    agent: GatewayAgent
+    agent: ServedAgent
     settings: GatewaySettings
     clients: KnownClients
     metrics: Metrics
     feed: Feed
     mounts: Mapping[str, Mounted] = field(default_factory=dict)
     """Other applications, by path, behind the same admission."""
-    runs: RunKeeper | None = None
+    runs: ServedRuns | None = None
     """The runs of a repository, where there is one."""
-    sops: SopKeeper | None = None
+    sops: ServedSops | None = None
 
     def serve(self, ready: Callable[[str], None]) -> None:
         """Serve until a signal; ``ready`` is told the address once it is listened on."""

@@ -109,7 +109,7 @@ class TokenStore:
             found = next((one for one in known if one.name == name), None)
             if found is None:
                 raise UsageError(
-                    f"there is no token {name!r}",
+                    f"no token is called {name!r}",
                     rule="token.unknown",
                     hint="see 'coilclaw token list'; the operator's own token is the file "
                     "gateway.token, which you can delete",

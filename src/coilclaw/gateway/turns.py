@@ -28,9 +28,10 @@ from coilclaw.workspace import check_conversation_id, new_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from coilclaw.gateway.agent import ApprovalPending, GatewayAgent
+    from coilclaw.gateway.agent import ApprovalPending
     from coilclaw.gateway.clients import Client
     from coilclaw.gateway.metrics import Metrics
+    from coilclaw.gateway.served_agent import ServedAgent
     from coilclaw.kernel import Json
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Turns:
     """Runs jobs in the order in which they come, conversation by conversation."""
 
     def __init__(
-        self, agent: GatewayAgent, metrics: Metrics, *, max_turns: int, max_waiting: int
+        self, agent: ServedAgent, metrics: Metrics, *, max_turns: int, max_waiting: int
     ) -> None:
         self._agent = agent
         self._metrics = metrics
@@ -237,7 +238,7 @@ def _stopping() -> CoilClawError:
     return refused(
         "gateway.stopping",
         "the gateway is being stopped",
-        "the conversation goes on with the next message, once it serves again",
+        "the next message continues the conversation, once it serves again",
     )
 
 

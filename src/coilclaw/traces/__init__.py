@@ -12,14 +12,12 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "archive": "TrajectoryArchive read_trace",
-        "artifacts.local_store": "LocalStore",
-        "artifacts.store": "ArtifactStore ArtifactVersion CONFLICT",
-        "artifacts.uploader": "UploadReport UploadTrouble Uploader",
+        "artifacts.uploader": "UploadReport",
         "environments.archives": "UploadBounds",
         "environments.catalogue": "EnvironmentPlace",
         "environments.fixture_install": "by_hand",
         "environments.fixtures": "FixtureSet FoundFixture",
-        "environments.judge": "DEFAULT_TIMEOUT_S FOLDER Judge open_judge read_environment",
+        "environments.judge": "DEFAULT_TIMEOUT_S FOLDER Judge open_judge",
         "environments.results": "Case Result",
         "environments.self_check": "FIXTURES SelfCheck SuiteCheck find_compiler",
         "environments.sessions": "DEFAULT_IDLE_S MAX_IDLE_S SessionLimits Sessions",
@@ -32,17 +30,14 @@ __getattr__, __dir__ = lazy_names(
         "evaluation.report": "format_duration format_number html_report render_table",
         "modal_payload": "ModalExtras",
         "modal_sandbox": "ModalBox is_bucket require_sdk",
-        "preflight": "check_not_stopped",
-        "stored_trajectory": "RestoredTrajectory StoredTrajectory verify_stored",
+        "stored_trajectory": "verify_stored",
+        "tracing": "Resumable TraceOptions TraceOutcome Tracing",
         "trajectory.plan": "TracePlaces TrajectoryPlan",
-        "trajectory.recorder": "BUNDLE TRACE",
         "trajectory.trace": "PartRecord RecordedTurn SessionEnd Trace",
-        "trajectory.trajectory_run": "TrajectoryDependencies",
         "trajectory.verification": "verify_trajectory",
     },
     modules=(
         "artifacts.place environments.catalogue environments.fixture_install "
-        "environments.fixtures preflight trajectory.agent_workspace trajectory.plan "
-        "trajectory.trajectory_run"
+        "environments.fixtures trajectory.plan"
     ),
 )

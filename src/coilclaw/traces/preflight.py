@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coilclaw.kernel import EnvironmentFault, Stopped, UsageError
+from coilclaw.kernel import EnvironmentFault, UsageError
 from coilclaw.runners import agent_program, runner
 from coilclaw.traces.trajectory import opened_trajectory, plan
 from coilclaw.traces.trajectory.history import History
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from coilclaw.agent import Estop
     from coilclaw.traces.trajectory.plan import TracePlaces
     from coilclaw.workspace import Kind, SandboxSupport
 
@@ -58,17 +57,6 @@ def check_jobs(count: int | None) -> None:
     """Refuse a number of jobs below 1."""
     if count is not None and count < 1:
         raise UsageError(f"{count} jobs are not possible", rule="usage.jobs", hint="at least 1")
-
-
-def check_not_stopped(home: Path, what: str = "trajectory") -> Estop:
-    """Return the emergency stop of a home; refuse while it is set."""
-    from coilclaw.agent import Estop
-
-    stop = Estop.of(home)
-    if stop.set:
-        message = f"the emergency stop is set, so no {what} can run"
-        raise Stopped(message, rule="estop", hint="clear it with 'coilclaw estop --clear'")
-    return stop
 
 
 def check_free(places: TracePlaces) -> None:

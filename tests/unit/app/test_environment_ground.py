@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.trace_recorder import TraceOptions, Tracing
+from coilclaw.app.drivers import open_tracing
 from coilclaw.traces.environments import catalogue, fixtures
 from coilclaw.traces.environments.catalogue import EnvironmentPlace
 from coilclaw.traces.environments.judge import (
@@ -15,6 +15,7 @@ from coilclaw.traces.environments.judge import (
     open_judge,
     read_environment,
 )
+from coilclaw.traces.tracing import TraceOptions
 from tests.support.fixturesets import FILES, SET, lay
 
 MAIN = """
@@ -71,7 +72,7 @@ def test_other_fixtures_are_another_version(place: EnvironmentPlace, tmp_path: P
 
 
 def test_what_cannot_be_judged_is_not_required(place: EnvironmentPlace, tmp_path: Path) -> None:
-    tracing = Tracing(tmp_path, environ={"PATH": "/usr/bin:/bin"}, start=tmp_path)
+    tracing = open_tracing(tmp_path, environ={"PATH": "/usr/bin:/bin"}, start=tmp_path)
     plan = tracing.plan(TraceOptions(environment=str(place.file.parent)))
     assert (plan.required, tracing.skipped) == (("own",), ("small",))
     lay(tmp_path / "fixtures" / "small", FILES)

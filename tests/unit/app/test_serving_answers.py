@@ -14,9 +14,9 @@ import pytest
 
 from coilclaw.agent.approvals import ApprovalStore, ApprovalSuspended
 from coilclaw.agent.estop import Estop
+from coilclaw.agent.guarded_calls import RemotePeople
 from coilclaw.app.agent_runtime import People, open_runtime
 from coilclaw.app.gateway_server import open_gateway
-from coilclaw.app.mcp_clients import DeskPeople, make_guarded_call
 from coilclaw.gateway.agent import TurnTerms
 from coilclaw.gateway.clients import Client
 from coilclaw.gateway.settings import GatewaySettings
@@ -118,7 +118,7 @@ def test_a_call_over_mcp_records_who_answered(
 ) -> None:
     home = AgentHome.make(tmp_path)
     timeout_s = 0.3 if happens == "late" else PATIENCE_S
-    people = DeskPeople(desk_of(home), Estop.of(home.home), timeout_s)
+    people = RemotePeople(desk_of(home), Estop.of(home.home), timeout_s)
     cancel = Cancellation()
 
     def halt() -> None:
@@ -128,7 +128,7 @@ def test_a_call_over_mcp_records_who_answered(
 
     results: list[ToolResult] = []
     with open_runtime(home.home, os.environ, People(people.approve, people.ask)) as runtime:
-        call = make_guarded_call(runtime, people)
+        call = runtime.calls.with_people(people)
         with beside(lambda: answer(home, happens, halt)):
             results.append(call(ToolCall("1", "file_write", WRITE), "mcp-1", cancel))
     (receipt,) = home.records()

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from coilclaw.agent.handle import TurnOutcome
-from coilclaw.gateway.agent import FinishedTurn, GatewayAgent, TurnTerms
+from coilclaw.gateway.agent import FinishedTurn, TurnTerms
 from coilclaw.gateway.clients import Client
 from coilclaw.gateway.metrics import Metrics
+from coilclaw.gateway.served_agent import ServedAgent
 from coilclaw.gateway.turns import TurnJob, Turns
 from coilclaw.kernel.errors import CoilClawError, ProviderTimeout, UsageError
 from tests.support.children import PATIENCE_S
@@ -76,7 +77,7 @@ class _Results:
 
 def _turns(fake: _Fake, *, most: int = 8, waiting: int = 100) -> tuple[Turns, Metrics]:
     metrics = Metrics()
-    return Turns(cast("GatewayAgent", fake), metrics, max_turns=most, max_waiting=waiting), metrics
+    return Turns(cast("ServedAgent", fake), metrics, max_turns=most, max_waiting=waiting), metrics
 
 
 def _job(name: str, message: str, done: Callable[[FinishedTurn | CoilClawError], None]) -> TurnJob:

@@ -13,7 +13,7 @@ import pytest
 
 from coilclaw.gateway.runs import run_endpoints
 from coilclaw.gateway.runs.run_endpoints import RunStream
-from coilclaw.gateway.runs.run_workers import RunKeeper
+from coilclaw.gateway.runs.served_runs import ServedRuns
 from coilclaw.kernel.errors import UsageError
 from coilclaw.kernel.messages import Json
 from tests.support.children import PATIENCE_S
@@ -82,7 +82,7 @@ class Client:
 
 
 def _stream(kept: Kept, since: int, closing: asyncio.Event) -> RunStream:
-    return RunStream(cast("RunKeeper", kept), "run-1", since, closing=closing)
+    return RunStream(cast("ServedRuns", kept), "run-1", since, closing=closing)
 
 
 def _run(kept: Kept, client: Client, since: int = 0, closing: asyncio.Event | None = None) -> None:

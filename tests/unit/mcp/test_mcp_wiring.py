@@ -19,11 +19,12 @@ import pytest
 
 from coilclaw.agent.approvals import ApprovalStore
 from coilclaw.agent.estop import Estop
+from coilclaw.agent.guarded_calls import RemotePeople
+from coilclaw.agent.mcp import server_tools
 from coilclaw.agent.mcp.definitions import Definition, ToolListing, check_definition
 from coilclaw.agent.mcp.pins import Pins, ServerPins
+from coilclaw.agent.mcp.server_tools import ComparedTool
 from coilclaw.agent.mcp.settings import McpServer, identity
-from coilclaw.app import mcp_clients
-from coilclaw.app.mcp_clients import Compared
 from coilclaw.kernel.effects import Decision, Risk, Verdict
 from coilclaw.kernel.messages import ApprovalReply, ApprovalRequest, Json, ToolCall, ToolResult
 from coilclaw.kernel.secret import Secret
@@ -45,9 +46,10 @@ def definition(name: str, description: str = "") -> Definition:
 def test_nothing_is_loaded_when_no_server_is_configured(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom contextlib import ExitStack\nfrom pathlib import Path\n"
-        "from coilclaw.app.mcp_clients import mcp_tools\n"
-        "assert mcp_tools({}, Path('/nowhere'), ExitStack()) == ()\n"
-        "loaded = {'mcp', 'asyncio', 'pydantic', 'coilclaw.agent.mcp'} & set(sys.modules)\n"
+        "from coilclaw.agent.mcp.server_tools import make_server_tools\n"
+        "assert make_server_tools({}, Path('/nowhere'), ExitStack()) == ()\n"
+        "heavy = {'mcp', 'asyncio', 'pydantic', 'coilclaw.agent.mcp.connection'}\n"
+        "loaded = heavy & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
     done = subprocess.run(
@@ -65,7 +67,7 @@ def test_approved_tools_are_there_without_their_servers_and_no_others(
     for name in ("known", "off"):
         Pins(tmp_path).approve(name, identity(known), [definition("b"), definition("a b")], "now")
     with ExitStack() as stack, caplog.at_level(logging.WARNING):
-        tools = mcp_clients.mcp_tools(servers, tmp_path, stack)
+        tools = server_tools.make_server_tools(servers, tmp_path, stack)
     assert [tool.name for tool in tools] == ["known__a_b-054e71c428", "known__b"]
     assert "the MCP server unknown is not approved" in caplog.text
 
@@ -85,7 +87,7 @@ def test_secrets_are_what_goes_into_headers_and_what_is_called_like_one() -> Non
         "TEAM": "the-blue-team",
         "OTHER_KEY": "not-of-these-servers",
     }
-    assert set(mcp_clients.list_server_secrets(servers, environ)) == {
+    assert set(server_tools.list_server_secrets(servers, environ)) == {
         Secret("12345678"),
         Secret("abcdefgh"),
         Secret("the-blue-team"),
@@ -107,19 +109,19 @@ def test_what_a_server_offers_is_held_against_what_was_approved() -> None:
             "gone": definition("gone"),
         },
     )
-    assert mcp_clients.compare_tools(server, listed, pinned) == [
-        Compared("'bad'", "refused", "it is bad"),
-        Compared("changed", "changed"),
-        Compared("gone", "gone"),
-        Compared("new", "new"),
-        Compared("same", "approved"),
+    assert server_tools.compare_tools(server, listed, pinned) == [
+        ComparedTool("'bad'", "refused", "it is bad"),
+        ComparedTool("changed", "changed"),
+        ComparedTool("gone", "gone"),
+        ComparedTool("new", "new"),
+        ComparedTool("same", "approved"),
     ]
-    other = mcp_clients.compare_tools(replace(server, command=("y",)), listed, pinned)
+    other = server_tools.compare_tools(replace(server, command=("y",)), listed, pinned)
     assert {one.standing for one in other} == {"new", "refused"}
 
 
 def test_nobody_approves_what_is_no_call_of_a_client(tmp_path: Path) -> None:
-    people = mcp_clients.DeskPeople(ApprovalStore(tmp_path, lambda: NOW), Estop.of(tmp_path))
+    people = RemotePeople(ApprovalStore(tmp_path, lambda: NOW), Estop.of(tmp_path))
     verdict = Verdict(Decision.ASK, Risk.MEDIUM, "rule", "reason")
     answer = people.approve(ApprovalRequest("t", "{}", verdict, (), "0" * 64))
     assert (answer.reply, answer.by) == (ApprovalReply.NO, "nobody")
@@ -146,7 +148,7 @@ def test_the_emergency_stop_ends_a_foreign_call_at_once(agent: AgentHome) -> Non
         "stub", identity(SERVER), [definition("echo"), definition("hang")], "now"
     )
     with agent.runtime() as runtime, ExitStack() as stack:
-        tools = mcp_clients.mcp_tools({"stub": SERVER}, agent.home, stack)
+        tools = server_tools.make_server_tools({"stub": SERVER}, agent.home, stack)
         runtime.guard.tools = {**runtime.guard.tools, **{tool.name: tool for tool in tools}}
         runtime.guard.allowed |= {tool.name for tool in tools}
         result = runtime.call(ToolCall("1", "stub__echo", {"text": "hi"}))
@@ -182,7 +184,7 @@ def test_arguments_are_held_against_the_schema_before_a_server_hears_of_them(
     )
     Pins(agent.home).approve("stub", identity(SERVER), [strict], "now")
     with agent.runtime() as runtime, ExitStack() as stack:
-        tools = mcp_clients.mcp_tools({"stub": SERVER}, agent.home, stack)
+        tools = server_tools.make_server_tools({"stub": SERVER}, agent.home, stack)
         runtime.guard.tools = {tool.name: tool for tool in tools}
         runtime.guard.allowed = frozenset(runtime.guard.tools)
         wrong = runtime.call(ToolCall("1", "stub__echo", {"text": 3}))

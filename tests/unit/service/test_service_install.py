@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.service.systemd import NAME, ServiceStatus, Systemd, Unit
+from coilclaw.gateway.systemd import NAME, ServiceStatus, Systemd, Unit
 from coilclaw.kernel.errors import DeniedError, EnvironmentFault
 
 UNIT = Unit(("/bin/true", "serve"), Path("/srv/home"), Path("/srv/work"))

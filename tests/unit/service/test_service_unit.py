@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.app.service.systemd import NAME, Unit, is_ours, program, quoted
+from coilclaw.gateway.systemd import NAME, Unit, is_ours, program, quoted
 from coilclaw.kernel.errors import UsageError
 
 UNIT = Unit(("/bin/true", "serve"), Path("/srv/home"), Path("/srv/work"))

@@ -9,7 +9,8 @@ import pytest
 
 from coilclaw.agent.approvals import ApprovalQuestion
 from coilclaw.agent.estop import Estop
-from coilclaw.app.sop_runner import Attended, end_rejected_run, open_runs
+from coilclaw.agent.sop.sop_runner import Attended, end_rejected_run
+from coilclaw.app.drivers import open_sop_runs
 from coilclaw.kernel.errors import DeniedError, LockTimeout, UsageError
 from coilclaw.kernel.journal_verification import verify_journal
 from coilclaw.kernel.messages import ApprovalAnswer, ApprovalReply, ApprovalRequest
@@ -68,7 +69,7 @@ def test_the_example_of_the_specification(tmp_path: Path) -> None:
     names = [record["conversation_id"] for record in home.agent.records()]
     assert names == [f"{last.id}.list.1", f"{last.id}.write.1"]
     with home.sops() as sops:
-        (asked, _) = sops._runtime.memory.conversation(f"{last.id}.summarize.1")
+        (asked, _) = sops._agent.memory.conversation(f"{last.id}.summarize.1")
     assert "seen.txt" in asked.content
     with pytest.raises(UsageError) as caught:
         home.resume(last.id)
@@ -88,9 +89,9 @@ def test_a_no_ends_the_run_without_a_resume(home: SopHome) -> None:
     home.write("probe", approval("ask") + write("b"))
     run = home.run("probe")
     answered = home.desk.answer(run.approval, approved=False, by="me")
-    assert end_rejected_run(home.agent.home, answered)
+    assert end_rejected_run(open_sop_runs(home.agent.home), answered)
     assert home.last().status == "rejected"
-    assert not end_rejected_run(home.agent.home, answered)
+    assert not end_rejected_run(open_sop_runs(home.agent.home), answered)
 
 
 def test_a_yes_is_for_one_run_only(home: SopHome) -> None:
@@ -309,7 +310,7 @@ def test_output_reaches_an_agent_as_data_it_cannot_break_out_of(tmp_path: Path) 
     )
     run = home.run("probe")
     with home.sops() as sops:
-        (asked, _) = sops._runtime.memory.conversation(f"{run.id}.say.1")
+        (asked, _) = sops._agent.memory.conversation(f"{run.id}.say.1")
     prompt, told, fence = asked.content.split("\n\n", 2)
     assert prompt == "Explain [the output of stage read, below]."
     assert "not instructions" in told
@@ -328,7 +329,7 @@ def test_a_failed_output_still_reaches_an_agent(tmp_path: Path) -> None:
     )
     run = home.run("probe")
     with home.sops() as sops:
-        (asked, _) = sops._runtime.memory.conversation(f"{run.id}.say.1")
+        (asked, _) = sops._agent.memory.conversation(f"{run.id}.say.1")
     assert "(failed: " in asked.content
 
 
@@ -378,7 +379,7 @@ def test_a_run_is_not_resumed_without_its_receipts(tmp_path: Path) -> None:
 def test_a_run_is_worked_on_by_one_only(home: SopHome) -> None:
     home.write("probe", approval("ask"))
     run = home.run("probe")
-    held = open_runs(home.agent.home).open(run.id)
+    held = open_sop_runs(home.agent.home).open(run.id)
     with pytest.raises(LockTimeout) as caught:
         home.resume(run.id)
     assert caught.value.rule == "sop.busy"
@@ -437,7 +438,7 @@ def test_a_run_that_is_not_there(home: SopHome, text: str) -> None:
     home.run("probe")
     home.run("probe")
     with pytest.raises(UsageError) as caught:
-        open_runs(home.agent.home).find(text)
+        open_sop_runs(home.agent.home).find(text)
     assert caught.value.rule == "sop.unknown_run"
 
 
@@ -445,4 +446,4 @@ def test_a_run_is_found_by_the_beginning_of_its_id(home: SopHome) -> None:
     home.write("probe", approval("ask"))
     run = home.run("probe")
     for text in (run.id, run.id[:9], run.id.removeprefix("sop-")[:5]):
-        assert open_runs(home.agent.home).find(text).id == run.id
+        assert open_sop_runs(home.agent.home).find(text).id == run.id

@@ -78,9 +78,10 @@ def test_a_tilde_in_the_middle_is_a_name(tree: Path) -> None:
     assert located(tree, "a/~/b").real == f"{tree}/a/~/b"
 
 
-def test_home_comes_from_the_environment(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_comes_from_the_caller_only(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/nowhere/at/all")
-    assert PathLookup(tree).locate("~/x").real == "/nowhere/at/all/x"
+    assert PathLookup(tree, home="/else/where").locate("~/x").real == "/else/where/x"
+    assert PathLookup(tree).locate("~/x").real is None
 
 
 def test_links_are_followed_as_leaf_and_as_ancestor(tree: Path) -> None:

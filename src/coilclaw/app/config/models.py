@@ -127,7 +127,7 @@ def _model(section: Section, named: str | None, kind: str | None, default_model:
         return default_model or MOCK_MODEL
     if kind is not None and "base_url" in BELONGING[kind]:
         if default_model is None:
-            section.note("model", "is missing, and there is no default_model")
+            section.note("model", "is missing, and default_model is not set")
         return default_model or ""
     return ""
 

@@ -212,7 +212,7 @@ def expand_path(text: str, environ: Mapping[str, str]) -> Expanded:
         return Expanded(text, ("begins with ~ and a name; only ~ and ~/ are expanded",))
     home = find_user_home(environ)
     if home is None:
-        return Expanded(text, ("begins with ~, and there is no home directory",))
+        return Expanded(text, ("begins with ~, and the user has no home directory",))
     rest = expand_variables(text[1:], environ)
     return Expanded(home.rstrip("/") + rest.text or "/", rest.problems)
 

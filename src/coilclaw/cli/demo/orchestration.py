@@ -19,9 +19,9 @@ from coilclaw.kernel import EnvironmentFault
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coilclaw.app import Orchestrator
     from coilclaw.cli.command import Console
     from coilclaw.cli.runs.run_narrator import Narrator
+    from coilclaw.runs import Orchestrator
 
 GIT_TIMEOUT_S: Final = 60.0
 _IDENTITY: Final = {
@@ -53,11 +53,11 @@ def run(console: Console, *, keep: bool) -> int:
 
 
 def _play(folder: Path, story: dict[str, Any], console: Console) -> bool:
-    from coilclaw.app import Orchestrator
+    from coilclaw.app import open_orchestrator
     from coilclaw.cli.runs.run_narrator import Narrator
     from coilclaw.runs import RunOptions, RunRequest
 
-    runs = Orchestrator(folder / "shop", folder / "home", _prepare(folder, story))
+    runs = open_orchestrator(folder / "shop", folder / "home", _prepare(folder, story))
     narrator = Narrator(
         console, runs.places.bundle, name_task=lambda task_id: task_id.split("-", 2)[-1]
     )
@@ -79,11 +79,10 @@ def _play(folder: Path, story: dict[str, Any], console: Console) -> bool:
 
 
 def _check_evidence(runs: Orchestrator, bundle: Path, narrator: Narrator) -> bool:
-    from coilclaw.app import verify
     from coilclaw.runs import rehydrate_run
 
     narrator.title("The evidence: verified, and replayed without a model")
-    report, _ = verify(runs, bundle)
+    report = runs.verify(bundle)
     files = sum(1 for path in bundle.rglob("*") if path.is_file())
     good = report.status == "pass"
     said = "everything holds" if good else "it does NOT hold"
@@ -100,7 +99,6 @@ def _check_evidence(runs: Orchestrator, bundle: Path, narrator: Narrator) -> boo
 
 def _find_forgeries(runs: Orchestrator, bundle: Path, folder: Path, narrator: Narrator) -> bool:
     """Forge two copies of the bundle; return whether verification finds both."""
-    from coilclaw.app import verify
 
     narrator.title("Two forged copies of it")
     found = []
@@ -109,7 +107,7 @@ def _find_forgeries(runs: Orchestrator, bundle: Path, folder: Path, narrator: Na
         copy = folder / f"forged-{number}" / bundle.name
         shutil.copytree(bundle, copy, symlinks=True)
         forge(copy)
-        report, _ = verify(runs, copy)
+        report = runs.verify(copy)
         codes = ", ".join(dict.fromkeys(str(each.code) for each in report.errors))
         bad = report.status == "fail"
         result = f"found ({codes})" if bad else "NOT found"

@@ -41,8 +41,9 @@ def run(console: Console, *, keep: bool) -> int:
 
 
 def _record(folder: Path, story: dict[str, Any], console: Console) -> bool:
-    from coilclaw.app import TraceOptions, Tracing
+    from coilclaw.app import open_tracing
     from coilclaw.cli.traces.trace_run import TraceProgress
+    from coilclaw.traces import TraceOptions
 
     print_title(
         console, "1. An agent builds a key-value store, and every part of its work is recorded"
@@ -50,7 +51,7 @@ def _record(folder: Path, story: dict[str, Any], console: Console) -> bool:
     script = {"turns": [turn["part"] for turn in story["turn"]]}
     (folder / "agent.json").write_text(json.dumps(script))
     progress = TraceProgress(console)
-    tracing = Tracing(
+    tracing = open_tracing(
         folder / "home",
         minimal_environ(folder),
         folder,

@@ -15,10 +15,16 @@ from coilclaw.kernel import CoilClawError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coilclaw.app import CheckedContract, ContractChecks, ContractOptions
     from coilclaw.cli.command import Console, Namespace, Parser
     from coilclaw.kernel import Json
-    from coilclaw.runs import ContractProposal, SetupCommand, TaskContract
+    from coilclaw.runs import (
+        CheckedContract,
+        ContractChecks,
+        ContractOptions,
+        ContractProposal,
+        SetupCommand,
+        TaskContract,
+    )
 
 DEFAULT_FILE: Final = "contract.json"
 MAX_ANSWER: Final = 4096
@@ -69,17 +75,19 @@ def _declare_init(parser: Parser) -> None:
 
 
 def _open_checks(args: Namespace) -> ContractChecks:
-    from coilclaw.app import ContractChecks
+    from coilclaw.app import open_orchestrator
+    from coilclaw.runs import ContractChecks
 
     start = Path(args.repo or ".")
-    return ContractChecks.at(start, find_home(), dict(os.environ), needed=args.repo is not None)
+    return ContractChecks.of(
+        lambda: open_orchestrator(start, find_home(), os.environ), needed=args.repo is not None
+    )
 
 
 def _validate(args: Namespace, console: Console) -> int:
-    from coilclaw.app import CheckedContract
     from coilclaw.cli.runs.run import read_contract, read_options
     from coilclaw.kernel import SchemaProblem
-    from coilclaw.runs import RunRequest
+    from coilclaw.runs import CheckedContract, RunRequest
 
     checks = _open_checks(args)
     found: dict[str, CheckedContract] = {}
@@ -228,8 +236,7 @@ def _read_setup(args: Namespace) -> tuple[SetupCommand, ...] | None:
 
 
 def _read_options(args: Namespace, console: Console, proposal: ContractProposal) -> ContractOptions:
-    from coilclaw.app import ContractOptions
-    from coilclaw.runs import ROLES
+    from coilclaw.runs import ROLES, ContractOptions
 
     role = str(args.role).upper()
     if role not in ROLES:

@@ -12,8 +12,7 @@ from coilclaw.cli.command import DONE, FAILED, Console, Namespace, Parser, find_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coilclaw.app import HookJudgement
-    from coilclaw.runs import GitHook
+    from coilclaw.runs import GitHook, HookJudgement
 
 
 def declare(parser: Parser) -> None:
@@ -58,9 +57,13 @@ def _show(found: Sequence[GitHook], state: str, console: Console) -> None:
 
 
 def _check(args: Namespace, console: Console) -> int:
-    from coilclaw.app import MAX_PUSH_BYTES, open_check
+    from coilclaw.app import open_orchestrator
+    from coilclaw.runs import MAX_PUSH_BYTES, HookCheck, find_hook_places
 
-    check = open_check(Path(args.repo), find_home(), os.environ, strict=args.strict)
+    places = find_hook_places(Path(args.repo), os.environ, strict=args.strict)
+    check = None
+    if places is not None:
+        check = HookCheck(open_orchestrator(Path(args.repo), find_home(), os.environ), places)
     judged: HookJudgement | None = None
     if check is not None and args.hook == "pre-commit":
         judged = check.commit(os.environ.get("GIT_INDEX_FILE"))

@@ -11,9 +11,8 @@ from coilclaw.cli.parser import add_performers
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.app import Orchestrator, WaitTerms
     from coilclaw.cli.runs.run_display import Watch
-    from coilclaw.runs import RunOptions, RunOutcome, RunRequest
+    from coilclaw.runs import Orchestrator, RunOptions, RunOutcome, RunRequest, WaitTerms
 
 FOREVER: Final = "forever"
 """The value of ``--wait`` without a number."""
@@ -77,7 +76,7 @@ def add_waiting(parser: Parser) -> None:
 
 def read_terms(args: Namespace) -> WaitTerms:
     """Return how long to wait for approvals and for other runs."""
-    from coilclaw.app import WaitTerms
+    from coilclaw.runs import WaitTerms
 
     if args.wait is None:
         return WaitTerms(lock_wait_s=0.0 if args.no_wait else None)

@@ -10,7 +10,7 @@ from coilclaw.cli.runs.run_view import open_runs
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.app import Orchestrator
+    from coilclaw.runs import Orchestrator
 
 
 def _open(args: Namespace) -> tuple[Orchestrator, Path]:
@@ -23,13 +23,13 @@ def _open(args: Namespace) -> tuple[Orchestrator, Path]:
 
 def report(args: Namespace, console: Console) -> int:
     """Write the report; exit with code 1 if the evidence does not hold, which it reports too."""
-    from coilclaw.app import build_report, write_report
-    from coilclaw.runs import render_page
+    from coilclaw.runs import render_page, write_report
 
     to_output = args.out == "-"
     if to_output and console.as_json:
         raise UsageError("'-o -' and --json cannot both use standard output", rule="usage.report")
-    report = build_report(*_open(args))
+    runs, directory = _open(args)
+    report = runs.build_report(directory)
     name, state = report.run_id, report.verification
     if to_output:
         console.write_bytes(render_page(report))
@@ -47,16 +47,17 @@ def report(args: Namespace, console: Console) -> int:
 
 def verify(args: Namespace, console: Console) -> int:
     """Check the evidence of a run, and print every problem."""
-    from coilclaw.app import verify
     from coilclaw.cli.checkpoint import read_checkpoints
+    from coilclaw.runs import write_verification
 
-    report, audit = verify(
-        *_open(args),
+    runs, directory = _open(args)
+    report = runs.verify(
+        directory,
         strict=not args.no_strict,
         root=args.root,
         checkpoints=read_checkpoints(args.checkpoint),
-        record=args.record,
     )
+    audit = write_verification(report, directory) if args.record else None
     code = DONE if report.status == "pass" else FAILED
     if console.emit({**report.json(), "audit": audit and str(audit)}):
         return code
@@ -82,11 +83,10 @@ def verify(args: Namespace, console: Console) -> int:
 
 def checkpoint(args: Namespace, console: Console) -> int:
     """Print the checkpoint of a sealed run."""
-    from coilclaw.app import take_checkpoint
     from coilclaw.cli.checkpoint import print_checkpoint
 
     runs, directory = _open(args)
-    return print_checkpoint(take_checkpoint(runs, directory), console, runs.home, sign=args.sign)
+    return print_checkpoint(runs.take_checkpoint(directory), console, runs.home, sign=args.sign)
 
 
 def replay(args: Namespace, console: Console) -> int:
@@ -175,11 +175,9 @@ def apply(args: Namespace, console: Console) -> int:
 
 def export(args: Namespace, console: Console) -> int:
     """Write a run as one signed file."""
-    from coilclaw.app import export
-
     runs, directory = _open(args)
     out = None if args.out is None else Path(args.out)
-    made = export(runs, directory, out, whole_history=args.whole_history)
+    made = runs.export(directory, out, whole_history=args.whole_history)
     if not console.emit({"run_id": directory.name, "file": str(made.absolute())}):
         console.print(str(made))
         console.note("the public key (coilclaw keys show) is all that is needed to check it")

@@ -21,8 +21,8 @@ from coilclaw.runs import next_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coilclaw.app import Logs, Orchestrator, WaitTerms
-    from coilclaw.runs import Failures, RunOutcome
+    from coilclaw.app import Logs
+    from coilclaw.runs import Failures, Orchestrator, RunOutcome, WaitTerms
     from coilclaw.workspace import Cancellation
 
     Watch: TypeAlias = Callable[[Mapping[str, object]], None]
@@ -40,7 +40,8 @@ def attend_run(
     args: Namespace, console: Console, carry: Carry, terms: WaitTerms | None = None
 ) -> int:
     """Carry out a run, show it while it is active, and return the exit code."""
-    from coilclaw.app import Orchestrator, WaitTerms
+    from coilclaw.app import open_orchestrator
+    from coilclaw.runs import WaitTerms
     from coilclaw.workspace import Cancellation
 
     cancel = Cancellation()
@@ -52,7 +53,7 @@ def attend_run(
         cancel.cancel("Ctrl-C" if number is signal.SIGINT else number.name)
 
     terms = replace(terms or WaitTerms(), ask_user=_ask_user(console, cancel))
-    runs = Orchestrator(Path(args.repo), find_home(), os.environ, terms=terms, cancel=cancel)
+    runs = open_orchestrator(Path(args.repo), find_home(), os.environ, terms=terms, cancel=cancel)
     shown = RunDisplay(console, args, runs)
     hearing = signal_scope(stop, signal.SIGINT, signal.SIGTERM)
     try:
@@ -100,14 +101,14 @@ def _unanswered(runs: Orchestrator, waiting: tuple[str, ...]) -> tuple[str, ...]
 
 def _logging(runs: Orchestrator) -> Logs:
     """Log only warnings unless logs are requested: the events are shown already."""
-    from coilclaw.app import VARIABLE, configure
+    from coilclaw.app import VARIABLE, configure, open_config
 
     return configure(
         os.environ,
         sys.stderr,
-        redact=runs.redactor.redact,
+        redact=runs.settings.redactor.redact,
         level=logging.INFO if os.environ.get(VARIABLE) else logging.WARNING,
-        audit=runs.config.security.audit_log,
+        audit=open_config(runs.home, os.environ).security.audit_log,
     )
 
 

@@ -14,9 +14,8 @@ from coilclaw.kernel import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from coilclaw.app import Orchestrator
     from coilclaw.kernel import Json
-    from coilclaw.runs import Failures, ListedRun
+    from coilclaw.runs import Failures, ListedRun, Orchestrator
 
 LOOK_EVERY_S: Final = 0.2
 MAX_REQUEST_CHARS: Final = 60
@@ -49,9 +48,9 @@ _STYLES: Final = {
 
 def open_runs(args: Namespace) -> Orchestrator:
     """Open the runs of the repository that ``--repo`` names."""
-    from coilclaw.app import Orchestrator
+    from coilclaw.app import open_orchestrator
 
-    return Orchestrator(Path(args.repo), find_home(), os.environ)
+    return open_orchestrator(Path(args.repo), find_home(), os.environ)
 
 
 def _find(args: Namespace) -> Path:

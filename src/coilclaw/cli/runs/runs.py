@@ -10,11 +10,10 @@ from coilclaw.cli.runs import run_audit, run_view
 from coilclaw.cli.runs.run import add_answer, add_waiting, add_watching, read_terms, resume_run
 
 if TYPE_CHECKING:
-    from coilclaw.app import Orchestrator
     from coilclaw.cli.command import Console, Namespace, Parser
     from coilclaw.cli.parser import Act, AddAction
     from coilclaw.cli.runs.run_display import Watch
-    from coilclaw.runs import RunOutcome
+    from coilclaw.runs import Orchestrator, RunOutcome
 
 
 def declare(parser: Parser) -> None:

@@ -80,14 +80,15 @@ def answer_approval(
     name: str, console: Console, *, approved: bool, words: str | None = None
 ) -> int:
     """Answer an approval, and print its new state and what to do next."""
-    from coilclaw.app import end_rejected_run, open_desk
+    from coilclaw.agent import end_rejected_run
+    from coilclaw.app import open_desk, open_sop_runs
     from coilclaw.cli.session import open_logs
     from coilclaw.workspace import is_alive, this_person
 
     place = find_home()
     with open_logs(os.environ):
         approval = open_desk(place).answer(name, approved=approved, by=this_person(), words=words)
-        ended = not approved and end_rejected_run(place, approval)
+        ended = not approved and end_rejected_run(open_sop_runs(place), approval)
     if console.emit({**record_approval(approval), "run_ended": ended}):
         return DONE
     console.table((), _describe(approval))

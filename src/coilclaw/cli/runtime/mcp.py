@@ -11,8 +11,7 @@ from coilclaw.cli.command import DENIED, DONE, FAILED, find_home, load_config, p
 from coilclaw.kernel import DeniedError, UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.agent import Definition, McpServer, ToolListing
-    from coilclaw.app import Compared
+    from coilclaw.agent import ComparedTool, Definition, McpServer, ToolListing
     from coilclaw.cli.command import Console, Namespace, Parser
 
 
@@ -33,20 +32,17 @@ def declare(parser: Parser) -> None:
 
 
 def _serve(args: Namespace, _: Console) -> None:
-    from datetime import datetime
-
-    from coilclaw.agent import ApprovalStore, Estop, divert_output, serve_stdio
-    from coilclaw.app import People, mcp_clients, open_runtime
+    from coilclaw.agent import APPROVAL_S, Estop, RemotePeople, divert_output, serve_stdio
+    from coilclaw.app import People, open_desk, open_runtime
     from coilclaw.cli.session import open_logs
 
     timeout = args.approval_timeout
-    seconds = mcp_clients.APPROVAL_S if timeout is None else timeout
+    seconds = APPROVAL_S if timeout is None else timeout
     if not 0 <= seconds <= 24 * 3600:
         raise UsageError("--approval-timeout must be 0 to 86400 seconds", rule="usage.timeout")
     place = find_home()
     config = load_config()
-    desk = ApprovalStore(place, lambda: datetime.now().astimezone())
-    people = mcp_clients.DeskPeople(desk, Estop.of(place), seconds)
+    people = RemotePeople(open_desk(place), Estop.of(place), seconds)
     with (
         divert_output() as (source, sink),
         open_logs(os.environ, config),
@@ -55,8 +51,9 @@ def _serve(args: Namespace, _: Console) -> None:
         ) as runtime,
     ):
         runtime.announce("mcp")
-        call = mcp_clients.make_guarded_call(runtime, people)
-        serve_stdio(call, mcp_clients.list_offered_tools(runtime), source, sink, people.halt)
+        calls = runtime.calls
+        call = calls.with_people(people)
+        serve_stdio(call, calls.offered_tools(), source, sink, people.halt)
 
 
 def _list(_: Namespace, console: Console) -> None:
@@ -81,26 +78,22 @@ def _list(_: Namespace, console: Console) -> None:
     console.table(records, lines, empty)
 
 
-def _examine(name: str) -> tuple[McpServer, ToolListing, list[Compared]]:
+def _examine(name: str) -> tuple[McpServer, ToolListing, list[ComparedTool]]:
     """Ask a server for its tools, in the same sandbox as for the agent."""
-    from coilclaw.agent import Pins, estop
-    from coilclaw.app import mcp_clients
+    from coilclaw.agent import Pins, compare_tools, estop, find_server, list_server_tools
     from coilclaw.cli.session import open_session
 
     config = load_config()
-    server = mcp_clients.find_server(config.mcp_servers, name)
+    server = find_server(config.mcp_servers, name)
     with open_session(config) as runtime:
         if runtime.guard.estop.set:
             raise DeniedError(
                 f"{estop.ESTOP_REASON}, and no server is started", rule=estop.ESTOP_RULE
             )
         context = runtime.context("mcp-approve", "turn")
-        listing = mcp_clients.examine(server, context, runtime.redactor.redact)
-    return (
-        server,
-        listing,
-        mcp_clients.compare_tools(server, listing, Pins(find_home()).read().get(name)),
-    )
+        listing = list_server_tools(server, context, runtime.redactor.redact)
+    pinned = Pins(find_home()).read().get(name)
+    return server, listing, compare_tools(server, listing, pinned)
 
 
 def _show_tools(args: Namespace, console: Console) -> int:
@@ -112,7 +105,9 @@ def _show_tools(args: Namespace, console: Console) -> int:
     return DONE if all(one.standing == "approved" for one in compared) else FAILED
 
 
-def _record(server: McpServer, one: Compared, definition: Definition | None) -> dict[str, object]:
+def _record(
+    server: McpServer, one: ComparedTool, definition: Definition | None
+) -> dict[str, object]:
     from coilclaw.agent import tool_name
 
     record: dict[str, object] = {
@@ -126,7 +121,7 @@ def _record(server: McpServer, one: Compared, definition: Definition | None) -> 
 
 
 def _show_all(
-    server: McpServer, listing: ToolListing, compared: list[Compared], console: Console
+    server: McpServer, listing: ToolListing, compared: list[ComparedTool], console: Console
 ) -> None:
     """Show definitions, hidden characters included: a model will read them."""
     from coilclaw.agent import count_hidden, tool_name, visible
@@ -152,7 +147,7 @@ def _show_all(
 def _approve(args: Namespace, console: Console) -> int:
     from datetime import datetime
 
-    from coilclaw.app import mcp_clients
+    from coilclaw.agent import approve_tools
     from coilclaw.cli.question import Questions
 
     server, listing, compared = _examine(args.name)
@@ -162,7 +157,7 @@ def _approve(args: Namespace, console: Console) -> int:
     if not args.yes and not questions.confirm(asked, flag="--yes", default=False):
         console.note("nothing was approved")
         return DENIED
-    mcp_clients.approve(server, listing, find_home(), datetime.now().astimezone())
+    approve_tools(server, listing, find_home(), datetime.now().astimezone())
     console.print(f"{len(listing.tools)} tools of {server.name} are approved", "green")
     return DONE
 

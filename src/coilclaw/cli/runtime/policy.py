@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import REMAINDER
 from contextlib import ExitStack
@@ -190,4 +191,5 @@ def _load_policy(config: Config, level: str | None) -> Policy:
     from coilclaw.app import Policy
     from coilclaw.policy import Autonomy
 
-    return Policy(config, find_home(), autonomy=None if level is None else Autonomy(level))
+    autonomy = None if level is None else Autonomy(level)
+    return Policy(config, find_home(), os.environ, autonomy=autonomy)

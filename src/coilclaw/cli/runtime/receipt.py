@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,7 @@ from coilclaw.kernel import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from coilclaw.agent import ReceiptBook, ReceiptVerification
-    from coilclaw.app import CheckedReceipts
+    from coilclaw.agent import CheckedReceipts, ReceiptBook, ReceiptVerification
 
 
 def declare(parser: Parser) -> None:
@@ -42,18 +42,18 @@ def declare(parser: Parser) -> None:
 
 
 def _state(args: Namespace, console: Console) -> int:
-    from coilclaw.app import take_home_checkpoint
+    from coilclaw.app import open_receipts
     from coilclaw.cli.checkpoint import print_checkpoint
 
-    checkpoint, _ = take_home_checkpoint(find_home())
+    checkpoint = open_receipts(find_home(), os.environ).take_checkpoint()
     return print_checkpoint(checkpoint, console, find_home(), sign=args.sign)
 
 
 def run(args: Namespace, console: Console) -> None:
     """List, show, settle or export receipts."""
-    from coilclaw.app import open_book
+    from coilclaw.app import open_receipts
 
-    with open_book(find_home()) as book:
+    with open_receipts(find_home(), os.environ).open_book() as book:
         match args.action:
             case "list":
                 _list(book, args.limit, console)
@@ -106,11 +106,12 @@ def _settle(book: ReceiptBook, args: Namespace, console: Console) -> None:
 
 
 def _verify(args: Namespace, console: Console) -> int:
-    from coilclaw.app import verify_home
+    from coilclaw.app import open_receipts
     from coilclaw.cli.checkpoint import read_checkpoints, read_public_key
 
     checkpoints = read_checkpoints(args.checkpoint)
-    checked = verify_home(find_home(), checkpoints=checkpoints, key=read_public_key(args.key))
+    receipts = open_receipts(find_home(), os.environ)
+    checked = receipts.check(checkpoints, read_public_key(args.key))
     found = checked.found
     code = DONE if (found.settled if args.strict else found.ok) else FAILED
     if console.emit(_record(checked)):

@@ -14,8 +14,7 @@ from coilclaw.kernel import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coilclaw.agent import ApprovalQuestion, Resolution, SopRun
-    from coilclaw.app import ExaminedSop, Sops
+    from coilclaw.agent import ApprovalQuestion, ExaminedSop, Resolution, SopRun, Sops
     from coilclaw.cli.command import Namespace, Parser
 
 MAX_ANSWER: Final = 4096
@@ -84,7 +83,8 @@ def _read_resolution(args: Namespace) -> Resolution | None:
 
 @contextmanager
 def _open_sops(console: Console) -> Iterator[Sops]:
-    from coilclaw.app import Attended, open_sops
+    from coilclaw.agent import Attended
+    from coilclaw.app import open_sops
     from coilclaw.cli.session import open_logs, people_at_terminal
 
     config = load_config()
@@ -115,7 +115,7 @@ def _confirm(question: ApprovalQuestion) -> bool | None:
 
 
 def _list(_: Namespace, console: Console) -> None:
-    from coilclaw.app import sop_record
+    from coilclaw.agent import sop_record
 
     with _open_sops(console) as sops:
         found = sops.examine()
@@ -128,7 +128,7 @@ def _list(_: Namespace, console: Console) -> None:
 
 
 def _validate(args: Namespace, console: Console) -> int:
-    from coilclaw.app import sop_record
+    from coilclaw.agent import sop_record
 
     with _open_sops(console) as sops:
         found = sops.examine(args.name)
@@ -161,9 +161,10 @@ def _show_end(run: SopRun, console: Console) -> int:
 
 
 def _show_status(args: Namespace, console: Console) -> None:
-    from coilclaw.app import open_runs, run_record
+    from coilclaw.agent import run_record
+    from coilclaw.app import open_sop_runs
 
-    runs = open_runs(find_home())
+    runs = open_sop_runs(find_home())
     if args.run_id is not None:
         _show(runs.find(args.run_id), console)
         return
@@ -176,7 +177,7 @@ def _show_status(args: Namespace, console: Console) -> None:
 
 
 def _show(run: SopRun, console: Console) -> None:
-    from coilclaw.app import run_record
+    from coilclaw.agent import run_record
 
     if console.emit(run_record(run)):
         return

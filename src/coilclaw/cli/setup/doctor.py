@@ -20,7 +20,7 @@ def run(args: Namespace, console: Console) -> int:
 
     start, required = Path(args.repo or "."), args.repo is not None
     findings = (
-        *examine(find_home()),
+        *examine(find_home(), os.environ),
         *examine_runs(start, find_home(), os.environ, required=required),
     )
     good = all(finding.ok for finding in findings if finding.required)

@@ -49,7 +49,7 @@ def run(args: Namespace, console: Console) -> int:
 
 
 def _set_up_repository(args: Namespace, console: Console) -> int:
-    from coilclaw.app import SetupOptions, set_up
+    from coilclaw.runs import SetupOptions, set_up_repository
 
     if args.repo is None:
         raise UsageError("--exclude, --hooks and --strict need --repo", rule="usage.init")
@@ -58,7 +58,7 @@ def _set_up_repository(args: Namespace, console: Console) -> int:
     if args.workspace is not None:
         raise UsageError("--workspace and --repo exclude each other", rule="usage.init")
     options = SetupOptions(exclude=args.exclude, hooks=bool(args.hooks), strict=args.strict)
-    items = set_up(Path(args.repo), os.environ, options)
+    items = set_up_repository(Path(args.repo), os.environ, options)
     if console.emit({"items": [pick(one, "what", "path", "made", "detail") for one in items]}):
         return DONE
     for one in items:
@@ -76,11 +76,10 @@ def _show_item(console: Console, text: str, *, made: bool) -> None:
 
 def _next(repo: str) -> Iterator[str]:
     """Yield the next commands: commit the new files, then write a contract."""
-    from coilclaw.app import uncommitted
     from coilclaw.cli.runs.contract import DEFAULT_FILE
-    from coilclaw.runs import next_command
+    from coilclaw.runs import find_uncommitted, next_command
 
-    found = uncommitted(Path(repo), find_home(), os.environ)
+    found = find_uncommitted(Path(repo), os.environ)
     if found.paths:
         place = () if Path.cwd() == found.top else ("-C", str(found.top))
         past = ("--no-verify",) if found.refused else ()

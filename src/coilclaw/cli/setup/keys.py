@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coilclaw.app import signing_key_path
+from coilclaw.agent import signing_key_path
 from coilclaw.cli.command import Console, Namespace, Parser, find_home
 
 

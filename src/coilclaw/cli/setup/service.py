@@ -10,8 +10,8 @@ from coilclaw.cli.command import DENIED, DONE, find_home, load_config, pick
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
-    from coilclaw.app import ServiceStatus, Systemd
     from coilclaw.cli.command import Console, Namespace, Parser
+    from coilclaw.gateway import ServiceStatus, Systemd
 
 
 def declare(parser: Parser) -> None:
@@ -36,7 +36,7 @@ def run(args: Namespace, console: Console) -> int:
     """Perform an action on the service."""
     from pathlib import Path
 
-    from coilclaw.app import Systemd
+    from coilclaw.gateway import Systemd
 
     systemd = Systemd(Path.home(), os.environ)
     match args.action:
@@ -61,7 +61,7 @@ def run(args: Namespace, console: Console) -> int:
 
 
 def _install(systemd: Systemd, args: Namespace, console: Console) -> None:
-    from coilclaw.app import Unit, program
+    from coilclaw.gateway import Unit, program
 
     place = find_home()
     config = load_config()

@@ -17,9 +17,18 @@ from coilclaw.kernel import CoilClawError, UsageError, signal_scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from coilclaw.app import Resumable, TraceOptions, TraceOutcome, Tracing
     from coilclaw.cli.traces.detachment import DetachedProcess
-    from coilclaw.traces import PartRecord, RecordedTurn, SessionEnd, TrajectoryPlan, UploadReport
+    from coilclaw.traces import (
+        PartRecord,
+        RecordedTurn,
+        Resumable,
+        SessionEnd,
+        TraceOptions,
+        TraceOutcome,
+        Tracing,
+        TrajectoryPlan,
+        UploadReport,
+    )
 
 NICENESS: Final = 10
 MAX_SUMMARY: Final = 60
@@ -74,10 +83,10 @@ def run(args: Namespace, console: Console) -> int:
 
 
 def _record(args: Namespace, console: Console, behind: DetachedProcess | None = None) -> int:
-    from coilclaw.app import Tracing
+    from coilclaw.app import open_tracing
 
     progress = TraceProgress(console, live=console.err.isatty() and behind is None)
-    tracing = Tracing(
+    tracing = open_tracing(
         find_home(),
         os.environ,
         Path.cwd(),
@@ -192,7 +201,7 @@ def _record_elsewhere(
 
 
 def _read_options(args: Namespace) -> TraceOptions:
-    from coilclaw.app import TraceOptions
+    from coilclaw.traces import TraceOptions
 
     return TraceOptions(
         model=args.model,

@@ -203,7 +203,7 @@ def _urlencoded(data: bytes, rules: FormRules) -> dict[str, str]:
 def _check_name(name: str, seen: Collection[str], rules: FormRules) -> None:
     if name not in rules.fields:
         raise UsageError(
-            f"there is no field {name[:100]!r} here",
+            f"the field {name[:100]!r} is not known here",
             rule="form.fields",
             hint=f"the fields are {', '.join(sorted(rules.fields))}",
         )

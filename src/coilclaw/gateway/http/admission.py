@@ -142,7 +142,7 @@ class Admission:
         if given is None:
             return refused(
                 "auth.missing",
-                "there is no token with this request",
+                "this request has no token",
                 "send 'Authorization: Bearer TOKEN'; the file that was named at the start holds "
                 "one, and 'coilclaw token new' makes others",
             )

@@ -19,7 +19,7 @@ _MOST: Final = 65535
 def check(settings: GatewaySettings) -> None:
     """Say what is wrong with the settings, before anything is opened."""
     if not 0 <= settings.port <= _MOST:
-        raise UsageError(f"there is no port {settings.port}", rule="gateway.port")
+        raise UsageError(f"port {settings.port} does not exist", rule="gateway.port")
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise UsageError(
             "TLS needs a certificate and its key",

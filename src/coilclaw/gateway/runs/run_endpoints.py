@@ -22,12 +22,9 @@ from coilclaw.gateway.http.event_stream import (
     wait_gone,
 )
 from coilclaw.gateway.http.faults import json_response, refused
-from coilclaw.gateway.runs.run_workers import (
-    CarriedRuns,
-    RunKeeper,
-    RunStart,
-    SopKeeper,
-)
+from coilclaw.gateway.runs.run_workers import RunStart
+from coilclaw.gateway.runs.served_runs import ServedRuns
+from coilclaw.gateway.runs.served_sops import ServedSops
 from coilclaw.gateway.schemas import DEFAULT_EVENTS
 from coilclaw.kernel import CoilClawError
 
@@ -52,7 +49,7 @@ _LASTS: Final = frozenset({"RUN_SEALED", "RUN_PAUSED", "ended", "asked"})
 """Events behind which a run of a repository, or of a SOP, may have been left."""
 
 Found = TypeVar("Found")
-Keeper = TypeVar("Keeper", bound=CarriedRuns)
+Keeper = TypeVar("Keeper", bound=ServedRuns | ServedSops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +116,13 @@ class _Endpoints(Generic[Keeper]):
 
 
 @dataclass(frozen=True, slots=True)
-class RunEndpoints(_Endpoints[RunKeeper]):
+class RunEndpoints(_Endpoints[ServedRuns]):
     """Everything below ``/runs``."""
 
     place = "/runs"
     unavailable = (
         "runs.unavailable",
-        "there are no runs here: the gateway was not started in a git repository that has a commit",
+        "no runs are offered: the gateway was not started in a git repository that has a commit",
         "start it there, or with 'coilclaw serve --repo DIR'",
     )
     heavy: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(HEAVY))
@@ -196,7 +193,7 @@ class RunEndpoints(_Endpoints[RunKeeper]):
 
 
 @dataclass(frozen=True, slots=True)
-class SopEndpoints(_Endpoints[SopKeeper]):
+class SopEndpoints(_Endpoints[ServedSops]):
     """Everything below ``/sops``."""
 
     place = "/sops/runs"
@@ -224,7 +221,7 @@ class RunStream:
     """A response; it ends with the run, with the client, or with the gateway."""
 
     def __init__(
-        self, runs: CarriedRuns, run_id: str, since: int, *, closing: asyncio.Event
+        self, runs: ServedRuns | ServedSops, run_id: str, since: int, *, closing: asyncio.Event
     ) -> None:
         self.status_code = 200
         self._runs = runs

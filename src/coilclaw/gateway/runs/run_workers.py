@@ -9,7 +9,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, EnvironmentFault, Stopped, UsageError
 from coilclaw.runs import bundle, layout, sealed_manifest
@@ -40,7 +40,10 @@ class Working:
 
 
 class RunWorkers:
-    """The threads that carry runs out; the metric ``counter`` counts how each was left."""
+    """The threads that carry runs out; the metric ``counter`` counts how each was left.
+
+    Many threads may use it. A run that does not exist is ``run.unknown`` or ``sop.unknown_run``.
+    """
 
     def __init__(self, most: int, metrics: Metrics, counter: str) -> None:
         self._most = most
@@ -165,79 +168,6 @@ class Archive:
     name: str
     size: int
     pieces: Iterator[bytes]
-
-
-class CarriedRuns(Protocol):
-    """Runs that go on here by themselves, and whose events can be followed.
-
-    Safe to be used by many threads. Everything may take as long as files do, but for ``size`` and
-    what is a property. A run that is not there is ``run.unknown`` or ``sop.unknown_run``.
-    """
-
-    @property
-    def active(self) -> int:
-        """How many runs are carried out here at this moment."""
-
-    def listed(self, limit: int) -> list[Json]:
-        """The newest runs, newest first."""
-
-    def described(self, run_id: str) -> dict[str, Json]: ...
-
-    def page(self, run_id: str, since: int, limit: int) -> list[Json]:
-        """At most ``limit`` events behind the first ``since``."""
-
-    def size(self, run_id: str) -> int:
-        """How long the log of events is, so that one can tell whether to read it again."""
-
-    def goes_on(self, run_id: str) -> bool:
-        """Whether some process works on it now."""
-
-    def halt(self, reason: str) -> None:
-        """Stop all runs that are carried out here, and let none begin."""
-
-    def drained(self, timeout_s: float) -> bool:
-        """Wait until none is carried out here, and say whether that is so."""
-
-
-class RunKeeper(CarriedRuns, Protocol):
-    """The runs of one repository."""
-
-    def start(self, wanted: RunStart) -> str:
-        """Begin a run and return its id once it is on the disk; it goes on by itself."""
-
-    def resume(self, run_id: str, answer: str = "", *, asker: str = "") -> None:
-        """Resume a run on which no process works; return once it goes on.
-
-        ``answer`` is to the question of its planner; to a run without one it is ``run.answer``.
-        ``asker`` is who wants it resumed.
-        """
-
-    def cancel(self, run_id: str) -> None:
-        """Have a run stopped that is carried out here; it can be resumed."""
-
-    def patch(self, run_id: str, *, task: str | None, rejected: bool) -> bytes: ...
-
-    def verify(self, run_id: str, *, strict: bool, root: str | None) -> dict[str, Json]: ...
-
-    def bundle(self, run_id: str) -> Archive:
-        """The evidence of a sealed run as a tar."""
-
-
-class SopKeeper(CarriedRuns, Protocol):
-    """The SOPs of one home and their runs."""
-
-    def sops(self) -> list[Json]:
-        """Every SOP, with what is wrong with it."""
-
-    def start(self, name: str, inputs: Mapping[str, Json], asker: str) -> str:
-        """Begin a run and return its id once it is on the disk; it goes on by itself."""
-
-    def resume(self, run_id: str, by: str, interrupted: str, stage: str, note: str) -> None:
-        """Resume a run on which no process works; return once it goes on.
-
-        ``interrupted`` is ``redo``, ``accept`` or ``skip`` for a stage that a crash cut short, or
-        empty; ``stage`` and ``note`` belong to it.
-        """
 
 
 PIECE_BYTES: Final = 2**18

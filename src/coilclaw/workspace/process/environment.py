@@ -21,9 +21,14 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 _KEPT: Final = ("HOME", "TZ", "TMPDIR")
 
 
+def read_own(name: str) -> str:
+    """Return a variable of this process, which starts the child; empty where it is not set."""
+    return os.environ.get(name, "")
+
+
 def search_path() -> str:
-    """Return our own PATH if every entry is absolute, else a fixed one."""
-    path = os.environ.get("PATH", "")
+    """Return the PATH of this process if every entry of it is absolute, else a fixed one."""
+    path = read_own("PATH")
     if path and all(entry.startswith("/") for entry in path.split(":")):
         return path
     return DEFAULT_PATH
@@ -87,7 +92,7 @@ def tagged(env: Mapping[str, str], tag: str) -> dict[str, str]:
                 f"The environment variable {name!r} cannot be passed to a process.",
                 rule="process.env",
             )
-    outer = [part for part in os.environ.get(TAG_VARIABLE, "").split(":") if part]
+    outer = [part for part in read_own(TAG_VARIABLE).split(":") if part]
     return {**env, TAG_VARIABLE: ":".join([*outer[-(MAX_NESTED_TAGS - 1) :], tag])}
 
 

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import is_below, is_below_any
+from coilclaw.workspace.process import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -174,7 +175,7 @@ def user_packages(prefix: str) -> list[str]:
 
 def rustup() -> str | None:
     """Return the directory whose programs those of cargo start, if there is one."""
-    place = os.environ.get(RUST) or os.path.expanduser("~/.rustup")
+    place = environment.read_own(RUST) or os.path.expanduser("~/.rustup")
     return place if os.path.isabs(place) and os.path.isdir(place) else None
 
 

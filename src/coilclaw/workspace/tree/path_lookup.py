@@ -24,13 +24,13 @@ class PathLookup:
     def __init__(
         self, workspace: Path, *, home: str | None = None, seen_at: Path | None = None
     ) -> None:
-        """``home`` is what ``~`` means; without one it is ``$HOME``.
+        """``home`` is what ``~`` means; without one it leads nowhere that is known.
 
         ``seen_at`` is the path that the workspace is known by to the agent that gives the paths.
         """
         self._workspace = os.path.abspath(workspace)
         self._seen_at = None if seen_at is None else os.path.abspath(seen_at)
-        self._home = os.environ.get("HOME") if home is None else home
+        self._home = home
 
     def locate(self, given: str) -> Place:
         """Return where a path leads; ``$VAR`` is a name like any other."""

@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coilclaw.app.hook_check import open_check
-from coilclaw.app.run_orchestrator import places_of
 from coilclaw.kernel import EnvironmentFault, UsageError
-from coilclaw.runs import FOLDER, IGNORE_FILE, PolicySet, add_ignore_line, hooks, shipped_files
+from coilclaw.runs import hooks
+from coilclaw.runs.contracts.policy_set import FOLDER, PolicySet, shipped_files
+from coilclaw.runs.hook_check import find_hook_places
+from coilclaw.runs.orchestrator import find_run_places
+from coilclaw.runs.runtime_exclusion import IGNORE_FILE, add_ignore_line
 from coilclaw.workspace import Repository
 
 if TYPE_CHECKING:
@@ -38,12 +40,12 @@ class SetupOptions:
     """Whether the hooks refuse everything while no contract is active."""
 
 
-def set_up(
+def set_up_repository(
     start: Path, environ: Mapping[str, str], options: SetupOptions
 ) -> tuple[RepositoryItem, ...]:
     """Make what is missing; return everything, in order."""
     repository = Repository.open(start)
-    places = places_of(repository.top, environ)
+    places = find_run_places(repository.top, environ)
     try:
         there = places.runtime.is_dir()
         for folder in (places.runs, places.worktrees, places.locks):
@@ -79,8 +81,8 @@ class Uncommitted:
     """Whether the hooks that are installed would refuse the commit."""
 
 
-def uncommitted(start: Path, home: Path, environ: Mapping[str, str]) -> Uncommitted:
-    """Look which of the files that ``set_up`` makes differ from the commit that is checked out."""
+def find_uncommitted(start: Path, environ: Mapping[str, str]) -> Uncommitted:
+    """Return which of the files that ``set_up_repository`` makes differ from HEAD."""
     repository = Repository.open(start)
     listing = repository.git.run(
         *("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=normal", "--"),
@@ -92,7 +94,7 @@ def uncommitted(start: Path, home: Path, environ: Mapping[str, str]) -> Uncommit
         one for one in hooks.status(repository, environ) if one.state in {"installed", "outdated"}
     ]
     strict = any(one.strict for one in ours)
-    refused = bool(ours) and open_check(start, home, environ, strict=strict) is not None
+    refused = bool(ours) and find_hook_places(start, environ, strict=strict) is not None
     return Uncommitted(repository.top, tuple(sorted(changed)), refused)
 
 

@@ -15,19 +15,27 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.app.contract_checks import ContractChecks
 from coilclaw.kernel import DeniedError, UsageError
-from coilclaw.runs import PLANNERS, Scope, binary_among, check_run_id, layout, sealed_manifest
-from coilclaw.runs import diff as diff_gate
+from coilclaw.runs.contract_validation import ContractChecks
+from coilclaw.runs.contracts.roles import PLANNERS
+from coilclaw.runs.evidence import layout
+from coilclaw.runs.evidence.bundle import sealed_manifest
+from coilclaw.runs.evidence.layout import check_run_id
+from coilclaw.runs.gates import diff as diff_gate
+from coilclaw.runs.gates.diff import binary_among
+from coilclaw.runs.gates.scope import Scope
+from coilclaw.runs.orchestrator import find_run_places
 from coilclaw.workspace import COMMIT_ID, Repository, commits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
-    from coilclaw.app.run_orchestrator import Orchestrator
     from coilclaw.kernel import TreeDiff
-    from coilclaw.runs import RunPlaces, TaskContract, Violation
+    from coilclaw.runs.contracts.task_contract import TaskContract
+    from coilclaw.runs.evidence.layout import RunPlaces
+    from coilclaw.runs.gates.result import Violation
+    from coilclaw.runs.orchestrator import Orchestrator
 
 MAX_CONTRACT_BYTES: Final = 2**20
 MAX_ACTIVE: Final = 1000
@@ -140,7 +148,7 @@ class HookCheck:
         return HookJudgement("", against)
 
     def _violations(self, change: _Change, scope: Scope) -> tuple[Violation, ...]:
-        contents, redact = change.contents, self._orchestrator.redactor.redact
+        contents, redact = change.contents, self._orchestrator.settings.redactor.redact
         observed = diff_gate.Observed(
             binary=binary_among({*contents.old, *contents.new}, contents.old, contents.new)
             | contents.large,
@@ -215,22 +223,20 @@ class HookCheck:
         )
 
 
-def open_check(
-    start: Path, home: Path, environ: Mapping[str, str], *, strict: bool
-) -> HookCheck | None:
-    """Make the check for a worktree; ``None`` where nothing is active and nothing is refused.
+def find_hook_places(
+    start: Path, environ: Mapping[str, str], *, strict: bool
+) -> tuple[RunPlaces, ...] | None:
+    """Return where contracts may be active; ``None`` where none is, so that nothing is refused.
 
     The question is settled before anything else is read, so that a person's commit depends neither
     on a configuration nor on there being a first commit.
     """
-    from coilclaw.app.run_orchestrator import Orchestrator, places_of
-
     repository = Repository.open(start, unborn=True)
     # Runs may also have been started from the main worktree.
     tops = [repository.top]
     if repository.common_dir.name == ".git":
         tops.append(repository.common_dir.parent)
-    known = (places_of(top, environ) for top in tops)
+    known = (find_run_places(top, environ) for top in tops)
     places = tuple({each.runtime: each for each in known}.values())
     # A worktree that was made for a task, wherever the runtime root of its run lies.
     run = repository.top.parent
@@ -239,7 +245,7 @@ def open_check(
     )
     if not (strict or of_run or any(True for each in places for _ in _contracts(each))):
         return None
-    return HookCheck(Orchestrator(start, home, environ), places)
+    return places
 
 
 def _contracts(places: RunPlaces) -> Iterator[tuple[str, Path]]:

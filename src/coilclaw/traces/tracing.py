@@ -1,4 +1,4 @@
-"""Trajectories, wired: the agent, the environment with its judge, the store of artifacts."""
+"""``Tracing``: plan, record and resume trajectories below one home."""
 
 from __future__ import annotations
 
@@ -7,49 +7,37 @@ import platform
 import secrets
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from coilclaw import __version__
+from coilclaw.agent import Estop
 from coilclaw.kernel import CoilClawError, EnvironmentFault, UsageError, explain_os_errors
 from coilclaw.runners import external_runners, runner
-from coilclaw.traces import (
-    BUNDLE,
-    CONFLICT,
-    TRACE,
-    StoredTrajectory,
-    TracePlaces,
-    TrajectoryArchive,
-    TrajectoryDependencies,
-    TrajectoryPlan,
-    agent_workspace,
-    catalogue,
-    open_judge,
-    preflight,
-    read_environment,
-    trajectory_run,
-)
-from coilclaw.traces import plan as plans
+from coilclaw.traces import preflight
+from coilclaw.traces.archive import TrajectoryArchive
+from coilclaw.traces.artifacts.store import CONFLICT
+from coilclaw.traces.environments import catalogue
+from coilclaw.traces.environments.judge import open_judge, read_environment
+from coilclaw.traces.stored_trajectory import StoredTrajectory
+from coilclaw.traces.trajectory import agent_workspace, trajectory_run
+from coilclaw.traces.trajectory import plan as plans
+from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan
+from coilclaw.traces.trajectory.recorder import BUNDLE, TRACE
+from coilclaw.traces.trajectory.trajectory_run import TrajectoryDependencies
 from coilclaw.workspace import Cancellation, probe_sandboxes, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from coilclaw.runners import Runner
-    from coilclaw.traces import (
-        ArtifactStore,
-        ArtifactVersion,
-        EnvironmentPlace,
-        PartRecord,
-        RecordedTurn,
-        RestoredTrajectory,
-        SessionEnd,
-        Uploader,
-        UploadReport,
-        UploadTrouble,
-    )
-    from coilclaw.workspace import Kind
+    from coilclaw.traces.artifacts.store import ArtifactStore, ArtifactVersion
+    from coilclaw.traces.artifacts.uploader import Uploader, UploadReport, UploadTrouble
+    from coilclaw.traces.environments.catalogue import EnvironmentPlace
+    from coilclaw.traces.stored_trajectory import RestoredTrajectory
+    from coilclaw.traces.trajectory.trace import PartRecord, RecordedTurn, SessionEnd
+    from coilclaw.workspace import Kind, SandboxView
 
 DEFAULT_AGENT: Final = "codex"
 DEFAULT_ENVIRONMENT: Final = "c_compiler"
@@ -107,9 +95,11 @@ class Tracing:
     """Records trajectories below one home."""
 
     home: Path
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    start: Path = field(default_factory=Path.cwd)
+    environ: Mapping[str, str]
+    start: Path
     """What relative paths are relative to."""
+    read_settings: Callable[[], tuple[SandboxView, Callable[[str], str]]]
+    """Reads what the configuration shows to every child, and what takes secrets out of a text."""
     store_at: str = ""
     """A directory or an S3 address; empty for the usual place."""
     box: Box = "local"
@@ -167,7 +157,7 @@ class Tracing:
 
     def ready(self, plan: TrajectoryPlan, *, here: bool = True) -> None:
         """Refuse what cannot be recorded; nothing is made. Without ``here``, it is elsewhere."""
-        preflight.check_not_stopped(self.home)
+        Estop.of(self.home).require_clear("trajectory")
         places = TracePlaces(self.home, plan.trajectory_id)
         if here:
             preflight.check_jobs(self.jobs)
@@ -193,7 +183,7 @@ class Tracing:
 
         ``environment`` says where its environment is on a machine that it comes to.
         """
-        preflight.check_not_stopped(self.home)
+        Estop.of(self.home).require_clear("trajectory")
         preflight.check_jobs(self.jobs)
         places = TracePlaces(self.home, trajectory_id)
         with TrajectoryArchive(self.home, self.environ).scratch() as folder:
@@ -304,7 +294,7 @@ class Tracing:
         work: Callable[[TrajectoryDependencies], SessionEnd],
         known: Mapping[str, ArtifactVersion],
     ) -> TraceOutcome:
-        from coilclaw.traces import Uploader
+        from coilclaw.traces.artifacts.uploader import Uploader
 
         def report(trouble: UploadTrouble) -> None:
             """Two recordings of one trajectory do not go together: this one ends."""
@@ -354,11 +344,8 @@ class Tracing:
                 said = True
 
     def _equipment(self, plan: TrajectoryPlan) -> TrajectoryDependencies:
-        from coilclaw.app.home import open_config
-        from coilclaw.app.tools import make_redactor
-
         support = probe_sandboxes()
-        config = open_config(self.home, self.environ)
+        view, redact = self.read_settings()
         return TrajectoryDependencies(
             home=self.home,
             runner=self._runner(plan),
@@ -370,8 +357,8 @@ class Tracing:
             environ=self.environ,
             sandbox=_KINDS[self.box],
             hidden=(catalogue.find_environment(plan.environment).directory,),
-            view=config.sandbox,
-            redact=make_redactor(config, self.environ).redact,
+            view=view,
+            redact=redact,
             on_part=self.on_part,
             on_turn=self.on_turn,
         )
@@ -405,7 +392,7 @@ class Tracing:
 
     def stoppable(self) -> AbstractContextManager[None]:
         """Let the emergency stop end a trajectory too; it can be resumed afterwards."""
-        return preflight.check_not_stopped(self.home).watched(self.cancel, MAX_RUN_S)
+        return Estop.of(self.home).require_clear("trajectory").watched(self.cancel, MAX_RUN_S)
 
 
 def new_id() -> str:
@@ -417,7 +404,7 @@ def new_id() -> str:
 
 def _directory(store: ArtifactStore) -> tuple[Path, ...]:
     """Where a store is on this machine: results are kept there, which no agent may see."""
-    from coilclaw.traces import LocalStore
+    from coilclaw.traces.artifacts.local_store import LocalStore
 
     if not isinstance(store, LocalStore):
         return ()

@@ -1,4 +1,4 @@
-"""SOPs, wired: found, checked against the tools there are, run through the guard, resumed."""
+"""``Sops``: find SOPs, check them against the tools, run them through the guard, resume them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,16 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from coilclaw.agent import (
-    ApprovalStore,
-    Checker,
-    FileWrite,
-    SopDependencies,
-    SopEngine,
-    SopRuns,
-    StageOutcome,
-    check_inputs,
-    folders,
-    invalid,
-    parse_inputs,
-)
-from coilclaw.app.agent_runtime import People, open_runtime
-from coilclaw.app.home import now
-from coilclaw.app.mcp_clients import make_guarded_call
+from coilclaw.agent.approvals import ApprovalStore
+from coilclaw.agent.sop import folders
+from coilclaw.agent.sop.document import StageOutcome
+from coilclaw.agent.sop.engine import SopEngine
+from coilclaw.agent.sop.inputs import check_inputs, parse_inputs
+from coilclaw.agent.sop.run_journal import SopRuns
+from coilclaw.agent.sop.stage_attempt import SopDependencies
+from coilclaw.agent.sop.validation import Checker, invalid
+from coilclaw.agent.tools.file_write import FileWrite
 from coilclaw.kernel import (
-    ApprovalAnswer,
-    ApprovalReply,
     CoilClawError,
     DeniedError,
     LockTimeout,
@@ -39,22 +30,20 @@ from coilclaw.workspace import Cancellation, link_cancellation, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
-    from coilclaw.agent import (
-        Approval,
-        ApprovalQuestion,
-        InputSpec,
-        Resolution,
-        RunFile,
-        Sop,
-        SopRun,
-        ToolContext,
-        TurnOutcome,
-    )
-    from coilclaw.app.agent_runtime import Runtime
-    from coilclaw.app.config.values import Config
-    from coilclaw.kernel import ApprovalRequest, Approve, Json, Redactor, ToolCall, ToolResult
+    from coilclaw.agent.approvals import Approval, ApprovalQuestion
+    from coilclaw.agent.guarded_calls import GuardedCalls
+    from coilclaw.agent.handle import TurnOutcome
+    from coilclaw.agent.loop import AgentLoop
+    from coilclaw.agent.memory.store import Memory
+    from coilclaw.agent.sop.document import Sop
+    from coilclaw.agent.sop.inputs import InputSpec
+    from coilclaw.agent.sop.interruption import Resolution
+    from coilclaw.agent.sop.run_journal import RunFile, SopRun
+    from coilclaw.agent.tools.contract import ToolContext
+    from coilclaw.kernel import ApprovalAnswer, ApprovalRequest, Approve, Json, ToolCall, ToolResult
 
 
 Around: TypeAlias = "Callable[[str, Cancellation], AbstractContextManager[None]]"
@@ -81,7 +70,7 @@ class ExaminedSop:
     inputs: tuple[InputSpec, ...] = ()
 
 
-class _Switch:
+class StageApprover:
     """Whom the guard asks about a call: each tool stage has an approver of its own."""
 
     def __init__(self, usual: Approve) -> None:
@@ -115,37 +104,53 @@ def _one_by_one(attended: Attended) -> Attended:
     return Attended(approve, confirm)
 
 
+@dataclass(frozen=True, slots=True)
+class SopAgent:
+    """The agent that carries out SOPs, and where it works."""
+
+    home: Path
+    workspace: Path
+    receipts: Path
+    calls: GuardedCalls
+    approver: StageApprover
+    """Whom the guard of these calls asks."""
+    memory: Memory
+    loop: Callable[[], AgentLoop]
+    """Makes the loop, once a stage needs a model."""
+    now: Callable[[], datetime]
+
+
 class Sops:
-    """The SOPs of one home and one workspace."""
+    """The SOPs of one home and one workspace.
+
+    Without ``attended`` approvals wait in the store. ``cancel`` ends what runs, and ``around`` is
+    entered around each turn of a model. ``asker`` is the client that wants it, which may not
+    approve what the run asks for.
+    """
 
     def __init__(
         self,
-        runtime: Runtime,
-        switch: _Switch,
-        attended: Attended | None,
+        agent: SopAgent,
+        attended: Attended | None = None,
         *,
         cancel: Cancellation | None = None,
         around: Around = lambda _, __: nullcontext(),
         asker: str = "",
     ) -> None:
         self._asker = asker
-        self._runtime = runtime
-        self._switch = switch
+        self._agent = agent
         self._attended = None if attended is None else _one_by_one(attended)
         self._cancel = Cancellation() if cancel is None else cancel
         self._around = around
-        self._workspace = runtime.config.workspace_dir
-        self._receipts = runtime.config.receipts.path
-        guard = runtime.guard
+        guard = agent.calls.guard
         self._checker = Checker(guard.tools, guard.allowed, guard.validators)
-        self._runs = SopRuns(runtime.home, now)
+        self._runs = SopRuns(agent.home, agent.now)
 
     def examine(self, name: str | None = None) -> tuple[ExaminedSop, ...]:
         """Check one SOP, or all of them."""
-        home = self._runtime.home
         if name is not None:
-            return (self._examined(folders.find_sop(name, home, self._workspace)),)
-        return tuple(map(self._examined, folders.list_sops(home, self._workspace)))
+            return (self._examine(self._find(name)),)
+        return tuple(map(self._examine, folders.list_sops(self._agent.home, self._agent.workspace)))
 
     def run(
         self,
@@ -158,14 +163,14 @@ class Sops:
 
         Inputs are values by name, or texts of the form ``NAME=VALUE``.
         """
-        found = folders.find_sop(name, self._runtime.home, self._workspace)
-        sop = self._checked(found, found.read())
+        found = self._find(name)
+        sop = self._check(found, found.read())
         if isinstance(inputs, Mapping):
             given = check_inputs(sop.inputs, inputs)
         else:
             given = parse_inputs(sop.inputs, [valid_text(text) for text in inputs])
         file = self._runs.begin(
-            sop, str(self._workspace), str(self._receipts), given, asker=self._asker
+            sop, str(self._agent.workspace), str(self._agent.receipts), given, asker=self._asker
         )
         with closing(file):
             begun(file.id)
@@ -179,25 +184,28 @@ class Sops:
     ) -> SopRun:
         """Resume a run that waits or was interrupted; ``resolution`` says what of it counts."""
         with closing(self._runs.open(text)) as file:
-            engine = self._engine(self._unchanged(file.run), file)
+            engine = self._engine(self._require_unchanged(file.run), file)
             engine.settle(resolution)
             begun(file.id)
             return engine.go()
 
-    def _unchanged(self, run: SopRun) -> Sop:
+    def _find(self, name: str) -> folders.FoundSop:
+        return folders.find_sop(name, self._agent.home, self._agent.workspace)
+
+    def _require_unchanged(self, run: SopRun) -> Sop:
         """The SOP of a run, if everything is as it was when the run began."""
         if run.ending is not None:
             raise UsageError(f"the run {run.id} has ended: {run.ending}", rule="sop.ended")
-        if run.workspace != valid_text(str(self._workspace)):
+        if run.workspace != valid_text(str(self._agent.workspace)):
             message = f"the run {run.id} began in the workspace {run.workspace}"
             hint = "set workspace_dir back, or begin a new run"
             raise DeniedError(message, rule="sop.workspace", hint=hint)
-        if run.receipts != valid_text(str(self._receipts)):
+        if run.receipts != valid_text(str(self._agent.receipts)):
             message = f"the receipts of the run {run.id} are in {run.receipts}"
             hint = "set receipts.path back, or begin a new run"
             raise DeniedError(message, rule="sop.receipts", hint=hint)
         try:
-            found = folders.find_sop(run.sop, self._runtime.home, self._workspace)
+            found = self._find(run.sop)
             data = found.read()
         except UsageError as problem:
             raise DeniedError(
@@ -211,15 +219,15 @@ class Sops:
                 rule="sop.changed",
                 hint="put it back as it was, or begin a new run",
             )
-        return self._checked(found, data)
+        return self._check(found, data)
 
-    def _checked(self, found: folders.FoundSop, data: bytes) -> Sop:
+    def _check(self, found: folders.FoundSop, data: bytes) -> Sop:
         sop, problems = self._checker.check(data, found.name)
         if sop is None:
             raise invalid(found.name, folders.FILE_NAME, problems)
         return sop
 
-    def _examined(self, found: folders.FoundSop) -> ExaminedSop:
+    def _examine(self, found: folders.FoundSop) -> ExaminedSop:
         try:
             sop, problems = self._checker.check(found.read(), found.name)
         except UsageError as problem:
@@ -231,21 +239,19 @@ class Sops:
         return ExaminedSop(found.name, found.path, sop.description, stages, problems, inputs)
 
     def _engine(self, sop: Sop, file: RunFile) -> SopEngine:
-        runtime = self._runtime
-        attended = self._attended
-        # What all calls share is made here, once, before any thread.
-        _ = runtime.tree, runtime.policy_source.places, runtime.policy_source.hash
+        agent, attended = self._agent, self._attended
         if any(stage.kind == "agent" for stage in sop.stages):
-            _ = runtime.loop
+            agent.loop()  # made here, once, before any thread
+        guard = agent.calls.guard
         means = SopDependencies(
-            tools=runtime.guard.tools,
+            tools=guard.tools,
             call=self._call,
             turn=self._turn,
-            said=runtime.memory.conversation,
+            said=agent.memory.conversation,
             in_place=self._is_in_place,
-            book=runtime.guard.book,
-            estop=runtime.guard.estop,
-            approvals=open_desk(runtime.home, file.run.asker or self._asker),
+            book=guard.book,
+            estop=guard.estop,
+            approvals=ApprovalStore(agent.home, agent.now, asker=file.run.asker or self._asker),
             approve=None if attended is None else attended.approve,
             confirm=None if attended is None else attended.confirm,
             halt=self._cancel.cancel,
@@ -254,82 +260,42 @@ class Sops:
         return SopEngine(sop, file, means)
 
     def _call(self, call: ToolCall, conversation_id: str, approve: Approve) -> ToolResult:
-        made = make_guarded_call(self._runtime)
         with (
-            self._switch.asking(conversation_id, approve),
+            self._agent.approver.asking(conversation_id, approve),
             link_cancellation(self._cancel) as cancel,
         ):
-            return made(call, conversation_id, cancel)
+            return self._agent.calls.call(
+                call, conversation_id, lambda context: replace(context, cancel=cancel)
+            )
 
     def _turn(self, message: str, conversation_id: str) -> TurnOutcome:
-        runtime = self._runtime
         with ExitStack() as stack:
 
             def context(name: str, turn: str) -> ToolContext:
                 cancel = stack.enter_context(link_cancellation(self._cancel))
-                return replace(runtime.context(name, turn), cancel=cancel)
+                return replace(self._agent.calls.context(name, turn), cancel=cancel)
 
             stack.enter_context(self._around(conversation_id, self._cancel))
-            loop = replace(runtime.loop, context=context)
+            loop = replace(self._agent.loop(), context=context)
             return loop.turn(message, conversation_id=conversation_id)
 
     def _is_in_place(self, tool: str, args: Mapping[str, Json]) -> bool | None:
-        found = self._runtime.guard.tools[tool]
+        calls = self._agent.calls
+        found = calls.guard.tools[tool]
         if not isinstance(found, FileWrite):
             return None
         try:
-            return found.is_in_place(args, self._runtime.context("sop", new_id("turn")))
+            return found.is_in_place(args, calls.context("sop", new_id("turn")))
         except CoilClawError:
-            return None  # what cannot be looked at is for a person to decide
+            return None  # a person has to decide about what cannot be looked at
 
 
-@contextmanager
-def open_sops(
-    home: Path,
-    environ: Mapping[str, str],
-    people: People,
-    *,
-    config: Config | None = None,
-    attended: Attended | None = None,
-    redactor: Redactor | None = None,
-    cancel: Cancellation | None = None,
-    around: Around = lambda _, __: nullcontext(),
-    asker: str = "",
-) -> Iterator[Sops]:
-    """Open the runtime for SOPs; without ``attended`` approvals wait on the desk.
-
-    ``cancel`` ends what runs, and ``around`` is entered around each turn of an agent. ``asker`` is
-    the client that wants it, which may not approve what the run asks for.
-    """
-    switch = _Switch(people.approve)
-    asked = People(switch, people.ask)
-    with open_runtime(home, environ, asked, config=config, redactor=redactor) as runtime:
-        yield Sops(runtime, switch, attended, cancel=cancel, around=around, asker=asker)
-
-
-def list_sops(runtime: Runtime) -> tuple[ExaminedSop, ...]:
-    """Check every SOP against the tools of a runtime that is open."""
-    return Sops(
-        runtime, _Switch(lambda _: ApprovalAnswer(ApprovalReply.NO, "nobody")), None
-    ).examine()
-
-
-def open_runs(home: Path) -> SopRuns:
-    """The runs by themselves, for the commands that only look at them."""
-    return SopRuns(home, now)
-
-
-def open_desk(home: Path, asker: str = "") -> ApprovalStore:
-    """The desk where approvals wait; ``asker`` is for whom one asks there."""
-    return ApprovalStore(home, now, asker=asker)
-
-
-def end_rejected_run(home: Path, approval: Approval) -> bool:
+def end_rejected_run(runs: SopRuns, approval: Approval) -> bool:
     """End the run that waits for an approval that was rejected; say whether it ended."""
     if approval.question.kind != "sop" or approval.question.tool:
         return False  # a call that was denied is a failed stage, which need not end the run
     try:
-        file = open_runs(home).open(approval.question.origin)
+        file = runs.open(approval.question.origin)
     except (UsageError, LockTimeout):
         return False  # it is gone, or a process works on it and will see the answer
     with closing(file):

@@ -6,38 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import SchemaProblem, UsageError, schemas
-from coilclaw.runs import (
-    MAX_RETRIES,
-    TIMEOUT_SEC,
-    UNCLAIMED,
+from coilclaw.runs.contracts import role_contract
+from coilclaw.runs.contracts.draft import MAX_RETRIES, TIMEOUT_SEC, draft_contract
+from coilclaw.runs.contracts.policy_set import PolicySet
+from coilclaw.runs.contracts.task_contract import RuntimeOptions, TaskContract, parse_document
+from coilclaw.runs.engine.contract_checks import (
     Baseline,
     ContractGates,
-    PolicySet,
-    RuntimeOptions,
-    TaskContract,
-    draft_contract,
     forbidden_edits,
-    parse_document,
     propose_contract,
-    role_contract,
     runner_kinds,
 )
+from coilclaw.runs.policy_source import UNCLAIMED
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from coilclaw.app.run_orchestrator import Orchestrator
     from coilclaw.kernel import Json
-    from coilclaw.runs import (
-        ContractProposal,
-        ExpectedBaseline,
-        PackName,
-        Role,
-        RunOptions,
-        SetupCommand,
-    )
+    from coilclaw.runs.contracts.roles import Role
+    from coilclaw.runs.contracts.task_contract import ExpectedBaseline, PackName, SetupCommand
+    from coilclaw.runs.engine.contract_checks import ContractProposal
+    from coilclaw.runs.engine.run_start import RunOptions
+    from coilclaw.runs.orchestrator import Orchestrator
 
-MAX_FILE_BYTES: Final = 64 * 2**20
 SCHEMA: Final = "task_contract.v1"
 
 
@@ -81,14 +72,10 @@ class ContractChecks:
     orchestrator: Orchestrator | None
 
     @classmethod
-    def at(
-        cls, start: Path, home: Path, environ: dict[str, str], *, needed: bool
-    ) -> ContractChecks:
-        """For the repository around a path; there has to be one only if it is ``needed``."""
-        from coilclaw.app.run_orchestrator import Orchestrator
-
+    def of(cls, open_orchestrator: Callable[[], Orchestrator], *, needed: bool) -> ContractChecks:
+        """Open a repository; without one, raise only where it is ``needed``."""
         try:
-            return cls(Orchestrator(start, home, environ))
+            return cls(open_orchestrator())
         except UsageError as problem:
             if needed or problem.rule not in {"repository.none", "repository.empty"}:
                 raise
@@ -204,10 +191,4 @@ class ContractChecks:
     def _baseline(self, commit: str) -> Baseline:
         if self.orchestrator is None:
             return Baseline.of("", (), lambda _: None)
-        repository = self.orchestrator.repository
-        return Baseline.of(
-            commit,
-            repository.files(commit),
-            lambda name: repository.read(commit, name, MAX_FILE_BYTES),
-            repository.links(commit),
-        )
+        return Baseline.at(self.orchestrator.repository, commit)

@@ -1,1 +1,0 @@
-"""Install CoilClaw as a service of the system."""
