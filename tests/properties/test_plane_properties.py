@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coilclaw.cli.model_server.structured import check_anthropic, check_openai
 from coilclaw.kernel.messages import Json
-from coilclaw.models.output_schema import narrowed
+from coilclaw.models.output_schema import narrow_schema
 from coilclaw.runs.contracts.records import ReviewReport
 from coilclaw.runs.roles import rule_review
 from coilclaw.runs.roles.model_questions import parse_answer
@@ -83,7 +83,7 @@ def test_no_text_makes_reading_fail(text: str) -> None:
 @given(SCHEMAS)
 def test_every_service_takes_what_goes_out(schema: Json) -> None:
     assert isinstance(schema, dict)
-    out = narrowed(schema)
+    out = narrow_schema(schema)
     check_openai({"name": "x", "strict": True, "schema": out}, "x")
     check_anthropic({"output_config": {"format": {"type": "json_schema", "schema": out}}})
     jsonschema_rs.validator_for(out)

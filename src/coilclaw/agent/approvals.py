@@ -120,7 +120,7 @@ class ApprovalStore:
         question = replace(question, asker=question.asker or self.asker)
         # Valid text that fits into a record of the journal.
         kept = {
-            name: _kept(value, MAX_TEXT_CHARS if name == "arguments" else MAX_LABEL_CHARS)
+            name: _cut_text(value, MAX_TEXT_CHARS if name == "arguments" else MAX_LABEL_CHARS)
             for name, value in asdict(question).items()
             if name != "detail"
         }
@@ -132,7 +132,7 @@ class ApprovalStore:
             expires=format_time(moment + timedelta(seconds=expires_s)),
             process=this_process(),
             **kept,
-            detail=_kept(detail, MAX_TEXT_CHARS).split("\n") if detail else [],
+            detail=_cut_text(detail, MAX_TEXT_CHARS).split("\n") if detail else [],
         )
         return approval_id
 
@@ -161,7 +161,7 @@ class ApprovalStore:
 
     def find_for_call(self, conversation_id: str, turn_id: str, call_id: str) -> Approval | None:
         """Return the newest approval of a stored call, in any state, or ``None``."""
-        wanted = (conversation_id, turn_id, _kept(call_id))
+        wanted = (conversation_id, turn_id, _cut_text(call_id))
         for one in reversed(self._replay().values()):
             question = one.question
             if (question.conversation_id, question.turn_id, question.call_id) == wanted:
@@ -206,16 +206,16 @@ class ApprovalStore:
         approval = self.find(text)
         _check_words(approval, words, approved=approved)
         if approval.state != "pending" or not approval.waiting:
-            raise _closed(approval)
-        said = {} if words is None else {"text": _kept(words, MAX_ANSWER_CHARS)}
-        about = {"approved": approved, "by": _kept(by), "time": format_time(self._now())}
+            raise _closed_error(approval)
+        said = {} if words is None else {"text": _cut_text(words, MAX_ANSWER_CHARS)}
+        about = {"approved": approved, "by": _cut_text(by), "time": format_time(self._now())}
         ours = self._append(approval.id, "answered", **about, **said)
         after = self.find(approval.id)
         # Another process may have answered at the same time: the first record counts.
         if after.state not in {"approved", "rejected", "used"} or not self._is_first(
             approval.id, "answered", ours
         ):
-            raise _closed(after)
+            raise _closed_error(after)
         return after
 
     def use(self, approval_id: str, digest: str) -> bool:
@@ -353,7 +353,7 @@ class ApprovalStore:
         return Journal(self._path, hash_field=APPROVAL_HASH_FIELD, key_path=key)
 
 
-def _closed(approval: Approval) -> UsageError:
+def _closed_error(approval: Approval) -> UsageError:
     state = {"used": "was already approved and used", "pending": "has no receiver any more"}
     return UsageError(
         f"{approval.id} {state.get(approval.state, f'is already {approval.state}')}",
@@ -362,7 +362,7 @@ def _closed(approval: Approval) -> UsageError:
     )
 
 
-def _kept(text: str, limit: int = MAX_LABEL_CHARS) -> str:
+def _cut_text(text: str, limit: int = MAX_LABEL_CHARS) -> str:
     """Return valid Unicode text of bounded length; names of files may hold surrogates."""
     valid = valid_text(text)
     if len(valid) <= limit:

@@ -116,7 +116,7 @@ class Guard:
         """
         _log_event("tool_requested", bounded(call.name), tool=bounded(call.name))
         if self.book is None:
-            return _unrecorded("receipts.disabled", _DISABLED)
+            return _deny_unrecorded("receipts.disabled", _DISABLED)
         text = _text(call.arguments)
         attempt = CallAttempt.of(call, context, text)
         try:
@@ -145,7 +145,7 @@ class Guard:
         attempt.intent_hash = self.book.intend(intent)
         attempt.phase = "performing"
         try:
-            result = self._checked(perform())
+            result = self._clean_result(perform())
         except BaseException as problem:  # noqa: BLE001 - a stop is raised again from there
             return self._settle(attempt, problem)
         status: Status = "allowed" if result.success else "failed"
@@ -154,7 +154,7 @@ class Guard:
     def refuse(self, call: ToolCall, context: ToolContext, rule: str, reason: str) -> ToolResult:
         """Deny a call for a reason outside of policy, with a receipt like any other call."""
         if self.book is None:
-            return _unrecorded(rule, reason)
+            return _deny_unrecorded(rule, reason)
         attempt = CallAttempt.of(call, context, _text(call.arguments))
         try:
             attempt.policy_hash = self.policy_hash()
@@ -227,7 +227,7 @@ class Guard:
         """Return who approved the call, as the receipt names it; ask the user if needed."""
         if verdict.decision is Decision.ALLOW:
             return f"policy {verdict.rule}"
-        key = _bound(attempt, prepared.detail)
+        key = _approved_subject(attempt, prepared.detail)
         given = f"{self._always.get(key)} always {verdict.rule}"
         if key not in self._always:
             request = ApprovalRequest(
@@ -255,7 +255,7 @@ class Guard:
         _log_event("tool_approved", attempt.call.name, tool=attempt.call.name)
         return given
 
-    def _checked(self, result: ToolResult) -> ToolResult:
+    def _clean_result(self, result: ToolResult) -> ToolResult:
         """Return a result without secrets, and without metadata that JSON cannot express."""
         return replace(
             result,
@@ -289,7 +289,7 @@ class Guard:
         # A refusal at the last moment, before any effect, is a denial as well: a path moved.
         refused = isinstance(problem, DeniedError) and not isinstance(problem, Stopped)
         denied = refused or attempt.phase in _UNDECIDED
-        reason = self._shown(reason)
+        reason = self._clean_reason(reason)
         error = f"denied by {rule}: {reason}" if denied else f"{reason} [{rule}]"
         attempt.approval = attempt.approval or f"policy {rule}"
         status: Status = "denied" if denied else "failed"
@@ -302,7 +302,7 @@ class Guard:
             raise problem
         return result
 
-    def _shown(self, text: str) -> str:
+    def _clean_reason(self, text: str) -> str:
         """Return a reason for the model, redacted and bounded."""
         try:
             clean = self.redact(text)
@@ -357,7 +357,7 @@ def _stop_is_set() -> DeniedError:
     return DeniedError(f"{stop.ESTOP_REASON}; {stop.ESTOP_HINT}", rule=stop.ESTOP_RULE)
 
 
-def _unrecorded(rule: str, reason: str) -> ToolResult:
+def _deny_unrecorded(rule: str, reason: str) -> ToolResult:
     """Return a denial without a receipt, because receipts are switched off."""
     _log_event("tool_denied", reason, rule=rule)
     metadata: dict[str, Json] = {"rule": rule, "status": "denied"}
@@ -382,7 +382,7 @@ def _text(value: Mapping[str, Json]) -> str | None:
         return None
 
 
-def _bound(attempt: CallAttempt, detail: tuple[str, ...]) -> str:
+def _approved_subject(attempt: CallAttempt, detail: tuple[str, ...]) -> str:
     """Return the digest that an approval is bound to; any other call needs another approval."""
     context = attempt.context
     return canonical_json.hash_json(

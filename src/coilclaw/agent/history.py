@@ -125,7 +125,7 @@ def build_messages(records: Sequence[TurnRecord]) -> tuple[Message, ...]:
             ]
         else:
             result.append(Message(record.role, record.content, record.tool_calls))
-    return tuple(_completed(result))
+    return tuple(_complete_calls(result))
 
 
 def render_answer(answer: ToolAnswer) -> str:
@@ -149,7 +149,7 @@ def _fitting(records: Sequence[TurnRecord]) -> Sequence[TurnRecord]:
     return recent[begin:]
 
 
-def _completed(found: Iterable[Message]) -> Iterable[Message]:
+def _complete_calls(found: Iterable[Message]) -> Iterable[Message]:
     """Yield the messages with an error for each unanswered call, because providers need one."""
     open_calls: dict[str, None] = {}
     for message in found:

@@ -49,11 +49,11 @@ def examine(home: Path, environ: Mapping[str, str]) -> tuple[DoctorFinding, ...]
         find_out("home", lambda: _home(home)),
         find_out("locks", lambda: _locks(home)),
         *_sandboxes(sandbox.probe_sandboxes()),
-        *_configured(home, environ),
+        *_check_configuration(home, environ),
     )
 
 
-def _configured(home: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
+def _check_configuration(home: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
     """Say how far the last checkpoint is behind, and which rules an older policy file lacks."""
     from coilclaw.app.drivers import open_receipts
     from coilclaw.app.policy import describe_missing, find_missing_rules

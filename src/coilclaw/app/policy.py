@@ -43,7 +43,7 @@ class Policy:
         self._user_home = environ.get("HOME")
         self._autonomy = autonomy or config.security.autonomy
         self._own_text = _read(home / NAME)
-        self._is_own = self._own_text is not None and self._own_text != _shipped()
+        self._is_own = self._own_text is not None and self._own_text != _read_shipped()
         if self._is_own:
             _ = self.rules
 
@@ -139,7 +139,7 @@ class Policy:
     def hash(self) -> str:
         """Names the policy in receipts: what the rules and the settings say, nothing else."""
         settings = self.settings
-        text = self._own_text if self._own_text is not None else _shipped()
+        text = self._own_text if self._own_text is not None else _read_shipped()
         value: dict[str, Json] = {
             "rules": digest_bytes(text.encode("utf-8")),
             "workspace": settings.workspace,
@@ -180,7 +180,7 @@ def find_missing_rules(home: Path) -> tuple[str, ...]:
     from coilclaw.policy import policy_rules
 
     text = _read(home / NAME)
-    if text is None or text == _shipped():
+    if text is None or text == _read_shipped():
         return ()
     return policy_rules.find_missing(policy_rules.load_rules(text))
 
@@ -193,7 +193,7 @@ def describe_missing(rules: Iterable[str]) -> str:
     )
 
 
-def _shipped() -> str:
+def _read_shipped() -> str:
     from coilclaw.policy import policy_rules
 
     return policy_rules.read_shipped_policy()

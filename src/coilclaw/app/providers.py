@@ -138,7 +138,7 @@ class _Builder:
             "mock": self._mock,
             "reliable": self._reliable,
             "router": self._router,
-            "recorded": self._recorded,
+            "recorded": self._make_recorded,
         }
         return builders.get(settings.kind, self._wire)(settings, below)
 
@@ -174,7 +174,7 @@ class _Builder:
             raise _empty(settings, "no provider to ask", "a router has routes, or a default")
         return Router(settings.name, routes, default)
 
-    def _recorded(self, settings: ProviderSettings, below: _Place) -> Provider:
+    def _make_recorded(self, settings: ProviderSettings, below: _Place) -> Provider:
         from coilclaw.models import AnswerRecording, Playing
 
         if settings.file is None:

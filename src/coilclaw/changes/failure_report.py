@@ -106,7 +106,7 @@ def list_failures(problem: CoilClawError) -> tuple[CoilClawError, ...]:
 def describe_failures(problem: CoilClawError) -> list[dict[str, object]]:
     """Return the failing parts as JSON values, as many as are told of."""
     return [
-        _described(part, excerpt=number < MAX_EXCERPTS)
+        _describe_part(part, excerpt=number < MAX_EXCERPTS)
         for number, part in enumerate(list_failures(problem)[:MAX_LISTED])
     ]
 
@@ -153,7 +153,7 @@ def _visible(text: str) -> str:
     return "\t".join(quote_text(piece)[1:-1] for piece in text[:MAX_CHARS].split("\t"))
 
 
-def _described(part: CoilClawError, *, excerpt: bool) -> dict[str, object]:
+def _describe_part(part: CoilClawError, *, excerpt: bool) -> dict[str, object]:
     found: dict[str, object] = {"rule": part.rule, "message": part.message}
     for name in ("path", "line", "index", "hint"):
         if (value := getattr(part, name, None)) is not None:

@@ -166,20 +166,20 @@ class _Edit:
         """Return where the old lines of the hunk start."""
         hunk = self._hunk
         if hunk.old_start is not None:
-            return self._numbered(old)
+            return self._find_numbered(old)
         floor = self._at
         for heading in filter(None, map(bytes.strip, hunk.heading.split(b"\n"))):
-            floor = self._below(heading, floor)
+            floor = self._find_below(heading, floor)
         if hunk.at_end:
             return self._ending(old, floor)
         if old:
-            return self._only(self._places(old, floor))
+            return self._require_one(self._places(old, floor))
         if floor == self._at:
             hint = "add context lines, a heading after '@@', or '*** End of File'"
             raise self._refusal("no_context", "has no lines to find", hint=hint)
         return floor
 
-    def _numbered(self, old: bytes) -> int:
+    def _find_numbered(self, old: bytes) -> int:
         hunk = self._hunk
         if not old:
             if self._text:
@@ -215,7 +215,7 @@ class _Edit:
                 hint="correct its line number, or add the context lines that follow the change",
                 nearest=self._nearest(),
             )
-        return self._only([*earlier, *anchored], difference)
+        return self._require_one([*earlier, *anchored], difference)
 
     def _earlier(self, old: bytes) -> list[int]:
         """Return a place between settled hunks where the old lines match, too, if there is one.
@@ -282,7 +282,7 @@ class _Edit:
         self._spend((len(text) if found < 0 else found) - floor)
         return places
 
-    def _only(self, places: list[int], difference: str | None = None) -> int:
+    def _require_one(self, places: list[int], difference: str | None = None) -> int:
         if len(places) == 1:
             return places[0]
         where = " after the hunk before it" if self._index > 1 and not self._is_bare() else ""
@@ -305,7 +305,7 @@ class _Edit:
         message = "is said to be the end of the file, but is not"
         raise self._refusal("missing", message, nearest=self._nearest())
 
-    def _below(self, heading: bytes, floor: int) -> int:
+    def _find_below(self, heading: bytes, floor: int) -> int:
         """Return where the line after a heading starts; the heading must stand exactly once."""
         text = self._text
         ends: list[int] = []

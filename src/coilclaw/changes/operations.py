@@ -233,7 +233,7 @@ class Plan:
     changes: tuple[PathChange, ...]
     warnings: tuple[str, ...] = ()
 
-    def inverted(self) -> Plan:
+    def invert(self) -> Plan:
         """Return the plan that takes this one back."""
         return Plan(tuple(PathChange(c.path, c.after, c.before) for c in self.changes))
 

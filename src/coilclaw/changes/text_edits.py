@@ -139,7 +139,7 @@ class _Edit:
             return self._text.replace(self._find, self._put, most)
         if self._is_uniform:
             return self._plain.replace(self._find, self._put, most).replace("\n", "\r\n")
-        head, tail = self._kept()
+        head, tail = self._measure_kept()
         inner = self._put[head : len(self._put) - tail]
         out: list[str] = []
         settled = 0
@@ -176,12 +176,12 @@ class _Edit:
         end = place + len(self._find)
         return "\r\n" in {self._text[max(place - 1, 0) : place + 1], self._text[end - 1 : end + 1]}
 
-    def _kept(self) -> tuple[int, int]:
+    def _measure_kept(self) -> tuple[int, int]:
         """Return how much of a match stays as it is in the file, at its beginning and its end."""
         if "\r" in self._find:
             return 0, 0
-        head = _shared(self._find, self._put)
-        return head, _shared(self._find[head:][::-1], self._put[head:][::-1])
+        head = _count_shared(self._find, self._put)
+        return head, _count_shared(self._find[head:][::-1], self._put[head:][::-1])
 
     def _offset(self, place: int) -> int:
         """Return the offset in the text of one in the searched text."""
@@ -219,7 +219,7 @@ def _places(text: str, find: str, stride: int) -> Iterator[int]:
         place = text.find(find, place + stride)
 
 
-def _shared(one: str, other: str) -> int:
+def _count_shared(one: str, other: str) -> int:
     """Return how many characters two texts have in common at their beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))

@@ -63,7 +63,7 @@ class StatusLine:
 
     def clear(self) -> None:
         """Remove the line."""
-        with self.cleared():
+        with self.clear_line():
             pass
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class StatusLine:
         self._live = self._shown = False
 
     @contextmanager
-    def cleared(self) -> Iterator[None]:
+    def clear_line(self) -> Iterator[None]:
         """Remove the line while something that stays is written, or its content changes."""
         with self.guard:
             if self._shown:

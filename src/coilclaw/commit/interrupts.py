@@ -24,14 +24,14 @@ class Interrupts:
     def watching(self) -> Iterator[None]:
         """Handle signals for the duration of the block; outside the main thread do nothing."""
         with (
-            signal_scope(self._arrived, signal.SIGINT, signal.SIGTERM),
+            signal_scope(self._note_signal, signal.SIGINT, signal.SIGTERM),
             # Under nohup, the run continues when its terminal is closed.
-            signal_scope(self._arrived, signal.SIGHUP, keep_ignored=True),
+            signal_scope(self._note_signal, signal.SIGHUP, keep_ignored=True),
         ):
             yield
 
     @contextmanager
-    def deferred(self) -> Iterator[Cancellation]:
+    def defer(self) -> Iterator[Cancellation]:
         """Defer a stop to the end of the block; the yielded cancellation ends processes at once."""
         before, self._deferring = self._deferring, True
         try:
@@ -44,7 +44,7 @@ class Interrupts:
         if self.cancellation.cancelled:
             raise Stopped(f"stopped by {self.cancellation.reason}")
 
-    def _arrived(self, number: signal.Signals) -> None:
+    def _note_signal(self, number: signal.Signals) -> None:
         self.cancellation.cancel(number.name)
         if not self._deferring:
             self.check()

@@ -24,12 +24,12 @@ def system_prompt(name: str) -> str:
 
 def initial_query(query: str, codebase: str) -> str:
     """Return the first query: system prompt, query, codebase."""
-    return _joined(system_prompt(INITIAL), query, codebase)
+    return _join_parts(system_prompt(INITIAL), query, codebase)
 
 
 def repair_query(output: str, query: str, codebase: str, replacements: Replacements) -> str:
     """Return a repair query: system prompt, build output, query, codebase, replacements."""
-    return _joined(
+    return _join_parts(
         system_prompt(REPAIR), cut_output(output), query, codebase, replacements.render()
     )
 
@@ -49,7 +49,7 @@ def cut_output(output: str, most: int = MAX_OUTPUT_CHARS) -> str:
     )
 
 
-def _joined(*parts: str) -> str:
+def _join_parts(*parts: str) -> str:
     return "".join(part if part.endswith("\n") or not part else part + "\n" for part in parts)
 
 
@@ -76,6 +76,6 @@ class Replacements:
         return "".join(
             f"--- FILE REMOVED {name} ---\n"
             if content is None
-            else _joined(f"--- FILE REPLACEMENT {name} ---\n", content)
+            else _join_parts(f"--- FILE REPLACEMENT {name} ---\n", content)
             for name, content in self.latest.items()
         )

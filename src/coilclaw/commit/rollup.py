@@ -74,7 +74,7 @@ def _candidates(root: Root, state: TreeState) -> set[str]:
     state.create()
     walked = set(_walk(root.path))
     ignored = Git(state.git).ignored(root.path, sorted(walked))
-    return (walked - ignored) | (_tracked(root.path) & walked)
+    return (walked - ignored) | (_list_tracked(root.path) & walked)
 
 
 def _walk(root: Path) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _walk(root: Path) -> Iterator[str]:
             yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def _tracked(root: Path) -> set[str]:
+def _list_tracked(root: Path) -> set[str]:
     """Return the files that git tracks; none outside of a repository."""
     git_dir = root / ".git"
     if not git_dir.is_dir():

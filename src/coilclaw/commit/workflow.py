@@ -145,12 +145,12 @@ class CommitRun:
         try:
             response = self.provider.chat(request)
         except CoilClawError as problem:
-            with self.interrupts.deferred():
+            with self.interrupts.defer():
                 self.log.failure(f"{name}-response.txt", problem)
                 if isinstance(problem, ProviderError) and problem.body is not None:
                     self.log.json(f"{name}-response.json", problem.body)
             raise
-        with self.interrupts.deferred():
+        with self.interrupts.defer():
             self.log.text(f"{name}-response.txt", response.final_text)
             self.log.json(f"{name}-response.json", response.raw_provider_payload or b"{}")
         self.interrupts.check()
@@ -214,7 +214,7 @@ class CommitRun:
             redact=self.log.clean,
         )
         self.interrupts.check()
-        with self.interrupts.deferred():
+        with self.interrupts.defer():
             outcome = deliver_answer(self.root, self.state, changes, terms)
         if isinstance(outcome, Denied):
             raise combine((*(each.as_error() for each in outcome.denials), *outcome.failures))
@@ -225,7 +225,7 @@ class CommitRun:
 
     def _build(self, log_name: str) -> Build:
         self.observer.building()
-        with self.interrupts.deferred() as cancel:
+        with self.interrupts.defer() as cancel:
             try:
                 build = builds.run(
                     self.project.directory,

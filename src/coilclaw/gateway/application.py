@@ -117,13 +117,13 @@ class MountedApp:
         try:
             check_role(client_of(scope), self.roles)
             if scope["method"] == "POST":
-                receive = await self._checked(receive)
+                receive = await self._check_body(receive)
         except CoilClawError as problem:
             await problem_response(problem, self.path)(scope, receive, counted)
             return
         await self.app(scope, receive, counted)
 
-    async def _checked(self, receive: Receive) -> Receive:
+    async def _check_body(self, receive: Receive) -> Receive:
         """Read the body and refuse what is not clean text; return what gives it out again."""
         data = await body.read(receive, self.settings)
         body.check_text(data)
@@ -151,7 +151,7 @@ def application(
 
     validators = Validators()
     by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in _published(endpoints):
+    for endpoint in _add_description(endpoints):
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     routes: list[BaseRoute] = [
         Route(path, RoutePlace(methods, settings, metrics, validators))
@@ -168,7 +168,7 @@ def application(
     return Drained(admission, 2 * settings.max_body_bytes)
 
 
-def _published(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
+def _add_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
     """Add the endpoint that describes all of them, itself included."""
 
     async def describe(_: EndpointCall) -> ASGIApp:

@@ -125,13 +125,13 @@ class WatchedProvider:
         return self.inner.capabilities
 
     def chat(self, request: ChatRequest) -> ChatResponse:
-        return self._asked(request, lambda: self.inner.chat(request))
+        return self._ask_model(request, lambda: self.inner.chat(request))
 
     def stream(self, request: ChatRequest, draft: Callable[[str], None]) -> ChatResponse:
         inner = cast("StreamingProvider", self.inner)
-        return self._asked(request, lambda: inner.stream(request, draft))
+        return self._ask_model(request, lambda: inner.stream(request, draft))
 
-    def _asked(self, request: ChatRequest, ask: Callable[[], ChatResponse]) -> ChatResponse:
+    def _ask_model(self, request: ChatRequest, ask: Callable[[], ChatResponse]) -> ChatResponse:
         with self.around(request):
             response = ask()
         self.used(request, response)

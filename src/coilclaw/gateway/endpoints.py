@@ -96,7 +96,7 @@ class Endpoints:
         """The active tools."""
         names = ("name", "description", "parameters_schema")
         found = await to_thread(self.agent.tools)
-        return json_response({"tools": [_chosen(tool, names) for tool in found]})
+        return json_response({"tools": [_choose_fields(tool, names) for tool in found]})
 
     async def search(self, call: EndpointCall) -> ASGIApp:
         """Messages that contain every term, best first."""
@@ -165,7 +165,7 @@ class Endpoints:
 
     async def decide(self, call: EndpointCall) -> ASGIApp:
         """Answer what waits; the turn goes on."""
-        answered = await to_thread(self._decided, call)
+        answered = await to_thread(self._decide_approval, call)
         name, turns = answered.question.conversation_id, self.conversing.turns
         # A turn that a program left open when it ended waits here, unless too many others did.
         if is_abandoned(answered) and not turns.busy(name):
@@ -173,7 +173,7 @@ class Endpoints:
             turns.submit(resumption(name, asker))
         return json_response(_approval_fields(answered))
 
-    def _decided(self, call: EndpointCall) -> Approval:
+    def _decide_approval(self, call: EndpointCall) -> Approval:
         body, answer = call.body, call.body.get("answer")
         approval = self.agent.desk.find(str(body["id"]))
         approved = body["decision"] == "approve"
@@ -281,11 +281,11 @@ def _event_frames(line: str) -> Iterator[bytes]:
 
 def _approval_fields(approval: Approval) -> dict[str, Json]:
     return {
-        **_chosen(approval, ("id", "state")),
-        **_chosen(approval.question, _QUESTION),
-        **_chosen(approval, ("created", "expires", "answered_by", "answered")),
+        **_choose_fields(approval, ("id", "state")),
+        **_choose_fields(approval.question, _QUESTION),
+        **_choose_fields(approval, ("created", "expires", "answered_by", "answered")),
     }
 
 
-def _chosen(value: object, names: tuple[str, ...]) -> dict[str, Json]:
+def _choose_fields(value: object, names: tuple[str, ...]) -> dict[str, Json]:
     return {name: getattr(value, name) for name in names}

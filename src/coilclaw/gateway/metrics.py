@@ -143,11 +143,11 @@ class Metrics:
 
 def _labels(names: Sequence[str], values: Labels) -> str:
     return ",".join(
-        f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)
+        f'{name}="{_escape_value(value)}"' for name, value in zip(names, values, strict=True)
     )
 
 
-def _escaped(value: str) -> str:
+def _escape_value(value: str) -> str:
     return valid_text(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

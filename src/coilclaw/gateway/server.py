@@ -19,7 +19,7 @@ from coilclaw.gateway.endpoint_table import table
 from coilclaw.gateway.endpoints import Endpoints
 from coilclaw.gateway.http import faults, lifetime
 from coilclaw.gateway.http.admission import RateLimit
-from coilclaw.gateway.http.listener import Hosts, bracketed, listener
+from coilclaw.gateway.http.listener import Hosts, bracket_address, listener
 from coilclaw.gateway.http.protocol import http_config
 from coilclaw.gateway.runs.run_endpoints import RunEndpoints, SopEndpoints
 from coilclaw.gateway.turns import Conversing, Turns, resumption
@@ -78,7 +78,7 @@ class Gateway:
             )
             runs, sops = RunEndpoints(self.runs), SopEndpoints(self.sops)
             app = self._application(turns, runs, sops, Hosts.of(settings, address, port))
-            url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
+            url = f"{'https' if settings.tls else 'http'}://{bracket_address(address)}:{port}"
             self._resume_turns(turns)
             lifetime.serve(
                 http_config(app, settings, faults.form),

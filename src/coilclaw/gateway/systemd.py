@@ -147,7 +147,7 @@ class Systemd:
             observe=show,
         )
         if not done.ok and not follow:
-            raise _failed("journalctl", done)
+            raise _failed_error("journalctl", done)
 
     def _current(self) -> str | None:
         """The unit as it is; ``None`` where there is none that we could have written."""
@@ -196,7 +196,7 @@ class Systemd:
     def _do(self, *words: str) -> None:
         done = self._ask(*words)
         if not done.ok:
-            raise _failed(f"systemctl --user {' '.join(words)}", done)
+            raise _failed_error(f"systemctl --user {' '.join(words)}", done)
 
     def _ask(self, *words: str) -> ProcessResult:
         argv = ["systemctl", "--user", "--no-pager", "--no-ask-password", *words]
@@ -211,7 +211,7 @@ def _missing(program: str) -> EnvironmentFault:
     )
 
 
-def _failed(what: str, done: ProcessResult) -> EnvironmentFault:
+def _failed_error(what: str, done: ProcessResult) -> EnvironmentFault:
     said = (done.stderr.data or done.stdout.data).decode("utf-8", "replace").strip()
     return EnvironmentFault(
         f"{what} failed ({done.outcome}, {done.exit_code}): {said[:500]}", rule="service.failed"

@@ -77,7 +77,7 @@ class TokenStore:
         if data is None:
             return ()
         check_private(self.path, "token.file", "delete it: this revokes all tokens in it")
-        return _parsed(data, self.path)
+        return _parse_tokens(data, self.path)
 
     def new(self, name: str, role: Role, expires: str = "") -> tuple[StoredToken, Secret]:
         """Make a token and return it, which is the only time that it is known."""
@@ -85,7 +85,7 @@ class TokenStore:
         secret = f"{PREFIX}{secrets.token_hex(TOKEN_BYTES)}"
         made = StoredToken(name, role, hashed(secret.encode()), format_time(self._now()), expires)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._locked():
+        with self._make_lock():
             known = self.list()
             if any(one.name.lower() == name.lower() for one in known):
                 raise UsageError(
@@ -104,7 +104,7 @@ class TokenStore:
 
     def revoke(self, name: str) -> StoredToken:
         """Revoke a token, at once and for good; one that was revoked stays as it is."""
-        with self._locked():
+        with self._make_lock():
             known = self.list()
             found = next((one for one in known if one.name == name), None)
             if found is None:
@@ -128,7 +128,7 @@ class TokenStore:
             return ()
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode, found.st_uid
 
-    def _locked(self) -> FileLock:
+    def _make_lock(self) -> FileLock:
         return FileLock(self.path.with_suffix(".lock"))
 
     def _write(self, tokens: tuple[StoredToken, ...]) -> None:
@@ -173,7 +173,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _parsed(data: bytes, path: Path) -> tuple[StoredToken, ...]:
+def _parse_tokens(data: bytes, path: Path) -> tuple[StoredToken, ...]:
     """Return the tokens in the file, all of them or none."""
     try:
         value = json.loads(data)

@@ -23,7 +23,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "database": "BUSY_S Database Layout",
         "document": (
-            "Document DocumentPlace MAX_PROBLEMS Problem Table describe_type dotted is_bare "
+            "Document DocumentPlace MAX_PROBLEMS Problem Table describe_type write_place is_bare "
             "list_problems quote suggest"
         ),
         "effects": (

@@ -34,11 +34,11 @@ from coilclaw.kernel.document import MAX_PROBLEMS as MAX_PROBLEMS
 from coilclaw.kernel.document import Problem as Problem
 from coilclaw.kernel.document import Table as Table
 from coilclaw.kernel.document import describe_type as describe_type
-from coilclaw.kernel.document import dotted as dotted
 from coilclaw.kernel.document import is_bare as is_bare
 from coilclaw.kernel.document import list_problems as list_problems
 from coilclaw.kernel.document import quote as quote
 from coilclaw.kernel.document import suggest as suggest
+from coilclaw.kernel.document import write_place as write_place
 from coilclaw.kernel.effects import Consults as Consults
 from coilclaw.kernel.effects import Decision as Decision
 from coilclaw.kernel.effects import Effect as Effect

@@ -29,7 +29,7 @@ _ENCODER: Final = json.JSONEncoder(
 )
 
 
-def _compiled() -> Callable[[dict[str, object]], str]:
+def _compile_encoder() -> Callable[[dict[str, object]], str]:
     """Return the encoder with its compiled part made once: a journal encodes a record an append."""
     make = getattr(json.encoder, "c_make_encoder", None)
     text = getattr(json.encoder, "c_encode_basestring", None)
@@ -39,7 +39,7 @@ def _compiled() -> Callable[[dict[str, object]], str]:
     return lambda record: "".join(pieces(record, 0))
 
 
-_TEXT: Final = _compiled()
+_TEXT: Final = _compile_encoder()
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:

@@ -268,7 +268,7 @@ def _split_notes(text: str) -> Iterator[tuple[int, list[str]]]:
             note, ended = [], False
         begun = begun if note else number
         if len(line) > MAX_LINE_CHARS or len(note) >= MAX_LINES or not line.isprintable():
-            raise _malformed(number)
+            raise _malformed_error(number)
         note.append(line)
     if note:
         yield begun, note
@@ -277,20 +277,20 @@ def _split_notes(text: str) -> Iterator[tuple[int, list[str]]]:
 def _parse_note(number: int, lines: list[str]) -> SignedCheckpoint:
     body = [line for line in lines if not line.startswith(_DASH)]
     if len(body) < 3 or lines[: len(body)] != body or not _SIZE.fullmatch(body[1]):
-        raise _malformed(number)
+        raise _malformed_error(number)
     root = from_base64(body[2])
     found = [_SIGNATURE.fullmatch(line) for line in lines[len(body) :]]
     if root is None or None in found:
-        raise _malformed(number)
+        raise _malformed_error(number)
     try:
         signatures = [(match[1], b64decode(match[2], validate=True)) for match in found if match]
     except ValueError:
-        raise _malformed(number) from None
+        raise _malformed_error(number) from None
     checkpoint = Checkpoint(body[0], int(body[1]), root, tuple(body[3:]))
     return SignedCheckpoint(checkpoint, tuple(signatures))
 
 
-def _malformed(number: int) -> UsageError:
+def _malformed_error(number: int) -> UsageError:
     return UsageError(
         f"line {number} of the checkpoints does not begin a checkpoint",
         rule="checkpoint.form",

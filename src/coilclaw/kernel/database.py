@@ -71,12 +71,12 @@ class Database:
 
     def open(self) -> None:
         """Open the file, made and brought to the newest version where needed."""
-        with self._guard, _mapped(self.path):
-            self._opened()
+        with self._guard, _explain_errors(self.path):
+            self._open_connection()
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""
-        with self._guard, _mapped(self.path):
+        with self._guard, _explain_errors(self.path):
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
@@ -99,8 +99,8 @@ class Database:
 
     def scrub(self) -> None:
         """Rebuild the file, and empty the log beside it: nothing deleted stays in either."""
-        with self._guard, _mapped(self.path):
-            connection = self._opened()
+        with self._guard, _explain_errors(self.path):
+            connection = self._open_connection()
             connection.execute("VACUUM")
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
@@ -130,12 +130,12 @@ class Database:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self._guard, _mapped(self.path):
-            connection = self._opened()
-            with _committed(connection, begin):
+        with self._guard, _explain_errors(self.path):
+            connection = self._open_connection()
+            with _commit_block(connection, begin):
                 yield connection
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         if self._inherited is not None:
             raise EnvironmentFault(
                 f"this process was forked in the middle of a transaction on {self.path}",
@@ -155,9 +155,9 @@ class Database:
             self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False
         )
         try:
-            with _committed(connection, "BEGIN"):
+            with _commit_block(connection, "BEGIN"):
                 version = _version(connection, self.path, self._layout)
-            _patiently(lambda: _make_ours(connection, self.path), self._busy_s)
+            _repeat_while_busy(lambda: _make_ours(connection, self.path), self._busy_s)
             for setting in _SETTINGS:
                 connection.execute(setting)
             if version < len(self._layout.migrations):
@@ -194,7 +194,7 @@ class _Forks:
 
 
 @contextmanager
-def _committed(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+def _commit_block(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
     connection.execute(begin)
     try:
         yield
@@ -220,7 +220,7 @@ def _make_ours(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _patiently(work: Callable[[], None], seconds: float) -> None:
+def _repeat_while_busy(work: Callable[[], None], seconds: float) -> None:
     """Repeat what SQLite's own busy timeout does not cover: becoming WAL while others do too."""
     import sqlite3
 
@@ -236,7 +236,7 @@ def _patiently(work: Callable[[], None], seconds: float) -> None:
 
 def _bring_up(connection: sqlite3.Connection, path: Path, layout: Layout) -> None:
     """Bring a database to the newest version, in one transaction."""
-    with _committed(connection, "BEGIN IMMEDIATE"):
+    with _commit_block(connection, "BEGIN IMMEDIATE"):
         # Another process may have done it while we waited.
         for statements in layout.migrations[_version(connection, path, layout) :]:
             for statement in statements:
@@ -289,7 +289,7 @@ def _ensure_file(path: Path) -> None:
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     import sqlite3
 
     try:

@@ -101,7 +101,7 @@ class Document:
 
     def name(self, place: DocumentPlace) -> str:
         """Write a place as a person would: ``security.forbidden_paths[2]``."""
-        return dotted(place, self._root)
+        return write_place(place, self._root)
 
     def read_toml(self) -> Table:
         """Parse the text as TOML; a syntax error is its only problem, and the table is empty."""
@@ -162,7 +162,7 @@ class Table:
         rule: str = "",
     ) -> str | Default:
         """Take a string; ``rule`` says in words what ``form`` demands ("a name such as 'a-b'")."""
-        value = self._typed(key, str, required=required)
+        value = self._take_typed(key, str, required=required)
         if value is None:
             return default
         if not blank and not value.strip():
@@ -179,7 +179,7 @@ class Table:
         self, key: str, default: Default, allowed: Iterable[str], *, required: bool = False
     ) -> str | Default:
         """Take one of a fixed set of strings."""
-        value, words = self._typed(key, str, required=required), tuple(allowed)
+        value, words = self._take_typed(key, str, required=required), tuple(allowed)
         if value is None or value in words:
             return default if value is None else value
         self.note(key, f"is {quote(value)}{suggest(value, words)}", words)
@@ -187,22 +187,22 @@ class Table:
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Take true or false."""
-        value = self._typed(key, bool)
+        value = self._take_typed(key, bool)
         return default if value is None else value
 
     def integer(
         self, key: str, default: Default, *, least: int, most: int, required: bool = False
     ) -> int | Default:
         """Take a whole number within bounds."""
-        value = self._typed(key, int, required=required)
-        return default if value is None or not self._within(key, value, least, most) else value
+        value = self._take_typed(key, int, required=required)
+        return default if value is None or not self._check_range(key, value, least, most) else value
 
     def number(
         self, key: str, default: Default, *, least: float, most: float, above: bool = False
     ) -> float | Default:
         """Take a number within bounds; ``above`` excludes the lower one."""
-        value = self._typed(key, float)
-        if value is None or not self._within(key, value, least, most, above=above):
+        value = self._take_typed(key, float)
+        if value is None or not self._check_range(key, value, least, most, above=above):
             return default
         return float(value)
 
@@ -210,7 +210,7 @@ class Table:
         self, key: str, default: tuple[str, ...] = (), *, most: int | None = None
     ) -> tuple[str, ...]:
         """Take a list of strings."""
-        if (items := self._typed(key, list)) is None:
+        if (items := self._take_typed(key, list)) is None:
             return default
         if most is not None and len(items) > most:
             self.note(key, f"has {len(items)} items; at most {most} are allowed")
@@ -226,7 +226,7 @@ class Table:
 
     def items(self, key: str, *, most: int | None = None) -> Iterator[tuple[DocumentPlace, object]]:
         """Take a list of anything: each item with its place."""
-        items = self._typed(key, list) or []
+        items = self._take_typed(key, list) or []
         if most is not None and len(items) > most:
             self.note(key, f"has {len(items)} items; at most {most} are allowed")
             return
@@ -235,7 +235,7 @@ class Table:
 
     def pairs(self, key: str) -> dict[str, str]:
         """Take a table whose values are strings."""
-        values = self._typed(key, dict) or {}
+        values = self._take_typed(key, dict) or {}
         for name, value in values.items():
             if not isinstance(value, str):
                 place = (*self.place, key, name)
@@ -267,7 +267,9 @@ class Table:
             if key not in names:
                 self.note(key, f"is not a known key{suggest(key, names)}", names)
 
-    def _typed(self, key: str, kind: type[Default], *, required: bool = False) -> Default | None:
+    def _take_typed(
+        self, key: str, kind: type[Default], *, required: bool = False
+    ) -> Default | None:
         value = self.take(key, required=required)
         if value is None and self.values.get(key, self) is not None:
             return None
@@ -278,7 +280,7 @@ class Table:
             return None
         return value
 
-    def _within(
+    def _check_range(
         self, key: str, value: float, least: float, most: float, *, above: bool = False
     ) -> bool:
         if (value > least if above else value >= least) and value <= most:  # NaN is in no bounds
@@ -288,7 +290,7 @@ class Table:
         return False
 
 
-def dotted(place: DocumentPlace, root: str = "") -> str:
+def write_place(place: DocumentPlace, root: str = "") -> str:
     """Write a place as a person would; a name that TOML cannot write bare is quoted."""
     import json
 

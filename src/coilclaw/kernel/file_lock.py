@@ -48,19 +48,19 @@ class _Unshared:
 
 
 @cache
-def _unshared() -> _Unshared:
+def _make_unshared() -> _Unshared:
     # Fork is a matter of the whole process, so there is one of these, made at the first use.
     return _Unshared()
 
 
 def this_process() -> object:
     """Return what stands for this process; unlike a process id it is never used again."""
-    return _unshared().process
+    return _make_unshared().process
 
 
 def open_unshared(path: str | Path, flags: int) -> int:
     """Open a file that stays with this process: not inherited by programs, nor by forks."""
-    unshared = _unshared()
+    unshared = _make_unshared()
     with unshared.guard:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         unshared.open.add(descriptor)
@@ -69,7 +69,7 @@ def open_unshared(path: str | Path, flags: int) -> int:
 
 def close_unshared(descriptor: int) -> None:
     """Unlock and close what this process opened. A forked child has nothing to close."""
-    unshared = _unshared()
+    unshared = _make_unshared()
     with unshared.guard:
         if descriptor in unshared.open:
             unshared.open.remove(descriptor)

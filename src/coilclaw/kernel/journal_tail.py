@@ -168,7 +168,7 @@ class Tail:
                 os.ftruncate(self._data, self.head.size)
                 os.fsync(self._data)
             if doing is None:
-                raise self._unsynced(problem) from problem
+                raise self._unsynced_error(problem) from problem
             raise EnvironmentFault(
                 f"cannot {doing} {self._path}: {problem.strerror}; nothing was appended",
                 rule="journal.write",
@@ -180,9 +180,9 @@ class Tail:
         try:
             yield
         except OSError as problem:
-            raise self._unsynced(problem) from problem
+            raise self._unsynced_error(problem) from problem
 
-    def _unsynced(self, problem: OSError) -> EnvironmentFault:
+    def _unsynced_error(self, problem: OSError) -> EnvironmentFault:
         return EnvironmentFault(f"cannot sync {self._path}: {problem.strerror}", rule=UNSYNCED)
 
     def _open_locked(self, key_path: Path) -> None:
@@ -210,7 +210,7 @@ class Tail:
         if covers_records(read_anchor(self._anchor_path)):
             if os.path.lexists(self._path):
                 return False  # another process made it, and has already written to it
-            raise self._damaged(f"it is gone, and {self._anchor_path.name} is still there")
+            raise self._damaged_error(f"it is gone, and {self._anchor_path.name} is still there")
         temporary = self._path.with_name(f".coilclaw-{os.urandom(8).hex()}.tmp")
         self._data = open_unshared(temporary, _APPEND | os.O_CREAT | os.O_EXCL)
         try:
@@ -231,16 +231,16 @@ class Tail:
         size = os.fstat(self._data).st_size
         if raw is None:
             if size:
-                raise self._damaged(f"it has records but no anchor {self._anchor_path.name}")
+                raise self._damaged_error(f"it has records but no anchor {self._anchor_path.name}")
             self._signer = Signer(create_private(key_path, os.urandom(KEY_BYTES)))
             raw = self._signer.render(JournalHead())
             write_atomic(self._anchor_path, raw, mode=0o600)
         else:
             key = read_private(key_path)
             if key is None:
-                raise self._damaged(f"the key {key_path} of its anchor is missing")
+                raise self._damaged_error(f"the key {key_path} of its anchor is missing")
             self._signer = Signer(key)
-        anchored = self._trusted(raw)
+        anchored = self._verify_anchor(raw)
         self._anchor = open_unshared(self._anchor_path, os.O_RDWR)
         data, anchor = os.fstat(self._data), os.fstat(self._anchor)
         self._identity = (data.st_ino, data.st_dev, anchor.st_ino, anchor.st_dev)
@@ -248,26 +248,26 @@ class Tail:
         self._check_anchored(anchored, size)
         self._advance(anchored, size)
 
-    def _damaged(self, what: str) -> JournalDamaged:
+    def _damaged_error(self, what: str) -> JournalDamaged:
         return damaged(self._path, what)
 
-    def _trusted(self, raw: bytes) -> JournalHead:
+    def _verify_anchor(self, raw: bytes) -> JournalHead:
         statement = parse_anchor(raw)
         if statement is None:
-            raise self._damaged(f"{self._anchor_path.name} is not an anchor")
+            raise self._damaged_error(f"{self._anchor_path.name} is not an anchor")
         if statement.key_id != self._signer.key_id:
-            raise self._damaged(
+            raise self._damaged_error(
                 f"{self._anchor_path.name} was made with key {statement.key_id}, "
                 f"not with key {self._signer.key_id}",
             )
         if not hmac.compare_digest(self._signer.render(statement.head), raw):
-            raise self._damaged(f"{self._anchor_path.name} was edited")
+            raise self._damaged_error(f"{self._anchor_path.name} was edited")
         return statement.head
 
     def _check_anchored(self, anchored: JournalHead, size: int) -> None:
         """Compare the last record that the anchor covers, without reading those before it."""
         if size < anchored.size:
-            raise self._damaged(
+            raise self._damaged_error(
                 f"it has {size} bytes, and its anchor says {anchored.count} records in "
                 f"{anchored.size} bytes",
             )
@@ -283,16 +283,16 @@ class Tail:
             reach *= 2
         link = self._form.check(piece[newline + 1 :])
         if isinstance(link, LineFlaw) or link.own != anchored.last_hash:
-            raise self._damaged(f"record {anchored.count} is not the one that was anchored")
+            raise self._damaged_error(f"record {anchored.count} is not the one that was anchored")
 
     def _catch_up(self, raw: bytes, size: int) -> None:
         if size < self.head.size:
-            raise self._damaged(
+            raise self._damaged_error(
                 f"it has {size} bytes, and had {self.head.size} when this process wrote",
             )
-        anchored = self._trusted(raw)
+        anchored = self._verify_anchor(raw)
         if anchored.count <= self.head.count and anchored != self.head:
-            raise self._damaged(
+            raise self._damaged_error(
                 f"its anchor says {anchored.count} records, and said {self.head.count} before",
             )
         self._advance(anchored, size)
@@ -307,13 +307,15 @@ class Tail:
                 if isinstance(link, LineFlaw) or link.previous != head.last_hash:
                     if covered:
                         what = getattr(link, "what", "it does not follow the last")
-                        raise self._damaged(f"record {head.count + 1} is wrong: {what}")
+                        raise self._damaged_error(f"record {head.count + 1} is wrong: {what}")
                     break
                 head = JournalHead(head.count + 1, head.size + len(line), link.own)
                 if head.count == anchored.count and head != anchored:
-                    raise self._damaged(f"record {head.count} is not the one that was anchored")
+                    raise self._damaged_error(
+                        f"record {head.count} is not the one that was anchored"
+                    )
         if head.count < anchored.count:
-            raise self._damaged(
+            raise self._damaged_error(
                 f"it has {head.count} records, and its anchor says {anchored.count}"
             )
         if head.size < size:

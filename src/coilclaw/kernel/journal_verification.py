@@ -94,22 +94,22 @@ class JournalScene:
         found = self._trace(suspect)
         if isinstance(line, LineFlaw):
             if found.get("successor") == number + 1:
-                return self._inserted(number, "the lines around it belong together")
+                return self._report_insertion(number, "the lines around it belong together")
             return self._break(number, "edited", f"line {number} was edited: {line.what}")
         if "twin" in found:
-            return self._inserted(number, f"it repeats line {found['twin']}")
+            return self._report_insertion(number, f"it repeats line {found['twin']}")
         predecessor = found.get("predecessor", 0)
         if predecessor > number:
             shifted = self.anchored and found.get("anchored", 0) > self.anchored.count
             if "rival" in found or shifted:
                 why = f"it says that it follows line {predecessor}, which is behind it"
-                return self._inserted(number, why)
+                return self._report_insertion(number, why)
             sentence = f"line {number} is out of order: it follows line {predecessor}"
             return self._break(number, "reordered", sentence)
         if "successor" in found or (self.anchored and number > self.anchored.count):
-            return self._inserted(number, "it does not follow the line before it")
+            return self._report_insertion(number, "it does not follow the line before it")
         if predecessor or line.previous == FIRST_HASH:
-            return self._inserted(predecessor + 1, f"line {number} goes on from before it")
+            return self._report_insertion(predecessor + 1, f"line {number} goes on from before it")
         # It follows a record that is not there: that one is gone, or was given a new hash. Where
         # the chain goes on to the anchored record, and that has its number, none is gone.
         count = -1 if self.anchored is None else self.anchored.count
@@ -164,7 +164,7 @@ class JournalScene:
                 found.setdefault(name, number)
         return found
 
-    def _inserted(self, number: int, why: str) -> JournalBreak:
+    def _report_insertion(self, number: int, why: str) -> JournalBreak:
         return self._break(number, "inserted", f"line {number} was inserted: {why}")
 
     def _break(self, number: int, reason: Reason, sentence: str) -> JournalBreak:
@@ -292,7 +292,7 @@ def _judge(scene: JournalScene, head: JournalHead, suspect: Suspect | None) -> J
     anchored = scene.anchored
     if suspect is None:
         missing = anchored is not None and head.count < anchored.count
-        return _truncated(head.count + 1, anchored) if anchored and missing else None
+        return _report_truncation(head.count + 1, anchored) if anchored and missing else None
     line = suspect.line
     if anchored is None:
         return None if suspect.cut else scene.explain(suspect)
@@ -300,7 +300,7 @@ def _judge(scene: JournalScene, head: JournalHead, suspect: Suspect | None) -> J
         if head.count >= anchored.count and line.reason == "unparsable":
             return None
         if suspect.cut and scene.size < anchored.size:
-            return _truncated(suspect.number, anchored)
+            return _report_truncation(suspect.number, anchored)
     elif line.previous == suspect.expected:
         return _other_than_anchored(scene, suspect)
     return scene.explain(suspect)
@@ -320,7 +320,7 @@ def _other_than_anchored(scene: JournalScene, suspect: Suspect) -> JournalBreak:
     return JournalBreak(number, name, "edited", sentence)
 
 
-def _truncated(number: int, anchored: JournalHead) -> JournalBreak:
+def _report_truncation(number: int, anchored: JournalHead) -> JournalBreak:
     what = f"the journal ends before record {number}, and its anchor says {anchored.count} records"
     return JournalBreak(number, None, "truncated", what)
 

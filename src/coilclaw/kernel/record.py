@@ -71,7 +71,7 @@ class Record:
                 rule="contract.schema",
                 hint="the schemas are in schemas/",
             )
-        return cast("Self", _built(cls, value))
+        return cast("Self", _build_value(cls, value))
 
     def json(self) -> dict[str, "Json"]:
         """Return it as JSON; optional fields that are absent are left out."""
@@ -105,22 +105,22 @@ def _shape(record: Any) -> tuple[Shape, ...]:
     )
 
 
-def _built(kind: object, value: object) -> object:
+def _build_value(kind: object, value: object) -> object:
     """Turn JSON, already known to be valid, into a value of a type."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         inner = [item for item in get_args(kind) if item is not NoneType]
-        return value if value is None or len(inner) != 1 else _built(inner[0], value)
+        return value if value is None or len(inner) != 1 else _build_value(inner[0], value)
     if origin is tuple:
         assert isinstance(value, list | tuple)
-        return tuple(_built(get_args(kind)[0], item) for item in value)
+        return tuple(_build_value(get_args(kind)[0], item) for item in value)
     if origin is not None and isinstance(value, Mapping):
         inner_type = get_args(kind)[1]
-        return {str(key): _built(inner_type, item) for key, item in value.items()}
+        return {str(key): _build_value(inner_type, item) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Record):
         assert isinstance(value, Mapping)
         given = {
-            field.attribute: _built(field.type, value[field.name])
+            field.attribute: _build_value(field.type, value[field.name])
             for field in shape(kind)
             if field.name in value
         }

@@ -13,7 +13,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "endpoint": "ModelEndpoint ProviderSettings",
         "mock": "Mock load_fixture",
-        "output_schema": "narrowed",
+        "output_schema": "narrow_schema",
         "provider_chain": "BUSY Falling RELIABLE RETRIED RetryPolicy Retrying Router",
         "recorded_answers": "AnswerRecording Playing",
         "services": "KINDS SERVICES find_usual_variable make_wire",

@@ -3,7 +3,7 @@ from coilclaw.models.endpoint import ModelEndpoint as ModelEndpoint
 from coilclaw.models.endpoint import ProviderSettings as ProviderSettings
 from coilclaw.models.mock import Mock as Mock
 from coilclaw.models.mock import load_fixture as load_fixture
-from coilclaw.models.output_schema import narrowed as narrowed
+from coilclaw.models.output_schema import narrow_schema as narrow_schema
 from coilclaw.models.provider_chain import BUSY as BUSY
 from coilclaw.models.provider_chain import Falling as Falling
 from coilclaw.models.provider_chain import RELIABLE as RELIABLE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import digest_bytes
-from coilclaw.models.output_schema import narrowed
+from coilclaw.models.output_schema import narrow_schema
 from coilclaw.models.refusal import malformed
 from coilclaw.models.tool_arguments import tool_call, wire_name
 from coilclaw.models.wire import ModelWire, WireQuestion, describe_tools, object_of, usage_of
@@ -44,7 +44,7 @@ class Anthropic(ModelWire):
         if request.tools:
             body["tools"] = describe_tools(request, "input_schema")
         if request.output_schema is not None:
-            schema = narrowed(request.output_schema)
+            schema = narrow_schema(request.output_schema)
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if stream:
             body["stream"] = True

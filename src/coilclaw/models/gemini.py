@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.models.endpoint import checked_model
-from coilclaw.models.output_schema import narrowed
+from coilclaw.models.output_schema import narrow_schema
 from coilclaw.models.refusal import malformed
 from coilclaw.models.tool_arguments import UNNAMED, tool_call, wire_name
 from coilclaw.models.wire import (
@@ -41,7 +41,7 @@ class Gemini(ModelWire):
         settings = self.name_temperature(request)
         if request.output_schema is not None:
             settings["responseMimeType"] = "application/json"
-            settings["responseJsonSchema"] = narrowed(request.output_schema)
+            settings["responseJsonSchema"] = narrow_schema(request.output_schema)
         if settings:
             body["generationConfig"] = settings
         if request.tools:

@@ -149,7 +149,7 @@ class HttpAnswer:
     def pieces(self, overhead: int = STREAM_OVERHEAD) -> Iterator[bytes]:
         """Yield the body as it comes; the reader bounds what it keeps of it."""
         limit, total = overhead * self._endpoint.max_response_bytes, 0
-        for piece in self._plain(self._received()):
+        for piece in self._plain(self._receive_pieces()):
             total += len(piece)
             if total > limit:
                 raise malformed(self._endpoint, f"is larger than {limit:,} bytes", None)
@@ -158,7 +158,7 @@ class HttpAnswer:
     def refusal(self) -> ProviderError:
         """Return the error that an answer stands for which is not good."""
         found = b""
-        for piece in self._plain(self._received()):
+        for piece in self._plain(self._receive_pieces()):
             found += piece
             if len(found) >= ERROR_BODY_BYTES:
                 break
@@ -174,7 +174,7 @@ class HttpAnswer:
         except _failures():
             return
 
-    def _received(self) -> Iterator[bytes]:
+    def _receive_pieces(self) -> Iterator[bytes]:
         try:
             # Not delegated: who stops listening does not end the stream, which ``over`` does.
             while (piece := next(self._pieces, None)) is not None:

@@ -189,15 +189,15 @@ class _Filling:
             return arguments
         self._count(json.dumps(arguments))
         # What is unfit stays as it is, so that the call shows it.
-        return arguments if flaw(arguments) else self._filled(arguments)
+        return arguments if flaw(arguments) else self._fill_value(arguments)
 
-    def _filled(self, value: Json) -> Json:
+    def _fill_value(self, value: Json) -> Json:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
-            return [self._filled(item) for item in value]
+            return [self._fill_value(item) for item in value]
         if isinstance(value, dict):
-            return {key: self._filled(item) for key, item in value.items()}
+            return {key: self._fill_value(item) for key, item in value.items()}
         return value
 
     def _value(self, placeholder: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.models.output_schema import NAME, narrowed
+from coilclaw.models.output_schema import NAME, narrow_schema
 from coilclaw.models.refusal import malformed
 from coilclaw.models.tool_arguments import tool_call, wire_name
 from coilclaw.models.wire import (
@@ -46,7 +46,11 @@ class OpenAI(ModelWire):
             tools = describe_tools(request, "parameters")
             body["tools"] = [{"type": "function", "function": tool} for tool in tools]
         if request.output_schema is not None:
-            bound: Json = {"name": NAME, "strict": True, "schema": narrowed(request.output_schema)}
+            bound: Json = {
+                "name": NAME,
+                "strict": True,
+                "schema": narrow_schema(request.output_schema),
+            }
             body["response_format"] = {"type": "json_schema", "json_schema": bound}
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}

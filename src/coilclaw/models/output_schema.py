@@ -25,7 +25,7 @@ _KEPT: Final = ("type", "description", "enum")
 _DEFINITIONS: Final = ("$defs", "definitions")
 
 
-def narrowed(schema: Mapping[str, Json]) -> dict[str, Json]:
+def narrow_schema(schema: Mapping[str, Json]) -> dict[str, Json]:
     """Return the schema that goes out; one that no service could take is a ``UsageError``."""
     if schema.get("type") != "object":
         raise _unusable("is not that of one object")
@@ -52,7 +52,7 @@ def _object(schema: Mapping[str, Json], depth: int) -> dict[str, Json]:
     if "enum" in out and "type" not in out:
         out["type"] = _type(out["enum"])
     properties = schema.get("properties")
-    if isinstance(properties, dict) or "object" in _listed(schema.get("type")):
+    if isinstance(properties, dict) or "object" in _list_kinds(schema.get("type")):
         inner = properties if isinstance(properties, dict) else {}
         out["properties"] = {name: _schema(each, depth - 1) for name, each in inner.items()}
         out["required"] = list(inner)
@@ -69,14 +69,14 @@ def _object(schema: Mapping[str, Json], depth: int) -> dict[str, Json]:
     return out
 
 
-def _listed(kind: Json) -> list[Json]:
+def _list_kinds(kind: Json) -> list[Json]:
     return kind if isinstance(kind, list) else [kind]
 
 
 def _type(values: Json) -> Json:
     """Services want a type beside the values."""
     found: list[Json] = []
-    for value in _listed(values):
+    for value in _list_kinds(values):
         name = _NAMES.get(type(value), "object")
         if name not in found:
             found.append(name)

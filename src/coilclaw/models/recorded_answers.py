@@ -205,7 +205,7 @@ def _append(path: Path, line: bytes) -> None:
         descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.ftruncate(descriptor, _whole(descriptor))
+            os.ftruncate(descriptor, _count_whole_lines(descriptor))
             data = memoryview(line + b"\n")
             while data:
                 data = data[os.write(descriptor, data) :]
@@ -213,7 +213,7 @@ def _append(path: Path, line: bytes) -> None:
             os.close(descriptor)
 
 
-def _whole(descriptor: int) -> int:
+def _count_whole_lines(descriptor: int) -> int:
     """Return how many bytes of a recording are whole lines."""
     end = os.fstat(descriptor).st_size
     while end:
@@ -330,21 +330,21 @@ def encode(
 
 def decode(line: bytes, provider: str) -> ModelExchange:
     """Read a line; a ``ValueError`` says what is wrong with it."""
-    record = _checked(loads(line), "the line")
+    record = _check_object(loads(line), "the line")
     if record.get("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
-    request = _checked(record.get("request"), "its request")
+    request = _check_object(record.get("request"), "its request")
     if "error" in record:
-        error = _checked(record["error"], "its error")
+        error = _check_object(record["error"], "its error")
         kind = KINDS.get(str(error.get("kind")))
         if kind is None:
             raise ValueError(f"its error is none of {', '.join(KINDS)}")
         return ModelExchange(request, kind(_string(error, "message"), provider=provider))
-    response = _checked(record.get("response"), "its response")
-    usage = _checked(response.get("usage"), "its usage")
+    response = _check_object(record.get("response"), "its response")
+    usage = _check_object(response.get("usage"), "its usage")
     answered = ChatResponse(
         _string(response, "final_text"),
-        tuple(_called(call) for call in _objects(response.get("tool_calls"))),
+        tuple(_read_call(call) for call in _objects(response.get("tool_calls"))),
         usage=Usage(_count(usage, "input_tokens"), _count(usage, "output_tokens")),
         model=_string(response, "model"),
     )
@@ -370,7 +370,7 @@ def _call(call: ToolCall, redact: Redact) -> Json:
     }
 
 
-def _called(fields: Mapping[str, Json]) -> ToolCall:
+def _read_call(fields: Mapping[str, Json]) -> ToolCall:
     problem, signature = fields.get("problem"), fields.get("signature")
     call = tool_call(
         _string(fields, "name"), _string(fields, "arguments"), fields.get("id"), signature
@@ -383,23 +383,23 @@ def _text(text: str, redact: Redact) -> str:
 
 
 def _freeform(value: Json, redact: Redact) -> str:
-    return canonical_json.render_json(_redacted(value, redact))
+    return canonical_json.render_json(_redact_value(value, redact))
 
 
-def _redacted(value: Json, redact: Redact) -> Json:
+def _redact_value(value: Json, redact: Redact) -> Json:
     if isinstance(value, str):
         return _text(value, redact)
     if isinstance(value, list):
-        return [_redacted(item, redact) for item in value]
+        return [_redact_value(item, redact) for item in value]
     if isinstance(value, dict):
-        return {_text(key, redact): _redacted(item, redact) for key, item in value.items()}
+        return {_text(key, redact): _redact_value(item, redact) for key, item in value.items()}
     if value is None or isinstance(value, bool):
         return value
     # A key may be all digits.
     return value if redact(repr(value)) == repr(value) else redact(repr(value))
 
 
-def _checked(value: Json, what: str) -> dict[str, Json]:
+def _check_object(value: Json, what: str) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError(f"{what} is not an object")  # noqa: TRY004 - it is a fault of the line
     return value

@@ -216,7 +216,7 @@ def _split(authority: str) -> tuple[str, str | None]:
     if authority.startswith("["):
         host, closed, rest = authority.partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise _malformed(authority)
+            raise _malformed_error(authority)
         return f"{host}]", rest[1:] if rest else None
     host, colon, port = authority.partition(":")
     return host, port if colon else None
@@ -224,7 +224,7 @@ def _split(authority: str) -> tuple[str, str | None]:
 
 def _port(text: str, authority: str) -> int:
     if not _PORT.fullmatch(text) or not 0 < int(text) < 2**16:
-        raise _malformed(authority)
+        raise _malformed_error(authority)
     return int(text)
 
 
@@ -233,12 +233,12 @@ def _host(host: str, authority: str) -> str:
     if host.startswith("["):
         ip = _ip(host[1:-1])
         if ip is None or ip.version != 6:
-            raise _malformed(authority)
+            raise _malformed_error(authority)
         return str(ip)
     name = _ascii(host, authority).removesuffix(".")
     labels = name.split(".")
     if len(name) > MAX_HOST or not all(_LABEL.fullmatch(label) for label in labels):
-        raise _malformed(authority)
+        raise _malformed_error(authority)
     # Such a name is an IPv4 address to every resolver, in any spelling.
     if _NUMERIC.fullmatch(labels[-1]) and (_ip(name) is None or not host.isascii()):
         what = f"the host {quote_text(authority)} is an IP address in an unusual spelling"
@@ -252,10 +252,10 @@ def _ascii(host: str, authority: str) -> str:
     try:
         return host.encode("idna").decode("ascii").lower()
     except UnicodeError:
-        raise _malformed(authority) from None
+        raise _malformed_error(authority) from None
 
 
-def _malformed(authority: str) -> DeniedError:
+def _malformed_error(authority: str) -> DeniedError:
     return DeniedError(f"the host {quote_text(authority)} is malformed", rule="http.host")
 
 

@@ -36,7 +36,7 @@ def judge_path(place: Place, settings: SecuritySettings, *, writes: bool) -> Pol
         return secret or PolicyFinding(
             Risk.LOW, "path.workspace", f"reads {place.given!r} in the workspace"
         )
-    return _written(place, place.real, settings)
+    return _judge_write(place, place.real, settings)
 
 
 def judge_file(place: Place, settings: SecuritySettings) -> PolicyFinding:
@@ -71,7 +71,7 @@ def under(path: str, base: str) -> bool:
     return path == base or path.startswith(base if base.endswith("/") else base + "/")
 
 
-def _written(place: Place, real: str, settings: SecuritySettings) -> PolicyFinding:
+def _judge_write(place: Place, real: str, settings: SecuritySettings) -> PolicyFinding:
     for path in dict.fromkeys((place.lexical, real)):
         relative = path[len(settings.workspace) :].strip("/")
         if not relative:

@@ -165,7 +165,7 @@ class SecretRedactor:
         while found := self._leaks(data, parts):
             # A mark and what stands beside it may look like an odd secret again. A mark alone
             # never does, so that every pass takes something away.
-            data, parts = self._replaced(data, found)
+            data, parts = self._replace_leaks(data, found)
         return data
 
     def redact_json(self, value: Json) -> Json:
@@ -222,7 +222,9 @@ class SecretRedactor:
         """Look for leaks in a part; when there is one, ever farther out while it gets longer."""
         first, last = low, high
         while True:
-            found = [_whole_characters(data, *leak) for leak in self._within(data, low, high)]
+            found = [
+                _whole_characters(data, *leak) for leak in self._find_leaks_within(data, low, high)
+            ]
             # Others, farther out, have parts of their own.
             these = [leak for leak in found if leak[0] < last and leak[1] > first]
             begin = min((leak[0] for leak in these), default=first)
@@ -232,7 +234,9 @@ class SecretRedactor:
             first, last = begin, end
             low, high = max(0, low - _TAIL), min(len(data), high + _TAIL)
 
-    def _within(self, data: bytes, low: int, high: int) -> Iterator[tuple[int, int, Form]]:
+    def _find_leaks_within(
+        self, data: bytes, low: int, high: int
+    ) -> Iterator[tuple[int, int, Form]]:
         for view in self._layers(View.of(data, low, high)):
             for folding, runs in self._runs:
                 found = list(runs.find(folding.apply(view.data)))
@@ -250,7 +254,7 @@ class SecretRedactor:
             view = inner
             yield view
 
-    def _replaced(
+    def _replace_leaks(
         self, data: bytes, leaks: list[tuple[int, int, Form]]
     ) -> tuple[bytes, list[tuple[int, int]]]:
         """Return the data with marks, and the parts around them."""
@@ -274,10 +278,10 @@ class SecretRedactor:
         safe = [
             mark
             for mark in (text.encode() for text in _MARKS)
-            if not any(self._within(mark, 0, len(mark)))
+            if not any(self._find_leaks_within(mark, 0, len(mark)))
         ]
         shown = f"[redacted …{tail}]".encode()
-        if shows and not any(self._within(shown, 0, len(shown))):
+        if shows and not any(self._find_leaks_within(shown, 0, len(shown))):
             return shown, safe[0]
         return safe[0], safe[0]
 

@@ -101,7 +101,7 @@ class Unescaper:
         at = 0
         for token in self._pattern.finditer(data):
             begin, end = token.span()
-            decoded = _decoded(token)
+            decoded = _decode_token(token)
             if decoded is None:
                 continue
             out += data[at:begin]
@@ -136,7 +136,7 @@ def escape_patterns(alphabet: frozenset[int]) -> tuple[re.Pattern[bytes], ...]:
     )
 
 
-def _decoded(token: re.Match[bytes]) -> bytes | None:
+def _decode_token(token: re.Match[bytes]) -> bytes | None:
     """Return what a token stands for; None when it stands for nothing but itself."""
     kind = token.lastgroup
     if kind is None:
@@ -361,7 +361,7 @@ class TextRuns:
             # Amid one byte repeated; if that belongs to a leak, its border shows it.
             return
         for form, offset in places:
-            begin, end = _extended(data, at, form.text, offset)
+            begin, end = _extend_run(data, at, form.text, offset)
             beyond = offset + end - at - form.public if form.public else MIN_BEYOND
             if end - begin >= form.least and beyond >= MIN_BEYOND:
                 yield begin, end, form
@@ -377,7 +377,7 @@ class TextRuns:
         return len(data) - longest
 
 
-def _extended(data: bytes, at: int, text: bytes, offset: int) -> tuple[int, int]:
+def _extend_run(data: bytes, at: int, text: bytes, offset: int) -> tuple[int, int]:
     """Return the whole run of equal bytes around ``data[at]`` and ``text[offset]``."""
     begin, back = at, offset
     while begin > 0 and back > 0 and data[begin - 1] == text[back - 1]:

@@ -94,16 +94,16 @@ class HookCheck:
             commits.index_paths(repository, variables),
             repository.gitlinks(head),
         )
-        return self._judged(active, {one.run_id: [change] for one in active})
+        return self._judge_changes(active, {one.run_id: [change] for one in active})
 
     def push(self, remote: str, lines: str) -> HookJudgement | None:
         """Judge the commits that a remote does not have yet; ``None``: nothing is pushed."""
-        pushed = _pushed(lines)
+        pushed = _parse_push(lines)
         if not pushed:
             return None
         active = self._active()
         repository = self._orchestrator.repository
-        known = self._known(remote, [old for _, old in pushed])
+        known = self._commits_of_remote(remote, [old for _, old in pushed])
         changes: dict[str, list[_Change]] = {one.run_id: [] for one in active}
         for one in active:
             bases = [*known, one.baseline]
@@ -120,9 +120,9 @@ class HookCheck:
                 contents = commits.read_contents(repository, diff)
                 tree, links = repository.files(commit), repository.gitlinks(commit)
                 changes[one.run_id].append(_Change(diff, contents, tree, links))
-        return self._judged(active, changes)
+        return self._judge_changes(active, changes)
 
-    def _known(self, remote: str, old: list[str]) -> list[str]:
+    def _commits_of_remote(self, remote: str, old: list[str]) -> list[str]:
         """The commits that the remote is known to have."""
         repository = self._orchestrator.repository
         known = [commit for commit in old if commit != _NOTHING]
@@ -137,7 +137,9 @@ class HookCheck:
                 there.append(repository.resolve(commit))
         return there
 
-    def _judged(self, active: list[Active], changes: Mapping[str, list[_Change]]) -> HookJudgement:
+    def _judge_changes(
+        self, active: list[Active], changes: Mapping[str, list[_Change]]
+    ) -> HookJudgement:
         against: dict[str, tuple[Violation, ...]] = {}
         for one in active:
             scope, all_changes = self._scope(one.contract), changes[one.run_id]
@@ -264,7 +266,7 @@ def _contracts(places: RunPlaces) -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-def _pushed(lines: str) -> list[tuple[str, str]]:
+def _parse_push(lines: str) -> list[tuple[str, str]]:
     """What git tells a pre-push hook: the commits that go, and those that are replaced."""
     if len(lines) > MAX_PUSH_BYTES:
         raise UsageError("git names too many refs at once", rule="hooks.refs")

@@ -142,11 +142,11 @@ class Tracing:
             agent=str(parsed),
             model=wishes.model,
             prompt=prompt,
-            environment=_named(environment),
+            environment=_name_environment(environment),
             environment_version=ground.version,
             template="" if template is None else str(template),
-            ignore=() if template is None else _ignored(template),
-            required=self._required(environment, ground.skipped),
+            ignore=() if template is None else _read_ignore_list(template),
+            required=self._required_suites(environment, ground.skipped),
             max_parts=wishes.max_parts,
             max_turns=wishes.max_turns,
             timeout_s=wishes.timeout_s,
@@ -236,7 +236,9 @@ class Tracing:
                 rule=problem.rule,
                 hint="name it as it is called here by --environment",
             ) from problem
-        kept = replace(kept, environment=_named(place), template=str(place.workspace or ""))
+        kept = replace(
+            kept, environment=_name_environment(place), template=str(place.workspace or "")
+        )
         self._fitting(kept, place)
         made = TracePlaces(folder, places.trajectory_id)
         kept.save(made.session)
@@ -382,7 +384,9 @@ class Tracing:
         path = self.start / name
         return catalogue.find_environment(str(path) if "/" in name or path.is_file() else name)
 
-    def _required(self, environment: EnvironmentPlace, skipped: tuple[str, ...]) -> tuple[str, ...]:
+    def _required_suites(
+        self, environment: EnvironmentPlace, skipped: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """The suites at the top of an environment that can be judged: each has to be green."""
         judge = open_judge(str(environment.file), self.home, self.environ)
         cases = judge.schema(cancel=self.cancel).get("cases")
@@ -413,13 +417,13 @@ def _directory(store: ArtifactStore) -> tuple[Path, ...]:
     return (store.root,)
 
 
-def _named(environment: EnvironmentPlace) -> str:
+def _name_environment(environment: EnvironmentPlace) -> str:
     """What finds an environment again: its name if it comes with us, else its file."""
     shipped = os.path.realpath(catalogue.shipped() / environment.name / catalogue.MAIN)
     return environment.name if str(environment.file) == shipped else str(environment.file)
 
 
-def _ignored(template: Path) -> tuple[str, ...]:
+def _read_ignore_list(template: Path) -> tuple[str, ...]:
     """The ignore list that comes with an environment."""
     path = template / _IGNORE
     if not path.is_file():

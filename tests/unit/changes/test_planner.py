@@ -197,7 +197,7 @@ def test_the_plan_holds_exact_bytes_before_and_after() -> None:
             PathChange(path("z/new"), None, RegularFile(b"new", True)),
         )
     )
-    assert done.inverted().inverted() == done
+    assert done.invert().invert() == done
 
 
 def test_a_move_removes_and_a_copy_keeps() -> None:

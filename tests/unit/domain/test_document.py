@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coilclaw.kernel.document import MAX_PROBLEMS, Document, Problem, dotted, list_problems
+from coilclaw.kernel.document import MAX_PROBLEMS, Document, Problem, list_problems, write_place
 
 TEXT = """\
 name = 3
@@ -134,7 +134,7 @@ def test_the_number_of_problems_is_bounded_and_none_is_told_twice() -> None:
     [(("a", 2, "b"), "a[2].b"), (("a b",), '"a b"'), (("", "\x1b"), '"".' + r'"\u001b"')],
 )
 def test_places_are_written_as_toml_writes_them(place: tuple[str | int, ...], written: str) -> None:
-    assert dotted(place) == written
+    assert write_place(place) == written
 
 
 def test_problems_are_listed_for_a_person() -> None:

@@ -18,7 +18,7 @@ from coilclaw.models.event_stream import ask
 from coilclaw.models.gemini import Gemini
 from coilclaw.models.mock import Mock, parse_fixture
 from coilclaw.models.openai import OpenAI
-from coilclaw.models.output_schema import MAX_DEPTH, narrowed
+from coilclaw.models.output_schema import MAX_DEPTH, narrow_schema
 from coilclaw.models.provider_chain import Falling, Retrying, RetryPolicy, Router
 from coilclaw.models.recorded_answers import AnswerRecording, Playing, described, marks
 from tests.unit.modelserver.asking import Question
@@ -115,9 +115,9 @@ def test_a_schema_is_nested_to_a_bound() -> None:
     schema: dict[str, Json] = {"type": "object"}
     for _ in range(MAX_DEPTH - 1):
         schema = {"type": "object", "properties": {"a": schema}}
-    assert narrowed(schema)["type"] == "object"
+    assert narrow_schema(schema)["type"] == "object"
     with pytest.raises(UsageError, match="nested"):
-        narrowed({"type": "object", "properties": {"a": schema}})
+        narrow_schema({"type": "object", "properties": {"a": schema}})
 
 
 # ---- what goes out --------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_gemini_keeps_the_temperature_beside_the_schema() -> None:
 
 def test_the_schema_that_was_given_is_not_changed() -> None:
     before = repr(SCHEMA)
-    assert narrowed(SCHEMA) == SENT
+    assert narrow_schema(SCHEMA) == SENT
     assert repr(SCHEMA) == before
 
 

@@ -15,7 +15,7 @@ from tests.support.children import PATIENCE_S
 
 
 def _sleeper(tag: str) -> subprocess.Popen[bytes]:
-    env = environment.tagged({"PATH": environment.DEFAULT_PATH}, tag)
+    env = environment.add_tag({"PATH": environment.DEFAULT_PATH}, tag)
     return subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
 
 

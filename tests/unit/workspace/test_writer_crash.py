@@ -175,7 +175,7 @@ def test_death_at_every_single_call_leaves_before_or_after(
         if stands:
             with Root(tree) as root:
                 Writer(root, state).apply(
-                    PLAN.inverted(), Purpose("undo", undoes=(Changelog(state).entries()[-1].id,))
+                    PLAN.invert(), Purpose("undo", undoes=(Changelog(state).entries()[-1].id,))
                 )
     assert seen == {False, True}
     assert number > 60
@@ -204,7 +204,7 @@ def test_death_during_the_repair_itself_is_repaired(
             if check(tree, state, both):
                 with Root(tree) as root:
                     Writer(root, state).apply(
-                        PLAN.inverted(),
+                        PLAN.invert(),
                         Purpose("undo", undoes=(Changelog(state).entries()[-1].id,)),
                     )
 
@@ -226,7 +226,7 @@ def test_killed_at_random_instants_nothing_is_lost_or_half_done(
                     stands = bool(entries) and not entries[-1].undoes
                     if stands:
                         done = writer.apply(
-                            PLAN.inverted(), Purpose("undo", undoes=(entries[-1].id,))
+                            PLAN.invert(), Purpose("undo", undoes=(entries[-1].id,))
                         )
                     else:
                         done = writer.apply(PLAN, Purpose("apply"))

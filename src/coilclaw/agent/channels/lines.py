@@ -43,7 +43,7 @@ class LineHistory:
                 file.seek(max(0, os.fstat(descriptor).st_size - 2 * MAX_BYTES))
                 data = file.read(2 * MAX_BYTES)
         lines = data.splitlines()
-        entries = [entry for line in lines[-MAX_ENTRIES:] if (entry := _decoded(line))]
+        entries = [entry for line in lines[-MAX_ENTRIES:] if (entry := _decode_entry(line))]
         if len(data) > MAX_BYTES or len(lines) > 2 * MAX_ENTRIES:
             kept = "".join(json.dumps(entry) + "\n" for entry in entries)
             write_atomic(self._path, kept.encode(), mode=0o600, sync=False)
@@ -65,7 +65,7 @@ class LineHistory:
         return True
 
 
-def _decoded(line: bytes) -> str | None:
+def _decode_entry(line: bytes) -> str | None:
     try:
         entry = json.loads(line)
     except ValueError:
@@ -143,7 +143,7 @@ class EditedLines:
         readline.parse_and_bind("bind ^I rl_complete" if editline else "tab: complete")
         if self._marks_paste:  # lines that are pasted together are one message
             readline.parse_and_bind("set enable-bracketed-paste on")
-        for entry in self._remembered():
+        for entry in self._load_history():
             readline.add_history(entry)
         try:
             yield
@@ -167,7 +167,7 @@ class EditedLines:
             readline.add_history(line)
         return line
 
-    def _remembered(self) -> list[str]:
+    def _load_history(self) -> list[str]:
         try:
             return self._history.load() if self._history else []
         except EnvironmentFault as problem:

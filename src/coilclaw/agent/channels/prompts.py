@@ -123,7 +123,7 @@ class Keyboard:
             also(prompt)
         screen.write(prompt + (_PASTE_ON if marks_paste else ""))
         try:
-            typed = self._typed()
+            typed = self._read_answer()
             if typed is not None and PASTED in typed:
                 self._forget()  # the lines that were pasted with it
             return typed
@@ -145,7 +145,7 @@ class Keyboard:
                 rule="terminal.flush",
             ) from problem
 
-    def _typed(self) -> str | None:
+    def _read_answer(self) -> str | None:
         if not self.terminal:
             line = self._source.readline(MAX_ANSWER)
             return line.rstrip("\r\n") if line.endswith("\n") else None
@@ -263,19 +263,20 @@ class TerminalApprover(TerminalPrompt):
     def _arguments(self, text: str, limit: int | None) -> Iterator[str]:
         yield from self._rows(text[:limit], first="args: ")
         if limit is not None and len(text) > limit:
-            yield f"{_CUT}{len(text) - limit} more characters of the arguments; {_whole(text)}"
+            more = len(text) - limit
+            yield f"{_CUT}{more} more characters of the arguments; {_describe_digest(text)}"
 
     def _detail(self, lines: Sequence[str], most: int | None, limit: int | None) -> Iterator[str]:
         kept = list(lines[:most])
         if limit is not None:
-            kept = _within(kept, limit)
+            kept = _cut_lines(kept, limit)
         for line in kept:
             yield from self._rows(line)
         missing = sum(map(len, lines)) - sum(map(len, kept))
         if len(kept) < len(lines) or missing:
             yield (
                 f"{_CUT}{len(lines) - len(kept)} more lines, {missing} more characters; "
-                f"{_whole(chr(10).join(lines))}"
+                f"{_describe_digest(chr(10).join(lines))}"
             )
 
     def _explanation(self, request: ApprovalRequest) -> Iterator[str]:
@@ -327,7 +328,7 @@ class TerminalApprover(TerminalPrompt):
         return True
 
 
-def _within(lines: list[str], limit: int) -> list[str]:
+def _cut_lines(lines: list[str], limit: int) -> list[str]:
     """Return lines with at most ``limit`` characters in total; the last one may be cut."""
     kept = []
     for line in lines:
@@ -338,7 +339,7 @@ def _within(lines: list[str], limit: int) -> list[str]:
     return kept
 
 
-def _whole(text: str) -> str:
+def _describe_digest(text: str) -> str:
     return (
         f"sha256 of all {digest_bytes(text.encode('utf-8', 'surrogatepass'))}; e shows everything"
     )

@@ -114,7 +114,7 @@ def escape(char: str) -> str:
 
 def _word(word: str, *, ascii_only: bool) -> Iterator[str]:
     """Yield a word with non-ASCII letters; escape those that look like Latin letters."""
-    foreign = {char for char in word if not char.isascii() and not _within(char, _LATIN)}
+    foreign = {char for char in word if not char.isascii() and not _is_within(char, _LATIN)}
     narrow = {char for char in foreign if unicodedata.east_asian_width(char) not in {"W", "F"}}
     mixed = any(char.isalpha() for char in word if char not in foreign)
     hidden = narrow if mixed or narrow <= _LATIN_LIKE else frozenset()
@@ -129,7 +129,7 @@ def _shows(char: str, *, ascii_only: bool) -> bool:
         return " " <= char <= "~"
     return (
         not ascii_only
-        and _within(char, _RANGES)
+        and _is_within(char, _RANGES)
         and char not in _ASCII_LIKE
         and unicodedata.category(char) in _CATEGORIES
         and unicodedata.bidirectional(char) in _DIRECTIONS
@@ -137,7 +137,7 @@ def _shows(char: str, *, ascii_only: bool) -> bool:
     )
 
 
-def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
+def _is_within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
     return any(low <= ord(char) <= high for low, high in ranges)
 
 

@@ -63,16 +63,16 @@ class McpConnection:
     def listing(self, terms: ConnectionTerms) -> ToolListing:
         """Return the current tools of the server."""
         deadline = time.monotonic() + terms.timeout_s
-        session = self._connected(terms, deadline)
-        return self._awaited(session, session.submit(session.listing()), terms, deadline)
+        session = self._connect_session(terms, deadline)
+        return self._wait_for(session, session.submit(session.listing()), terms, deadline)
 
     def call(
         self, tool: str, args: Mapping[str, Json], *, pinned: str, terms: ConnectionTerms
     ) -> CallAnswer:
         """Call a tool; raise ``DeniedError`` unless its definition has the hash ``pinned``."""
         deadline = time.monotonic() + terms.timeout_s
-        session = self._connected(terms, deadline)
-        listing = self._awaited(session, session.submit(session.listing()), terms, deadline)
+        session = self._connect_session(terms, deadline)
+        listing = self._wait_for(session, session.submit(session.listing()), terms, deadline)
         found = listing.tools.get(tool)
         if found is None or found.sha256 != pinned:
             what = "does not offer" if found is None else "has changed the definition of"
@@ -82,7 +82,7 @@ class McpConnection:
                 hint=f"'coilclaw mcp approve {self.server.name}' shows what it offers now",
             )
         future = session.submit(session.call(tool, args))
-        return self._awaited(session, future, terms, deadline)
+        return self._wait_for(session, future, terms, deadline)
 
     def close(self) -> None:
         """End the session, if one is open; the next call starts another."""
@@ -91,7 +91,7 @@ class McpConnection:
         if session is not None:
             session.close()
 
-    def _connected(self, terms: ConnectionTerms, deadline: float) -> Session:
+    def _connect_session(self, terms: ConnectionTerms, deadline: float) -> Session:
         from coilclaw.agent.mcp.session import Session
         from coilclaw.agent.mcp.web_transport import headers
 
@@ -105,10 +105,10 @@ class McpConnection:
                 self._session = session
                 session.start()
         until = min(deadline, time.monotonic() + self.server.start_timeout_s)
-        self._awaited(session, session.ready, terms, until)
+        self._wait_for(session, session.ready, terms, until)
         return session
 
-    def _awaited(
+    def _wait_for(
         self,
         session: Session,
         future: concurrent.futures.Future[T],
@@ -128,9 +128,9 @@ class McpConnection:
         try:
             return future.result()
         except (Exception, concurrent.futures.CancelledError) as problem:  # noqa: BLE001 - mapped below
-            self._failed(session, problem)
+            self._raise_failure(session, problem)
 
-    def _failed(self, session: Session, problem: BaseException) -> NoReturn:
+    def _raise_failure(self, session: Session, problem: BaseException) -> NoReturn:
         """Raise an ``EnvironmentFault`` for an exception of the SDK."""
         from mcp.shared.exceptions import MCPError
 
@@ -194,7 +194,7 @@ class ForeignTool(Tool):
 
     def prepare(self, args: Arguments, context: ToolContext) -> ReadyCall:
         server = self._connection.server
-        self._approved(server)
+        self._require_approval(server)
         seconds = min(server.timeout_s, context.limits.tool_timeout_s)
         detail = (
             f"send the arguments to the MCP server {server.name}: {server.where}",
@@ -204,7 +204,7 @@ class ForeignTool(Tool):
         )
         return ReadyCall(detail, lambda: self._perform(args, context, seconds), lookup="start")
 
-    def _approved(self, server: McpServer) -> None:
+    def _require_approval(self, server: McpServer) -> None:
         """Raise ``DeniedError`` if another process withdrew or replaced the approval."""
         pinned = self._pins.read().get(server.name)
         definition = None if pinned is None else pinned.tools.get(self._definition.name)

@@ -113,13 +113,13 @@ def parse_definition(text: str) -> Definition:
     try:
         value = read_json_object(text, max_depth=MAX_LEVELS)
     except JsonFault as problem:
-        raise _malformed(str(problem)) from problem
+        raise _malformed_error(str(problem)) from problem
     name, description = value.get("name"), value.get("description", "")
     schema = value.get("inputSchema")
     if not isinstance(name, str) or not isinstance(description, str):
-        raise _malformed("has no name, or a description that is not a text")
+        raise _malformed_error("has no name, or a description that is not a text")
     if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise _malformed("does not have the schema of an object")
+        raise _malformed_error("does not have the schema of an object")
     return Definition(name, description, schema, text)
 
 
@@ -148,22 +148,24 @@ def collect_definitions(tools: Iterable[Json]) -> ToolListing:
 def check_definition(tool: Mapping[str, Json]) -> Definition:
     """Return the definition that a server sent; raise ``UsageError`` if it is unusable."""
     if measure_depth(tool) >= MAX_LEVELS:
-        raise _malformed(f"is nested more than {MAX_LEVELS} levels deep")
+        raise _malformed_error(f"is nested more than {MAX_LEVELS} levels deep")
     text = canonical_json.render_json(
         {key: tool[key] for key in _TOLD if tool.get(key) is not None}
     )
     if len(text.encode("utf-8")) > MAX_BYTES:
-        raise _malformed(f"is larger than {MAX_BYTES} bytes")
+        raise _malformed_error(f"is larger than {MAX_BYTES} bytes")
     definition = parse_definition(text)
     if not definition.name or len(definition.name) > MAX_TOOL_NAME:
-        raise _malformed(f"has a name that is empty or longer than {MAX_TOOL_NAME} characters")
+        raise _malformed_error(
+            f"has a name that is empty or longer than {MAX_TOOL_NAME} characters"
+        )
     if count_hidden(definition.name) or any(c in definition.name for c in "\n\r\t"):
-        raise _malformed("has invisible characters in its name")
+        raise _malformed_error("has invisible characters in its name")
     contract.check(definition.schema, {})
     return definition
 
 
-def _malformed(what: str) -> UsageError:
+def _malformed_error(what: str) -> UsageError:
     return UsageError(f"the definition of a tool {what}", rule="mcp.definition")
 
 

@@ -45,15 +45,15 @@ class Pins:
         except FileNotFoundError:
             return {}
         except OSError as problem:
-            raise self._damaged(problem.strerror or str(problem)) from problem
+            raise self._damaged_error(problem.strerror or str(problem)) from problem
         if len(data) > MAX_BYTES:
-            raise self._damaged(f"it is larger than {MAX_BYTES} bytes")
+            raise self._damaged_error(f"it is larger than {MAX_BYTES} bytes")
         try:
             return _servers(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            raise self._damaged(f"it cannot be read ({type(problem).__name__})") from problem
+            raise self._damaged_error(f"it cannot be read ({type(problem).__name__})") from problem
         except UsageError as problem:
-            raise self._damaged(problem.message) from problem
+            raise self._damaged_error(problem.message) from problem
 
     def approve(
         self, server: str, identity: str, definitions: Iterable[Definition], when: str
@@ -79,7 +79,7 @@ class Pins:
             write_atomic(self.path, data, mode=0o600)
         return known
 
-    def _damaged(self, why: str) -> EnvironmentFault:
+    def _damaged_error(self, why: str) -> EnvironmentFault:
         return EnvironmentFault(
             f"the approved definitions in {self.path} cannot be used: {why}",
             rule="mcp.pins",

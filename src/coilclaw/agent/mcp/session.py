@@ -173,11 +173,11 @@ class Session:
             await to_thread.run_sync(process.stdin.write, data, abandon_on_cancel=True)
 
         async with message_stream.streams(
-            message_stream.Pipe(receive, transmit, self._ended)
+            message_stream.Pipe(receive, transmit, self._end_session)
         ) as pair:
             yield pair
 
-    def _ended(self, why: str) -> None:
+    def _end_session(self, why: str) -> None:
         self.why_ended = why
         self._cancel()
 

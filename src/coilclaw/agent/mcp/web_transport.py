@@ -54,13 +54,13 @@ async def streams(server: McpServer, sent: Mapping[str, str]) -> AsyncIterator[T
         streamable_http_client(
             str(server.url), http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as pair,
-        _relayed(pair) as relayed,
+        _relay_messages(pair) as relayed,
     ):
         yield relayed
 
 
 @asynccontextmanager
-async def _relayed(pair: TransportStreams) -> AsyncIterator[TransportStreams]:
+async def _relay_messages(pair: TransportStreams) -> AsyncIterator[TransportStreams]:
     """Relay messages, with the tools of a listing as the server sent them."""
     import anyio
     from mcp.shared.message import SessionMessage

@@ -105,7 +105,7 @@ def _clause(connection: sqlite3.Connection, parts: list[str]) -> str | None:
     words = _words(connection, first, condition, most)
     if words is None:
         return _phrase(rest) if rest else None
-    either = " OR ".join([_quoted([first]) if rest else _phrase([first]), *words])
+    either = " OR ".join([_quote_tokens([first]) if rest else _phrase([first]), *words])
     return f"({either}) AND {_phrase(rest)}" if rest else either
 
 
@@ -123,15 +123,15 @@ def _words(
         f"{source} {condition} LIMIT :bound",
         {"part": part, "trigrams": trigrams, "bound": most + 1},
     ).fetchall()
-    return None if len(rows) > most else [_quoted([word]) for (word,) in rows]
+    return None if len(rows) > most else [_quote_tokens([word]) for (word,) in rows]
 
 
 def _phrase(parts: list[str]) -> str:
     """Return the query for consecutive tokens; a last word may be the beginning of a longer one."""
-    return _quoted(parts) + ("*" if is_word(parts[-1]) else "")
+    return _quote_tokens(parts) + ("*" if is_word(parts[-1]) else "")
 
 
-def _quoted(parts: list[str]) -> str:
+def _quote_tokens(parts: list[str]) -> str:
     # The result of `indexed` has no quotation marks.
     return f'"{indexed(parts)}"'
 

@@ -152,7 +152,7 @@ class Memory:
     ) -> tuple[TurnRecord, ...]:
         """Return the records of a conversation, or the ``last`` ones, oldest first."""
         with self._database.read() as connection:
-            rows = connection.execute(_CONVERSATION, (clean(conversation_id), _bound(last)))
+            rows = connection.execute(_CONVERSATION, (clean(conversation_id), _row_limit(last)))
             return tuple(from_row(row) for row in rows)
 
     def owner(self, conversation_id: str) -> str | None:
@@ -173,7 +173,7 @@ class Memory:
     ) -> tuple[ConversationSummary, ...]:
         """Return the newest conversations, newest first, of one owner or of all."""
         with self._database.read() as connection:
-            rows = connection.execute(_SUMMARIES, (_bound(limit), owner))
+            rows = connection.execute(_SUMMARIES, (_row_limit(limit), owner))
             return tuple(ConversationSummary(*row) for row in rows)
 
     def beginning_with(self, prefix: str, limit: int) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class Memory:
             with self._database.write() as connection:
                 _index(connection)
         with self._database.read() as connection:
-            return search(connection, query, limit, _wanted(connection, owner))
+            return search(connection, query, limit, _owner_filter(connection, owner))
 
     def tells_of_receipts(self) -> bool:
         """Return whether any stored tool result names its receipt."""
@@ -230,7 +230,7 @@ class Memory:
             last = rows[-1][0]
 
 
-def _wanted(connection: sqlite3.Connection, owner: str | None) -> Callable[[str], bool]:
+def _owner_filter(connection: sqlite3.Connection, owner: str | None) -> Callable[[str], bool]:
     """Return a test for the conversations of an owner; without one, it accepts all."""
     if owner is None:
         return lambda _: True
@@ -257,5 +257,5 @@ def _title(content: str) -> str:
     return next((line[:TITLE_CHARS] for line in map(str.strip, content.splitlines()) if line), "")
 
 
-def _bound(limit: int | None) -> int:
+def _row_limit(limit: int | None) -> int:
     return -1 if limit is None else max(0, limit)

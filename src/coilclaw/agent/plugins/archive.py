@@ -20,8 +20,8 @@ from coilclaw.agent.plugins.files import (
     MAX_TOTAL_BYTES,
     Collection,
     refused,
+    strip_top_directory,
     too_large,
-    unwrapped,
 )
 from coilclaw.kernel import UsageError, explain_os_errors, quote_text
 
@@ -64,7 +64,7 @@ def read_archive(path: Path) -> tuple[PluginFile, ...]:
     else:
         _read_tar(_decompress(data, is_gzip=name.endswith("gz")), collection)
     _refuse_ratio(collection.total, len(data))
-    return unwrapped(collection.files())
+    return strip_top_directory(collection.files())
 
 
 def _refuse_ratio(unpacked: int, packed: int) -> None:
@@ -81,7 +81,7 @@ def _read_zip(data: bytes, collection: Collection) -> None:
             for info in archive.infolist():
                 _take_zip_entry(archive, info, collection)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError) as problem:
-        raise _damaged(problem) from problem
+        raise _damaged_error(problem) from problem
 
 
 def _take_zip_entry(
@@ -122,7 +122,7 @@ def _decompress(data: bytes, *, is_gzip: bool) -> bytes:
         else:
             unpacked = unpacker.decompress(data, limit + 1)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as problem:
-        raise _damaged(problem) from problem
+        raise _damaged_error(problem) from problem
     if len(unpacked) > limit:
         raise refused("plugin.bounds", f"the archive unpacks to more than {limit:,} bytes")
     if not is_gzip and not unpacker.eof:
@@ -147,7 +147,7 @@ def _read_tar(data: bytes, collection: Collection) -> None:
                 reached = info.offset
                 _take_tar_entry(archive, info, collection)
     except (tarfile.TarError, EOFError, ValueError, RecursionError, OSError) as problem:
-        raise _damaged(problem) from problem
+        raise _damaged_error(problem) from problem
     raise refused("plugin.bounds", f"the archive has more than {MAX_ENTRIES} entries")
 
 
@@ -172,6 +172,6 @@ def _take_tar_entry(
     collection.add(info.name, content, executable=bool(info.mode & 0o100))
 
 
-def _damaged(problem: Exception) -> Exception:
+def _damaged_error(problem: Exception) -> Exception:
     what = str(problem)[:200] or type(problem).__name__
     return refused("plugin.archive", f"the archive cannot be read: {quote_text(what)}")

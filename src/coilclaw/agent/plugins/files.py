@@ -107,7 +107,7 @@ class Collection:
                 raise refused("plugin.duplicate", f"{names} are one name elsewhere")
 
 
-def unwrapped(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]:
+def strip_top_directory(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]:
     """Return the files without the directory that wraps all of them, if an archive has one."""
     tops = {file.path.partition("/")[0] for file in files}
     if len(tops) != 1 or not all("/" in file.path for file in files):

@@ -283,16 +283,16 @@ def _of_file(home: Path, pin: Pin, seen: FolderState, one: Difference) -> Iterat
         yield f"  permissions {was.mode:04o} -> {now.mode:04o}"
     if one.what not in {"added", "removed", "changed"}:
         return
-    before = None if was is None else _approved(home, pin, one.path)
+    before = None if was is None else _read_approved(home, pin, one.path)
     after = None if now is None else now.content
     old, new = _lines(before), _lines(after)
     if old is None or new is None or (was is not None and before is None):
-        yield f"  {_sized(was, before)} -> {_sized(now, after)}"
+        yield f"  {_describe_size(was, before)} -> {_describe_size(now, after)}"
         return
     yield from unified_diff(old, new, f"approved/{one.path}", f"now/{one.path}", lineterm="")
 
 
-def _approved(home: Path, pin: Pin, path: str) -> bytes | None:
+def _read_approved(home: Path, pin: Pin, path: str) -> bytes | None:
     """Return the approved content of a file; the manifest may be taken from the pin itself."""
     sha256 = pin.files[path].sha256
     text = pin.manifest.encode("utf-8", "surrogatepass")
@@ -316,7 +316,7 @@ def _lines(content: bytes | None) -> list[str] | None:
     return lines if len(lines) <= MAX_LINES else None
 
 
-def _sized(file: PinnedFile | PluginFile | None, content: bytes | None) -> str:
+def _describe_size(file: PinnedFile | PluginFile | None, content: bytes | None) -> str:
     if file is None:
         return "nothing"
     size = "content not kept" if content is None else f"{len(content)} bytes"
@@ -348,7 +348,7 @@ def install_plugin(store: PluginStore, source: Path, reserved: Iterable[str]) ->
     with store.lock():
         sweep(store.folder)
         known = _present(store)
-        found, text = _examined(files, known, reserved)
+        found, text = _read_manifest(files, known, reserved)
         if found.name in store.names():
             raise DeniedError(
                 f"the plugin {quote_text(found.name)} is already installed",
@@ -364,9 +364,9 @@ def install_plugin(store: PluginStore, source: Path, reserved: Iterable[str]) ->
 
 def remove_plugin(store: PluginStore, name: str) -> None:
     """Remove a plugin, approved or not."""
-    _known(store, name)
+    _require_installed(store, name)
     with store.lock():
-        _known(store, name)
+        _require_installed(store, name)
         trash = fresh(store.folder, REMOVED)
         _move(store.place(name), trash)
         left = _present(store)
@@ -377,7 +377,7 @@ def remove_plugin(store: PluginStore, name: str) -> None:
 
 def enable_plugin(store: PluginStore, name: str, *, enabled: bool) -> None:
     """Enable or disable an approved plugin."""
-    _known(store, name)
+    _require_installed(store, name)
     with store.lock():
         known = _present(store)
         pin = store.pin(name, known)
@@ -389,9 +389,9 @@ def review_plugin(store: PluginStore, name: str, reserved: Iterable[str]) -> Plu
 
     Raise an error if its current files could not be installed.
     """
-    _known(store, name)
+    _require_installed(store, name)
     with store.lock(shared=True):
-        return _reviewed(store, name, reserved)[0]
+        return _review_plugin(store, name, reserved)[0]
 
 
 def approve_plugin(
@@ -401,9 +401,9 @@ def approve_plugin(
 
     ``seen`` is the digest that the user agreed to: any other files are refused.
     """
-    _known(store, name)
+    _require_installed(store, name)
     with store.lock():
-        approval, now, files = _reviewed(store, name, reserved)
+        approval, now, files = _review_plugin(store, name, reserved)
         if seen is not None and approval.digest != seen:
             raise DeniedError(
                 f"the files of the plugin {quote_text(name)} changed during the review",
@@ -414,7 +414,7 @@ def approve_plugin(
     return approval
 
 
-def _reviewed(
+def _review_plugin(
     store: PluginStore, name: str, reserved: Iterable[str]
 ) -> tuple[PluginApproval, Pin, tuple[PluginFile, ...]]:
     known = _present(store)
@@ -424,7 +424,7 @@ def _reviewed(
     found = differences(pin, seen)
     # The bytes that were read here are pinned, under the same rules as for an installation.
     files = check_files(seen)
-    described, text = _examined(files, known, reserved, directory=name)
+    described, text = _read_manifest(files, known, reserved, directory=name)
     now = replace(pin, version=described.version, manifest=text, files=pinned(files))
     lines = describe_changes(store.home, pin, seen, found)
     return PluginApproval(described, found, before is None, lines, now.digest), now, files
@@ -437,7 +437,7 @@ def _save(store: PluginStore, known: Mapping[str, Pin], files: tuple[PluginFile,
     prune_contents(store.home, known)
 
 
-def _examined(
+def _read_manifest(
     files: tuple[PluginFile, ...],
     known: Mapping[str, Pin],
     reserved: Iterable[str],
@@ -480,7 +480,7 @@ def _present(store: PluginStore) -> dict[str, Pin]:
     return {name: pin for name, pin in pins.load(store.home).items() if name in names}
 
 
-def _known(store: PluginStore, name: str) -> None:
+def _require_installed(store: PluginStore, name: str) -> None:
     names = store.names()
     if name not in names:
         raise missing(name, names)

@@ -160,13 +160,13 @@ class Settling:
 
     def settle_interrupted(self, look_up: LookUp) -> tuple[Settlement, ...]:
         """Settle the calls whose fate can be looked up; the others stay open for a person."""
-        if not any(self._interrupted(intent) for intent in find_open(self.book)):
+        if not any(self._is_interrupted(intent) for intent in find_open(self.book)):
             return ()
         settled = []
         with self._lock():
             # Again under the lock: a process may have written its receipt before it ended.
             for intent in find_open(self.book):
-                finding = look_up(intent) if self._interrupted(intent) else None
+                finding = look_up(intent) if self._is_interrupted(intent) else None
                 if finding is not None:
                     settled.append(self._append(intent, finding, BY_LOOKUP))
         return tuple(settled)
@@ -187,7 +187,7 @@ class Settling:
                 )
             return self._append(intent, finding, by)
 
-    def _interrupted(self, intent: Mapping[str, object]) -> bool:
+    def _is_interrupted(self, intent: Mapping[str, object]) -> bool:
         # If its process made a later call, no crash lost the receipt: a person has to judge it.
         ours = bool(intent.get("lookup")) and not intent.get(OVERTAKEN)
         return ours and not self.alive(str(intent.get("process")))
@@ -196,10 +196,10 @@ class Settling:
         return FileLock(self.book.key_path.with_name("receipts.settle.lock"))
 
     def _find(self, text: str) -> Mapping[str, object]:
-        fitting = [one for one in find_open(self.book) if _named(one, text)]
+        fitting = [one for one in find_open(self.book) if _matches_name(one, text)]
         if len(fitting) == 1:
             return fitting[0]
-        closed = next((one for one in self.book.intents() if _named(one, text)), None)
+        closed = next((one for one in self.book.intents() if _matches_name(one, text)), None)
         message, rule = f"no intent begins with {text!r}", "settle.unknown"
         hint = "'coilclaw receipt verify' lists the unsettled ones"
         if fitting:
@@ -239,7 +239,7 @@ class Settling:
         return settlement
 
 
-def _named(intent: Mapping[str, object], text: str) -> bool:
+def _matches_name(intent: Mapping[str, object], text: str) -> bool:
     name = str(intent.get(ID_FIELD))
     short = text.removeprefix("intent-")
     fits = len(short) >= LEAST_PREFIX and name.removeprefix("intent-").startswith(short)

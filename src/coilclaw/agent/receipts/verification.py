@@ -188,8 +188,8 @@ def verify(
     decides.
     """
     matching = _Matching(intents_path(book.path))
-    report = _checked(book.path, RECEIPT_HASH, book.key_path, matching.observe)
-    intents = _checked(intents_path(book.path), INTENT_HASH, book.key_path, None)
+    report = _verify_chain(book.path, RECEIPT_HASH, book.key_path, matching.observe)
+    intents = _verify_chain(intents_path(book.path), INTENT_HASH, book.key_path, None)
     lost, missing = _find_lost(book, (report, intents), remembered)
     logs = (("receipt", book.path, report), ("intent", intents_path(book.path), intents))
     problems = [*lost, *(_describe_break(what, one) for what, _, one in logs if one and one.break_)]
@@ -238,24 +238,28 @@ def _find_lost(
     logs = (book.path, intents_path(book.path))
     known = tuple(mark.find_problem() for mark in book.marks) or (None, None)
     missing = any(
-        not _begun(log) and (problem is not None or (report is not None and not report.ok))
+        not _has_records(log) and (problem is not None or (report is not None and not report.ok))
         for log, report, problem in zip(logs, reports, known, strict=True)
     )
     problems = [problem for problem in known if problem is not None]
     # Another process may make its first call meanwhile, so the logs are checked last.
-    if not any((missing, *map(_begun, logs))) and remembered() and not any(map(_begun, logs)):
+    if (
+        not any((missing, *map(_has_records, logs)))
+        and remembered()
+        and not any(map(_has_records, logs))
+    ):
         return [f"the records of {book.path} are missing: the memory refers to receipts"], True
     return problems, missing
 
 
-def _begun(path: Path) -> bool:
+def _has_records(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _checked(
+def _verify_chain(
     path: Path, hash_field: str, key_path: Path, observe: journals.Observe | None
 ) -> JournalReport | None:
-    if not _begun(path) and not anchor_path(path).exists():
+    if not _has_records(path) and not anchor_path(path).exists():
         # Never written, or the process was killed before the first record.
         return None
     try:

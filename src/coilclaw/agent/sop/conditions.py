@@ -161,9 +161,9 @@ class _Parser:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def either(self, depth: int) -> Condition:
-        return self._joined("or", depth)
+        return self._parse_joined("or", depth)
 
-    def _joined(self, how: Literal["and", "or"], depth: int) -> Condition:
+    def _parse_joined(self, how: Literal["and", "or"], depth: int) -> Condition:
         parts = [self._part(how, depth)]
         while self.next == ("word", how):
             self._at += 1
@@ -171,7 +171,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Several(how, tuple(parts))
 
     def _part(self, how: str, depth: int) -> Condition:
-        return self._joined("and", depth) if how == "or" else self._one(depth)
+        return self._parse_joined("and", depth) if how == "or" else self._one(depth)
 
     def _one(self, depth: int) -> Condition:
         if depth == 0:

@@ -116,7 +116,7 @@ class SopEngine:
         pending = list(units)
         while pending:
             again = []
-            results = list(self._attempted(pending))
+            results = list(self._perform_units(pending))
             for unit, result in zip(pending, results, strict=True):
                 if isinstance(result, Waiting):
                     self._file.asked(unit.id, result.approval)
@@ -136,7 +136,7 @@ class SopEngine:
             if again:
                 self._pause(max(unit.retry_delay_s for unit in again))
 
-    def _attempted(self, units: Sequence[SopStage]) -> Iterator[Result | BaseException]:
+    def _perform_units(self, units: Sequence[SopStage]) -> Iterator[Result | BaseException]:
         """Start all units in order, perform them, and yield their results in order."""
         begun = [
             self._recovered.pop(one.id) if one.id in self._recovered else self._maker.begin(one)

@@ -124,11 +124,11 @@ def parse_inputs(declared: Mapping[str, InputSpec], texts: Sequence[str]) -> dic
         elif name in given:
             problems.append(f"{name} is given twice")
         else:
-            given[name] = value if spec is None else _parsed(spec.type, value)
+            given[name] = value if spec is None else _parse_value(spec.type, value)
     return check_inputs(declared, given, problems)
 
 
-def _parsed(kind: InputType, text: str) -> Json:
+def _parse_value(kind: InputType, text: str) -> Json:
     """Return the value of a text in a type, or the text itself if it has none."""
     if kind == "boolean" and text in {"true", "false"}:
         return text == "true"

@@ -61,12 +61,12 @@ class Interruptions:
             stage = self._stage(name)
             # An approval waits again: nothing else replaces an answer.
             if name not in run.waits and stage.kind != "approval":
-                found[name] = self._recovered(stage, attempt)
+                found[name] = self._recover_attempt(stage, attempt)
         if resolution is not None:
             self._resolve(found, resolution)
         unknown = [one for one in found.values() if isinstance(one, _Open)]
         if unknown:
-            raise self._undecided(unknown)
+            raise self._undecided_error(unknown)
         return {name: one for name, one in found.items() if isinstance(one, StageOutcome)}
 
     def _resolve(self, found: dict[str, StageOutcome | _Open | None], said: Resolution) -> None:
@@ -99,7 +99,9 @@ class Interruptions:
         items = references.items(stage, run.outcomes, run.inputs)
         return stage.round(int(index), items[int(index)])
 
-    def _recovered(self, stage: SopStage, attempt: StageAttempt) -> StageOutcome | _Open | None:
+    def _recover_attempt(
+        self, stage: SopStage, attempt: StageAttempt
+    ) -> StageOutcome | _Open | None:
         """Return the outcome of an interrupted attempt; ``None`` if it can be repeated."""
         name = stage_attempt.conversation(self._file.run.id, stage.id, attempt.number)
         found = stage_attempt.trace(self._dependencies.book, name)
@@ -124,7 +126,7 @@ class Interruptions:
         if stage_attempt.read_only(tool, args):
             return None
         if found.receipts:
-            outcome = stage_attempt.receipted(attempt, found.receipts[-1])
+            outcome = stage_attempt.outcome_of_receipt(attempt, found.receipts[-1])
             # The run resumes by itself if this failed stage may be retried or passed over.
             left = run.failures.get(stage.id, 0) < stage.retries
             if outcome.status != "failed" or left or stage.on_failure.what == "continue":
@@ -138,7 +140,7 @@ class Interruptions:
             StageOutcome(stage.id, "done", attempt.number, output_known=False) if in_place else None
         )
 
-    def _undecided(self, unknown: list[_Open]) -> DeniedError:
+    def _undecided_error(self, unknown: list[_Open]) -> DeniedError:
         run = self._file.run
         said = "; ".join(
             f"stage {one.stage.id!r} (attempt {one.attempt.number}): {one.reason}"

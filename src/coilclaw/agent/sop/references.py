@@ -135,7 +135,7 @@ def message(
             continue
         value = _value(name, stage, outcomes, inputs)
         if isinstance(value, str | list):
-            fences[name] = _fenced(_label(name), _cut(as_text(value)))
+            fences[name] = _fence_output(_label(name), _cut(as_text(value)))
         else:
             inline[name] = as_text(value)  # a number or a boolean cannot be an instruction
     if not names:
@@ -170,7 +170,7 @@ def _fence(outcome: StageOutcome) -> str:
     inside = _cut(known_output(outcome))
     if not outcome.success:
         inside += f"\n({outcome.status}: {outcome.error or 'it did not run'})"
-    return _fenced(f"output of stage {outcome.stage}", inside)
+    return _fence_output(f"output of stage {outcome.stage}", inside)
 
 
 def _cut(text: str) -> str:
@@ -180,6 +180,6 @@ def _cut(text: str) -> str:
     return f"{text[:MAX_SHOWN_CHARS]}\n… {more} more characters are not shown"
 
 
-def _fenced(label: str, inside: str) -> str:
+def _fence_output(label: str, inside: str) -> str:
     mark = digest_bytes(inside.encode("utf-8", "backslashreplace"))[:16]
     return f"<<<{label} {mark}\n{inside}\n{mark} end of output>>>"

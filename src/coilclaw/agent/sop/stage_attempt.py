@@ -116,7 +116,7 @@ def read_only(tool: Tool, args: Mapping[str, Json]) -> bool:
     return bool(effects) and all(isinstance(effect, Reads | Consults) for effect in effects)
 
 
-def receipted(attempt: StageAttempt, receipt: Mapping[str, object]) -> StageOutcome:
+def outcome_of_receipt(attempt: StageAttempt, receipt: Mapping[str, object]) -> StageOutcome:
     """Return the outcome of an interrupted call according to its receipt."""
     name, status = str(receipt["id"]), receipt["status"]
     if status == "allowed":
@@ -294,7 +294,7 @@ class AttemptMaker:
         run = self._file.run
         number = self._number(stage)
         try:
-            begun = self._prepared(stage, number, run)
+            begun = self._prepare_stage(stage, number, run)
         except UsageError as problem:
             # The output of an earlier stage is missing or unusable.
             return failed(stage, number, problem)
@@ -312,7 +312,7 @@ class AttemptMaker:
             check_stop(self._dependencies, begun.run)
         return outcome
 
-    def _prepared(self, stage: SopStage, number: int, run: SopRun) -> Begun:
+    def _prepare_stage(self, stage: SopStage, number: int, run: SopRun) -> Begun:
         if stage.kind == "tool":
             schema = self._dependencies.tools[stage.tool].parameters_schema
             args = references.arguments(stage, schema, run.outcomes, run.inputs)

@@ -134,17 +134,17 @@ def search_path(
         if not entry.startswith("/"):
             continue
         real = os.path.realpath(entry)
-        inside = any(_below(real, place) or _below(entry, place) for place in barred)
-        if inside and not any(_below(real, place) for place in trusted):
+        inside = any(_is_below(real, place) or _is_below(entry, place) for place in barred)
+        if inside and not any(_is_below(real, place) for place in trusted):
             continue
-        if system_only and not any(_below(real, str(place)) for place in SYSTEM_PATHS):
+        if system_only and not any(_is_below(real, str(place)) for place in SYSTEM_PATHS):
             continue
-        if _guarded(real):
+        if _is_guarded(real):
             entries.append(entry)
     return ":".join(entries) or FIXED_PATH
 
 
-def _guarded(directory: str) -> bool:
+def _is_guarded(directory: str) -> bool:
     """Return whether a directory exists, and neither it nor a parent is writable by everyone."""
     try:
         mode = os.stat(directory).st_mode
@@ -162,7 +162,7 @@ def _guarded(directory: str) -> bool:
     return True
 
 
-def _below(path: str, ancestor: str) -> bool:
+def _is_below(path: str, ancestor: str) -> bool:
     return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")
 
 

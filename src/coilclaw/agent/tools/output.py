@@ -32,7 +32,7 @@ def middle_cut(text: str, limit: int, *, dropped: int = 0, at: int | None = None
         keep = max(limit - NOTICE_BYTES, 0)
         head, tail = raw[: keep - keep // 2], raw[len(raw) - keep // 2 :]
     lost = dropped + len(raw) - len(head) - len(tail)
-    return f"{_whole(head)}\n[… {lost} bytes are cut here …]\n{_whole(tail)}"
+    return f"{_decode_whole(head)}\n[… {lost} bytes are cut here …]\n{_decode_whole(tail)}"
 
 
 def end_cut(text: str, limit: int) -> tuple[str, int]:
@@ -40,7 +40,7 @@ def end_cut(text: str, limit: int) -> tuple[str, int]:
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return text, 0
-    kept = _whole(raw[: max(limit, 0)])
+    kept = _decode_whole(raw[: max(limit, 0)])
     return kept, len(raw) - text_size(kept)
 
 
@@ -51,6 +51,6 @@ def cut_captured(stream: Captured, limit: int) -> str:
     return middle_cut(head + tail, limit, dropped=stream.dropped, at=len(head))
 
 
-def _whole(raw: bytes) -> str:
+def _decode_whole(raw: bytes) -> str:
     """Decode a piece of UTF-8 without the incomplete characters at its ends."""
     return raw.decode("utf-8", "ignore")

@@ -222,10 +222,10 @@ def _report(result: ProcessResult, call: _Call, context: ToolContext) -> ToolRes
         "leftovers": len(result.leftovers) + len(result.unkillable),
         "cut": bool(result.stdout.dropped or result.stderr.dropped),
     }
-    return ToolResult(error is None, _written(result, context), error, metadata)
+    return ToolResult(error is None, _join_streams(result, context), error, metadata)
 
 
-def _written(result: ProcessResult, context: ToolContext) -> str:
+def _join_streams(result: ProcessResult, context: ToolContext) -> str:
     """Return the output of the command; each of two long streams keeps a share of the bound."""
     bound = context.limits.output_bytes - output.NOTICE_BYTES
     errors = output.cut_captured(result.stderr, bound)

@@ -261,7 +261,7 @@ def _show_hits(provider: SearchProvider, fetched: Fetched, count: int, bound: in
         said = f"the search service answers HTTP {fetched.status}{_WHY.get(fetched.status, '')}"
         return ToolResult(False, "", said, {**metadata, "rule": "web_search.status"})
     if fetched.body.cut:
-        raise _malformed(f"is larger than {ANSWER_BYTES:,} bytes")
+        raise _malformed_error(f"is larger than {ANSWER_BYTES:,} bytes")
     found = _read_hits(provider, fetched.body.content)[:count]
     pieces = [
         f"{number}. {hit.title or '(no title)'}\n   {hit.url}\n"
@@ -280,7 +280,7 @@ def _read_hits(provider: SearchProvider, content: bytes) -> list[_Hit]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as problem:
-        raise _malformed("is not valid JSON") from problem
+        raise _malformed_error("is not valid JSON") from problem
     snippet = "content"
     if provider == "brave":
         # The part is missing if nothing was found.
@@ -288,7 +288,7 @@ def _read_hits(provider: SearchProvider, content: bytes) -> list[_Hit]:
         snippet = "description"
     results = _member(value, "results", default=[])
     if not isinstance(results, list):
-        raise _malformed("has no list of results")
+        raise _malformed_error("has no list of results")
     found = [
         _Hit(
             _one_line(entry.get("title"), MAX_TITLE),
@@ -303,7 +303,7 @@ def _read_hits(provider: SearchProvider, content: bytes) -> list[_Hit]:
 
 def _member(value: Json, name: str, *, default: Json) -> Json:
     if not isinstance(value, dict):
-        raise _malformed("does not have the expected form")
+        raise _malformed_error("does not have the expected form")
     return value.get(name, default)
 
 
@@ -314,5 +314,5 @@ def _one_line(value: Json, most: int) -> str:
     return " ".join(value.encode("utf-8", "replace").decode("utf-8").split())[:most]
 
 
-def _malformed(what: str) -> EnvironmentFault:
+def _malformed_error(what: str) -> EnvironmentFault:
     return EnvironmentFault(f"the answer of the search service {what}", rule="web_search.answer")

@@ -63,7 +63,7 @@ def find_path(given: str, context: ToolContext) -> WorkspacePath:
     """
     place = context.locate(given)
     base = str(context.root.path)
-    lexical, real = _below(place.lexical, base), _below(place.real, base)
+    lexical, real = _names_below(place.lexical, base), _names_below(place.real, base)
     if real is not None:
         return WorkspacePath(given, real if lexical is None else lexical, inside=True)
     if context.security.workspace_only:
@@ -72,7 +72,7 @@ def find_path(given: str, context: ToolContext) -> WorkspacePath:
             raise PathRefused(message, path=given, rule="path.outside")
         # A link leads outside, or the target is unknown: the walk itself reports the reason.
         return WorkspacePath(given, lexical, inside=True)
-    outside = _below(place.real, "/")
+    outside = _names_below(place.real, "/")
     if outside is None:
         message = f"the target of path {quote_text(given)} is unknown"
         raise PathRefused(message, path=given, rule="path.unknown")
@@ -120,11 +120,11 @@ def refuse_off_limits(context: ToolContext, root: Root, parts: tuple[str, ...]) 
         ("path.own", "is state of CoilClaw", (*context.security.own_paths, str(context.home))),
         ("path.forbidden", "is forbidden", context.security.forbidden_paths),
     ):
-        if any(_below(path, place) is not None for place in places):
+        if any(_names_below(path, place) is not None for place in places):
             raise PathRefused(f"{quote_text(path)} {reason}", path=path, rule=rule)
 
 
-def _below(path: str | None, ancestor: str) -> tuple[str, ...] | None:
+def _names_below(path: str | None, ancestor: str) -> tuple[str, ...] | None:
     """Return the parts of a path relative to an ancestor, or ``None`` if it is not below it."""
     if path is None:
         return None

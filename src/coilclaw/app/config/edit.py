@@ -17,7 +17,7 @@ from coilclaw.app.config.load import (
     read_source,
 )
 from coilclaw.app.config.section import describe_unknown
-from coilclaw.kernel import EnvironmentFault, UsageError, dotted
+from coilclaw.kernel import EnvironmentFault, UsageError, write_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ def parsed_value(names: tuple[str, ...], value_text: str) -> object:
     """Read a value; what is not TOML is a string, and so is everything where a string belongs."""
     if len(value_text) > MAX_VALUE_CHARS:
         raise UsageError(
-            f"the value of {dotted(names)} is longer than {MAX_VALUE_CHARS} characters",
+            f"the value of {write_place(names)} is longer than {MAX_VALUE_CHARS} characters",
             rule="config.value",
         )
     if dotty_line(value_text) is not None:
@@ -80,7 +80,7 @@ def changed(text: str, values: Changes, removed: Sequence[tuple[str, ...]] = ())
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    expected = _parsed(text)
+    expected = _parse_toml(text)
     made: list[Any] = []
     try:
         document = tomlkit.parse(text)
@@ -105,7 +105,7 @@ def changed(text: str, values: Changes, removed: Sequence[tuple[str, ...]] = ())
     return result.rstrip("\n") + "\n" if made else result
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> dict[str, Any]:
     if dotty_line(text) is not None:
         raise UsageError("the configuration has a line with too many dots", rule="config.invalid")
     try:
@@ -141,8 +141,8 @@ def _unknown(names: tuple[str, ...]) -> UsageError:
         if name not in options and ANY not in options:
             message, allowed = describe_unknown(name, options)
             choices = f"; known there: {', '.join(allowed)}" if allowed else ""
-            return UsageError(f"{dotted(names)}: {message}{choices}", rule="config.key")
-    return UsageError(f"{dotted(names)} is a table; name one of its keys", rule="config.key")
+            return UsageError(f"{write_place(names)}: {message}{choices}", rule="config.key")
+    return UsageError(f"{write_place(names)} is a table; name one of its keys", rule="config.key")
 
 
 def _put(
@@ -175,7 +175,7 @@ def _remove(table: Any, names: tuple[str, ...]) -> bool:
 
 
 def _cannot(places: Sequence[tuple[str, ...]]) -> UsageError:
-    said = ", ".join(dotted(place) for place in places)
+    said = ", ".join(write_place(place) for place in places)
     return UsageError(
         f"{said} cannot be changed without touching more than that",
         rule="config.edit",

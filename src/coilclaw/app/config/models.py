@@ -65,7 +65,7 @@ def read(
     return found
 
 
-def referenced(settings: ProviderSettings) -> list[tuple[DocumentPlace, str]]:
+def find_references(settings: ProviderSettings) -> list[tuple[DocumentPlace, str]]:
     """Return whom a provider asks in its turn, with the place that says so."""
     found: list[tuple[DocumentPlace, str]] = [
         (("providers", index), name) for index, name in enumerate(settings.providers)
@@ -182,7 +182,7 @@ def _variable(section: Section, name: str | None, kind: str | None) -> str | Non
 def _check_references(
     document: ConfigDocument, settings: ProviderSettings, names: tuple[str, ...]
 ) -> None:
-    for place, name in referenced(settings):
+    for place, name in find_references(settings):
         if name not in names and not document.full:
             message = f"names no provider of this file{suggest(name, names)}"
             document.note((*MODELS, settings.name, *place), message, names)
@@ -193,7 +193,7 @@ def _way_back(found: Mapping[str, ProviderSettings], start: str) -> tuple[str, .
     waiting: list[tuple[str, tuple[str, ...]]] = [(start, (start,))]
     while waiting:
         name, way = waiting.pop()
-        for _, asked in referenced(found[name]) if name in found else ():
+        for _, asked in find_references(found[name]) if name in found else ():
             if asked == start:
                 return (*way, asked)
             if asked not in seen:

@@ -82,7 +82,7 @@ class Section(Table):
                 bounds = {"least": key.least, "most": key.most}
                 return self.number(name, None, **bounds, above=key.exclusive)
             case "path":
-                value = self._typed(name, str)
+                value = self._take_typed(name, str)
                 path = None if value is None else self.as_path(value, name)
                 return None if path is None else self.document.folder / path
             case "list":

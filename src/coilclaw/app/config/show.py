@@ -28,26 +28,29 @@ _MIN_KEY: Final = 4
 
 def tables(config: Config, environ: Mapping[str, str]) -> dict[tuple[str, ...], dict[str, Value]]:
     """Return every table with its keys, in the order of the file that ``init`` writes."""
-    limits = {**_shown(config.limits.tools, ("limits",)), **_shown(config.limits, ("limits",))}
+    limits = {
+        **_shown_keys(config.limits.tools, ("limits",)),
+        **_shown_keys(config.limits, ("limits",)),
+    }
     found: dict[tuple[str, ...], dict[str, Value]] = {
-        (): _shown(config, ()),
-        ("security",): _shown(config.security, ("security",)),
-        ("sandbox",): _shown(config.sandbox, ("sandbox",)),
+        (): _shown_keys(config, ()),
+        ("security",): _shown_keys(config.security, ("security",)),
+        ("sandbox",): _shown_keys(config.sandbox, ("sandbox",)),
         **{(*MODELS, s.name): _provider(s) for s in config.providers.values()},
-        ("channels", "cli"): _shown(config.cli, ("channels", "cli")),
-        ("memory",): _shown(config.memory, ("memory",)),
+        ("channels", "cli"): _shown_keys(config.cli, ("channels", "cli")),
+        ("memory",): _shown_keys(config.memory, ("memory",)),
         ("receipts",): _receipts(config.receipts),
         ("limits",): {key: limits[key] for key in TABLES["limits",]},
     }
     found |= {table: values for table, values in _extensions(config) if values}
     clean = redactor(config, environ)
     return {
-        table: {key: _cleaned(value, clean) for key, value in values.items()}
+        table: {key: _clean_value(value, clean) for key, value in values.items()}
         for table, values in found.items()
     }
 
 
-def _shown(settings: object, table: tuple[str, ...]) -> dict[str, Value]:
+def _shown_keys(settings: object, table: tuple[str, ...]) -> dict[str, Value]:
     """Return those keys of a table that a value has, as they are written; ``None`` is left out."""
     found = {}
     for key in TABLES[table]:
@@ -70,7 +73,7 @@ def _receipts(settings: ReceiptSettings) -> dict[str, Value]:
     place = settings.checkpoint
     shown = "" if place is None else str(place)
     values = {
-        **_shown(settings, ("receipts",)),
+        **_shown_keys(settings, ("receipts",)),
         "checkpoint": shown_url(shown) if place is not None and place.kind == "url" else shown,
         "checkpoint_token_env": (place.token_env if place is not None else None) or "",
     }
@@ -81,7 +84,7 @@ def _extensions(config: Config) -> Iterator[tuple[tuple[str, ...], dict[str, Val
     """What was said about things beyond the program itself; what was not said is left out."""
 
     def said(settings: object, table: tuple[str, ...]) -> dict[str, Value]:
-        kept = _shown(settings, table).items()
+        kept = _shown_keys(settings, table).items()
         return {key: value for key, value in kept if value not in ("", [], {})}
 
     yield ("gateway",), said(config.gateway, ("gateway",))
@@ -163,12 +166,12 @@ def redactor(config: Config, environ: Mapping[str, str]) -> Callable[[str], str]
 
 
 def _provider(settings: ProviderSettings) -> dict[str, Value]:
-    shown = _shown(settings, (*MODELS, ANY))
+    shown = _shown_keys(settings, (*MODELS, ANY))
     wanted = ("kind", *(["model"] if settings.model else []), *BELONGING[settings.kind])
     return {key: shown[key] for key in wanted if key in shown}
 
 
-def _cleaned(value: Value, clean: Callable[[str], str]) -> Value:
+def _clean_value(value: Value, clean: Callable[[str], str]) -> Value:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):

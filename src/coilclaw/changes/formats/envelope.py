@@ -108,9 +108,9 @@ def _section(cursor: Cursor, index: int) -> Operation:
     source = AnswerSource(Format.ENVELOPE, cursor.number, index)
     line = cursor.peek() or ""
     if line.startswith(ADD):
-        return _added(cursor, _path(cursor, ADD), source)
+        return _parse_added(cursor, _path(cursor, ADD), source)
     if line.startswith(UPDATE):
-        return _updated(cursor, _path(cursor, UPDATE), source)
+        return _parse_updated(cursor, _path(cursor, UPDATE), source)
     if line.startswith(DELETE):
         return DeleteFile(_path(cursor, DELETE), source=source)
     message = f"{quote_text(line)} is none of '{ADD}', '{UPDATE}', '{DELETE}' and '{END}'"
@@ -133,7 +133,7 @@ def _path(cursor: Cursor, prefix: str) -> TreePath:
     return cursor.path(text, line=line)
 
 
-def _added(cursor: Cursor, path: TreePath, source: AnswerSource) -> Operation:
+def _parse_added(cursor: Cursor, path: TreePath, source: AnswerSource) -> Operation:
     lines = []
     while (line := cursor.peek()) is not None and not line.startswith("*** "):
         if not line.startswith(ADDED):
@@ -143,7 +143,7 @@ def _added(cursor: Cursor, path: TreePath, source: AnswerSource) -> Operation:
     return WriteFile(path, b"".join(lines), new=True, source=source)
 
 
-def _updated(cursor: Cursor, path: TreePath, source: AnswerSource) -> Operation:
+def _parse_updated(cursor: Cursor, path: TreePath, source: AnswerSource) -> Operation:
     name = str(path)
     target = None
     if (cursor.peek() or "").startswith(MOVE):

@@ -41,9 +41,11 @@ def inflate(packed: bytes, size: int, *, line: int | None = None, path: str | No
     try:
         data = unpacker.decompress(packed, size + 1)
     except zlib.error as problem:
-        raise _malformed("the packed data is damaged", line, path) from problem
+        raise _malformed_error("the packed data is damaged", line, path) from problem
     if len(data) != size or not unpacker.eof or unpacker.unused_data:
-        raise _malformed(f"the packed data does not hold the stated {size:,} bytes", line, path)
+        raise _malformed_error(
+            f"the packed data does not hold the stated {size:,} bytes", line, path
+        )
     return data
 
 
@@ -71,7 +73,7 @@ def result(base: bytes | None, operation: PatchBinary) -> bytes:
             line=line,
         )
     if operation.delete != (operation.new_id == ABSENT):
-        raise _malformed("a binary patch deletes a file and gives it content", line, path)
+        raise _malformed_error("a binary patch deletes a file and gives it content", line, path)
     if operation.delete:
         return b""
     content = operation.data
@@ -102,11 +104,11 @@ def apply_delta(
     while at < len(delta):
         piece, at = _read_instruction(base, delta, at)
         if not piece or len(out) + len(piece) > size:
-            raise _malformed("a delta instruction is out of bounds", line, path)
+            raise _malformed_error("a delta instruction is out of bounds", line, path)
         out += piece
     if len(out) != size:
         message = f"the delta gives {len(out):,} bytes instead of the stated {size:,}"
-        raise _malformed(message, line, path)
+        raise _malformed_error(message, line, path)
     return bytes(out)
 
 
@@ -168,10 +170,12 @@ def _read_instruction(base: bytes, delta: bytes, at: int) -> tuple[bytes, int]:
 
 def _check_size(size: int, line: int | None, path: str | None) -> None:
     if not 0 <= size <= MAX_BYTES:
-        raise _malformed(f"{size:,} bytes are more than the bound of {MAX_BYTES:,}", line, path)
+        raise _malformed_error(
+            f"{size:,} bytes are more than the bound of {MAX_BYTES:,}", line, path
+        )
 
 
-def _malformed(what: str, line: int | None, path: str | None) -> AnswerError:
+def _malformed_error(what: str, line: int | None, path: str | None) -> AnswerError:
     where = f"line {line}: " if line is not None else ""
     return AnswerError(
         f"{where}in the binary patch, {what}", rule="git.corrupt", line=line, path=path

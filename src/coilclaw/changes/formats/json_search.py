@@ -88,7 +88,7 @@ class JsonSearch:
         end = next_fence(self.scan.text, line_start)
         self._pass(read, first, end)
         if opener.label in LABELS and end == self.scan.end:
-            raise _unclosed(read.line)
+            raise _unclosed_error(read.line)
         return FoundJson(line_start, is_prose=True)
 
     def on_line(self, start: int) -> FoundJson:
@@ -102,7 +102,7 @@ class JsonSearch:
                 and self.scan.text[read.end : after].strip()
             ):
                 raise _trailing(read.line)
-            return self._found(after, first, read)
+            return self._make_found(after, first, read)
         end = self._reach(first, self.scan.after(read.at))
         self._pass(read, first, end)
         # Up to the flaw all is JSON, in which no other block can begin.
@@ -124,10 +124,10 @@ class JsonSearch:
         line_start = self.scan.text.rfind("\n", read.end, tail) + 1
         line = fence_at(self.scan.text, line_start) if line_start else None
         if line is not None and opener.closed_by(line):
-            return self._found(self.scan.after(line_start), first, read)
+            return self._make_found(self.scan.after(line_start), first, read)
         if json_delivery.find_delivery(read.value, self.keys):
             if tail == self.scan.end:
-                raise _unclosed(read.line)
+                raise _unclosed_error(read.line)
             raise _trailing(self.scan.line(tail))
         flaw = Flaw(
             "is not the only thing in its code block", "json.trailing", tail, self.scan.line(tail)
@@ -135,7 +135,7 @@ class JsonSearch:
         self._pass(flaw, read.end, next_fence(self.scan.text, line_start or read.end))
         return FoundJson(line_start or self.scan.after(read.end), is_prose=True)
 
-    def _found(self, resume: int, first: int, read: JsonDocument) -> FoundJson:
+    def _make_found(self, resume: int, first: int, read: JsonDocument) -> FoundJson:
         found = json_delivery.find_delivery(read.value, self.keys)
         if found is None:
             self._count_stray(read.line)
@@ -171,7 +171,7 @@ class JsonSearch:
             )
 
 
-def _unclosed(line: int) -> AnswerError:
+def _unclosed_error(line: int) -> AnswerError:
     return malformed(line, "answer.unclosed", "the code block that holds JSON is not closed")
 
 

@@ -135,7 +135,7 @@ class _Reader:
             if ahead == closer:
                 break
             if ahead != ",":
-                self._stop(f"has {self._found()} where ',' or '{closer}' is expected")
+                self._stop(f"has {self._describe_char()} where ',' or '{closer}' is expected")
             self.at += 1
             ahead = self._next()
             if ahead == closer:
@@ -145,12 +145,12 @@ class _Reader:
 
     def _key(self, members: dict[str, JsonValue]) -> str:
         if self._next() != '"':
-            self._stop(f"has {self._found()} where a key in double quotes is expected")
+            self._stop(f"has {self._describe_char()} where a key in double quotes is expected")
         key = self._string()
         if key in members:
             self._stop(f"has the key {quote_text(key)} twice in one object", "json.duplicate")
         if self._next() != ":":
-            self._stop(f"has {self._found()} where ':' is expected")
+            self._stop(f"has {self._describe_char()} where ':' is expected")
         self.at += 1
         return key
 
@@ -183,7 +183,7 @@ class _Reader:
             self._stop(f"has {word[0]}, which is not valid JSON", "json.number")
         number = _NUMBER.match(self.text, self.at, self.at + MAX_NUMBER_CHARS + 1)
         if char == "" or number is None:
-            self._stop(f"has {self._found()} where a value is expected")
+            self._stop(f"has {self._describe_char()} where a value is expected")
         if number.end() - self.at > MAX_NUMBER_CHARS:
             self._stop(f"has a number of more than {MAX_NUMBER_CHARS} characters", "json.number")
         is_integer = number[1] is None and number[2] is None
@@ -204,7 +204,7 @@ class _Reader:
             self.at = match.end()
         return self.text[self.at : self.at + 1]
 
-    def _found(self) -> str:
+    def _describe_char(self) -> str:
         char = self.text[self.at : self.at + 1]
         return quote_text(char) if char else "its end"
 

@@ -197,12 +197,12 @@ class CommitProgress(StatusLine):
 
     def line(self, text: str, style: str | None = None) -> None:
         """Print a line that stays."""
-        with self.cleared():
+        with self.clear_line():
             self._console.note(self._redact(text), style)
 
     def _begin(self, status: str | None) -> None:
         """Show a status from now on; without a live line, print it once."""
-        with self.cleared():
+        with self.clear_line():
             self._status = status
             self._began = time.monotonic()
         if status and not self._live:

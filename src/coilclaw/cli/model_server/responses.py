@@ -70,7 +70,7 @@ def tools(body: Body) -> list[OfferedTool]:
 
 def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a finished ``response``."""
-    return _finished(_response(reply, asked), reply, _records(reply, asked))
+    return _finish_response(_response(reply, asked), reply, _records(reply, asked))
 
 
 def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
@@ -89,7 +89,7 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
     for index, record in enumerate(records):
         for kind, fields in _record_events(record, index):
             yield numbered(kind, fields)
-    finished = _finished(response, reply, records)
+    finished = _finish_response(response, reply, records)
     yield numbered(f"response.{finished['status']}", {"response": finished})
 
 
@@ -222,7 +222,7 @@ def _response(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     }
 
 
-def _finished(
+def _finish_response(
     response: dict[str, object], reply: Reply, records: list[dict[str, object]]
 ) -> dict[str, object]:
     reason = reply.name_stop(_REASONS)

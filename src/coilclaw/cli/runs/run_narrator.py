@@ -100,7 +100,7 @@ class Narrator(StatusLine):
     def title(self, text: str) -> None:
         """Print the title of the next part."""
         self._number += 1
-        with self.cleared():
+        with self.clear_line():
             self._console.print()
             self._console.print(f"{self._number}. {text}", "bold")
             self._console.out.flush()
@@ -111,7 +111,7 @@ class Narrator(StatusLine):
 
     def print(self, text: str, style: str | None = None) -> None:
         """Print a line that stays, with control characters escaped."""
-        with self.cleared():
+        with self.clear_line():
             self._console.show(text, style)
             self._console.out.flush()
 

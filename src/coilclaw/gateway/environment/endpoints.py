@@ -102,8 +102,8 @@ class EnvEndpoints:
         except BaseException:
             opening.discard()
             raise
-        result, trouble = await self._tested(asked, lambda: opening.once(asked.path, params))
-        return json_response(_shown(result, trouble))
+        result, trouble = await self._run_test(asked, lambda: opening.once(asked.path, params))
+        return json_response(_render_result(result, trouble))
 
     async def open(self, asked: EnvironmentRequest) -> Response:
         """Take an upload, build it, and keep it as a session."""
@@ -115,10 +115,10 @@ class EnvEndpoints:
         except BaseException:
             opening.discard()
             raise
-        made = await self._apart(lambda: opening.open(params, idle_s))
+        made = await self._run_in_pool(lambda: opening.open(params, idle_s))
         if await asked.is_gone():
             # Nobody will ever know its name.
-            await self._apart(lambda: self.sessions.close(made))
+            await self._run_in_pool(lambda: self.sessions.close(made))
             _log.info("a client did not wait for its session", extra={"event": "session_unwanted"})
         _log.info("a session was opened", extra={"event": "session_opened"})
         return json_response({"session_id": made, "timeout": idle_s})
@@ -126,14 +126,14 @@ class EnvEndpoints:
     async def test_session(self, asked: EnvironmentRequest) -> Response:
         """Test what a session holds."""
         params = envforms.params_of(await self._form(asked, (PARAMS,), None))
-        result = await self._tested(
+        result = await self._run_test(
             asked, lambda: self.sessions.test(asked.session, asked.path, params)
         )
-        return json_response(_shown(result, None))
+        return json_response(_render_result(result, None))
 
     async def close(self, asked: EnvironmentRequest) -> Response:
         """End a session."""
-        trouble = await self._apart(lambda: self.sessions.close(asked.session))
+        trouble = await self._run_in_pool(lambda: self.sessions.close(asked.session))
         return json_response({"status": "closed", **_trouble(trouble)})
 
     async def _form(
@@ -150,9 +150,9 @@ class EnvEndpoints:
         except TimeoutError:
             raise refused("gateway.stopping", "the server is being stopped") from None
 
-    async def _tested(self, asked: EnvironmentRequest, call: Callable[[], T]) -> T:
+    async def _run_test(self, asked: EnvironmentRequest, call: Callable[[], T]) -> T:
         try:
-            return await self._apart(call)
+            return await self._run_in_pool(call)
         except UsageError as problem:
             if problem.rule != "environment.path":
                 raise
@@ -160,7 +160,7 @@ class EnvEndpoints:
                 f"No tests match: {asked.path}", rule=problem.rule, hint=problem.hint
             ) from problem
 
-    async def _apart(self, call: Callable[[], T]) -> T:
+    async def _run_in_pool(self, call: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self.pool, call)
         except UsageError as problem:
@@ -179,7 +179,7 @@ def public_schema(schema: Mapping[str, Json], fixed: Collection[str] = ()) -> di
     """
     metadata: dict[str, Json] = {}
     for test in _tests(schema):
-        shown: dict[str, Json] = {"params_schema": _left(test["params_schema"], fixed)}
+        shown: dict[str, Json] = {"params_schema": _open_parameters(test["params_schema"], fixed)}
         shown |= {name: test[name] for name in ("description", "values") if test[name]}
         metadata.setdefault(str(test["path"]), shown)
     cases = schema["cases"]
@@ -201,7 +201,7 @@ def public_schema(schema: Mapping[str, Json], fixed: Collection[str] = ()) -> di
         "cases": cases,
     }
     if schema["setup_params_schema"] is not None:
-        said["setup_params_schema"] = _left(schema["setup_params_schema"], fixed)
+        said["setup_params_schema"] = _open_parameters(schema["setup_params_schema"], fixed)
     return said
 
 
@@ -209,14 +209,16 @@ def choices(schema: Mapping[str, Json], fixed: Collection[str]) -> tuple[str, ..
     """Return the names of the parameters in a schema that clients can give."""
     forms = [test["params_schema"] for test in _tests(schema)]
     forms += [schema["setup_params_schema"]] if schema["setup_params_schema"] else []
-    return tuple(sorted({name for form in forms for name in _left(form, fixed)["properties"]}))
+    return tuple(
+        sorted({name for form in forms for name in _open_parameters(form, fixed)["properties"]})
+    )
 
 
 def _tests(schema: Mapping[str, Json]) -> list[dict[str, Json]]:
     return cast("list[dict[str, Json]]", schema["tests"])
 
 
-def _left(form: Json, fixed: Collection[str]) -> dict[str, Any]:
+def _open_parameters(form: Json, fixed: Collection[str]) -> dict[str, Any]:
     """The schema of parameters without those that are fixed."""
     whole = cast("dict[str, Any]", form)
     return {
@@ -226,7 +228,7 @@ def _left(form: Json, fixed: Collection[str]) -> dict[str, Any]:
     }
 
 
-def _shown(result: Result, trouble: str | None) -> dict[str, Json]:
+def _render_result(result: Result, trouble: str | None) -> dict[str, Json]:
     """A result as clients read it: one with a field ``error`` would be an error to them."""
     said = result.json()
     said.pop("error", None)

@@ -57,7 +57,7 @@ async def read_form(content_type: bytes, receive: Receive, rules: FormRules) -> 
     # Only a file is written as it comes; anything else is held in memory.
     data = await body.read(receive, rules.settings, min(rules.max_bytes, MAX_TEXTS_BYTES))
     if kind == URLENCODED:
-        return _urlencoded(data, rules)
+        return _parse_urlencoded(data, rules)
     if data:
         raise refused("body.type", "a body must be a form")
     return {}
@@ -90,14 +90,14 @@ async def _multipart(boundary: bytes, receive: Receive, rules: FormRules) -> dic
 
     form = _MultipartForm(rules)
     if not boundary:
-        raise _malformed("it names no boundary")
+        raise _malformed_error("it names no boundary")
     try:
         parser = MultipartParser(boundary, form.callbacks(), max_header_size=_MAX_HEADER_BYTES)
         async for chunk in body.pieces(receive, rules.max_bytes, rules.settings.body_timeout_s):
             parser.write(chunk)
         parser.finalize()
     except FormParserError as problem:
-        raise _malformed(str(problem)) from problem
+        raise _malformed_error(str(problem)) from problem
     except OSError as problem:
         raise EnvironmentFault(
             f"the upload cannot be written: {problem.strerror}", rule="upload.disk"
@@ -106,7 +106,7 @@ async def _multipart(boundary: bytes, receive: Receive, rules: FormRules) -> dic
         with suppress(OSError):  # that it cannot be written any more was said before
             form.close_file()
     if not form.ended:
-        raise _malformed("it is cut off")
+        raise _malformed_error("it is cut off")
     return {name: _decode(name, data) for name, data in form.texts.items()}
 
 
@@ -176,7 +176,7 @@ class _MultipartForm:
         self.ended = True
 
 
-def _urlencoded(data: bytes, rules: FormRules) -> dict[str, str]:
+def _parse_urlencoded(data: bytes, rules: FormRules) -> dict[str, str]:
     try:
         pairs = parse_qsl(
             data.decode("ascii"),
@@ -186,7 +186,7 @@ def _urlencoded(data: bytes, rules: FormRules) -> dict[str, str]:
             max_num_fields=MAX_PARTS,
         )
     except ValueError:
-        raise _malformed("it is not urlencoded") from None
+        raise _malformed_error("it is not urlencoded") from None
     found: dict[str, str] = {}
     for name, value in pairs:
         if name == FILE:
@@ -222,5 +222,5 @@ def _long(name: str) -> UsageError:
     return refused("body.large", f"the field {name} has at most {MAX_TEXT_BYTES} bytes")
 
 
-def _malformed(why: str) -> UsageError:
+def _malformed_error(why: str) -> UsageError:
     return UsageError(f"the form cannot be read: {why}", rule="form.malformed")

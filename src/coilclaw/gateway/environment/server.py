@@ -23,7 +23,7 @@ from coilclaw.gateway.http import faults, lifetime
 from coilclaw.gateway.http.admission import HEALTH, Admission, RateLimit
 from coilclaw.gateway.http.body import Drained
 from coilclaw.gateway.http.faults import json_response, refused
-from coilclaw.gateway.http.listener import Hosts, bracketed, check, is_loopback, listener
+from coilclaw.gateway.http.listener import Hosts, bracket_address, check, is_loopback, listener
 from coilclaw.gateway.http.protocol import http_config
 from coilclaw.gateway.tokens import KnownClients
 from coilclaw.kernel import UsageError
@@ -72,7 +72,7 @@ class EnvGateway:
             address, port = sock.getsockname()[:2]
             schema = public_schema(self.schema, self.sessions.fixed)
             endpoints = EnvEndpoints(self.sessions, schema, settings)
-            url = f"{'https' if settings.tls else 'http'}://{bracketed(address)}:{port}"
+            url = f"{'https' if settings.tls else 'http'}://{bracket_address(address)}:{port}"
             app = self._application(endpoints, Hosts.of(settings, address, port))
             with endpoints.pool, _quiet_library():
                 lifetime.serve(

@@ -81,14 +81,14 @@ class Admission:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return  # nothing else is served, and nobody waits for an answer
-        found = self._admitted(scope)
+        found = self._admit(scope)
         if isinstance(found, UsageError):
             self.turned_away(found.rule, status_of(found))
             await self.answer(found, scope["path"])(scope, receive, send)
         else:
             await self.app({**scope, **scope_fields(found)}, receive, send)
 
-    def _admitted(self, scope: Scope) -> Client | UsageError:
+    def _admit(self, scope: Scope) -> Client | UsageError:
         """Return who asks, or why the request is not admitted."""
         headers: dict[bytes, bytes] = {}
         size = len(scope["raw_path"]) + len(scope["query_string"])
@@ -104,7 +104,7 @@ class Admission:
         problem = self._from_elsewhere(scope, headers)
         if problem is not None:
             return problem
-        client = self._known(scope, headers)
+        client = self._identify(scope, headers)
         if isinstance(client, UsageError):
             return client
         return self._too_much(scope, headers) or client
@@ -125,7 +125,7 @@ class Admission:
             return refused("origin.foreign", "pages of other sites may not ask us anything")
         return None
 
-    def _known(self, scope: Scope, headers: dict[bytes, bytes]) -> Client | UsageError:
+    def _identify(self, scope: Scope, headers: dict[bytes, bytes]) -> Client | UsageError:
         query = scope["query_string"].lower()
         told = self.clients is not None and self.clients.told_in(query)
         if query and (told or _names_a_token(query)):

@@ -118,7 +118,7 @@ def parse_query(
         raise UsageError("the query names a field twice", rule="query.malformed")
     if any("\0" in text for pair in pairs for text in pair):
         raise UsageError("the query holds the character NUL", rule="text.nul")
-    return _checked(dict(pairs), schema, validators, "query.schema")
+    return _check_fields(dict(pairs), schema, validators, "query.schema")
 
 
 def parse_headers(
@@ -131,7 +131,7 @@ def parse_headers(
         for name, value in headers
         if (lower := name.decode("latin-1")) in names
     }
-    return _checked(found, schema, validators, "headers.schema")
+    return _check_fields(found, schema, validators, "headers.schema")
 
 
 def _properties(schema: Mapping[str, Json]) -> dict[str, Json]:
@@ -140,7 +140,7 @@ def _properties(schema: Mapping[str, Json]) -> dict[str, Json]:
     return properties
 
 
-def _checked(
+def _check_fields(
     texts: Mapping[str, str], schema: Mapping[str, Json], validators: Validators, rule: str
 ) -> dict[str, Json]:
     """Return fields that fit, numbers as numbers; any other text stays text and does not fit."""

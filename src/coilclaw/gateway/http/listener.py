@@ -99,7 +99,7 @@ class Hosts:
     def of(cls, settings: GatewaySettings, address: str, port: int) -> Hosts:
         """Loopback names for a loopback address, else the address; and what was configured."""
         given = [name.lower() for name in settings.allowed_hosts]
-        own = frozenset({bracketed(address)}) | (LOOPBACK if is_loopback(address) else set())
+        own = frozenset({bracket_address(address)}) | (LOOPBACK if is_loopback(address) else set())
         return cls(
             "https" if settings.tls else "http",
             port,
@@ -117,7 +117,7 @@ class Hosts:
             return True
         port = _port_of(host)
         name = host.removesuffix(f":{port}") if port else host
-        named = name in self.names or (self.every_address and name == bracketed(reached))
+        named = name in self.names or (self.every_address and name == bracket_address(reached))
         return named and (port or _DEFAULT_PORTS[self.scheme]) == str(self.port)
 
     def knows_origin(self, origin: str, reached: str = "") -> bool:
@@ -144,7 +144,7 @@ def is_every_address(host: str) -> bool:
         return False
 
 
-def bracketed(address: str) -> str:
+def bracket_address(address: str) -> str:
     """Write an address as it stands in a URL."""
     return f"[{address}]" if ":" in address else address.lower()
 

@@ -111,7 +111,7 @@ class _Endpoints(Generic[Keeper]):
             {"run_id": run_id, "events": page, "next": since + len(page), "goes_on": goes_on}
         )
 
-    def _begun(self, run_id: str) -> ASGIApp:
+    def _begun_response(self, run_id: str) -> ASGIApp:
         return json_response({"run_id": run_id}, 202, {"location": f"{self.place}/{run_id}"})
 
 
@@ -142,18 +142,18 @@ class RunEndpoints(_Endpoints[ServedRuns]):
             wait=body.get("wait") is not False,
             asker=call.client.label,
         )
-        return self._begun(await to_thread(self.runs.start, wanted))
+        return self._begun_response(await to_thread(self.runs.start, wanted))
 
     async def resume(self, call: EndpointCall) -> ASGIApp:
         """Resume a run that waits or was interrupted, or answer its question."""
         answer, asker = _text(call, "answer") or "", call.client.label
         await to_thread(self.runs.resume, _id(call), answer, asker=asker)
-        return self._begun(_id(call))
+        return self._begun_response(_id(call))
 
     async def cancel(self, call: EndpointCall) -> ASGIApp:
         """Stop a run that this gateway carries out; it can be resumed."""
         await to_thread(self.runs.cancel, _id(call))
-        return self._begun(_id(call))
+        return self._begun_response(_id(call))
 
     async def diff(self, call: EndpointCall) -> ASGIApp:
         """What it changed, as a git patch, or what was rolled back."""
@@ -208,13 +208,13 @@ class SopEndpoints(_Endpoints[ServedSops]):
         inputs = call.body.get("inputs", {})
         assert isinstance(inputs, dict), "the schema says so"
         name, asker = call.path["sop_name"], call.client.label
-        return self._begun(await to_thread(self.runs.start, name, inputs, asker))
+        return self._begun_response(await to_thread(self.runs.start, name, inputs, asker))
 
     async def resume(self, call: EndpointCall) -> ASGIApp:
         """Resume a run that waits or was interrupted, and say what counts of the stage."""
         said = (str(call.body.get(name, "")) for name in ("interrupted", "stage", "note"))
         await to_thread(self.runs.resume, _id(call), call.client.label, *said)
-        return self._begun(_id(call))
+        return self._begun_response(_id(call))
 
 
 class RunStream:

@@ -99,7 +99,7 @@ def destructive_command(words: Sequence[Word]) -> Classed | None:
     elif name in _FORMAT or name.partition(".")[0] == "mkfs":
         rule = "destructive.format"
     elif name in {"dd", "gdd"}:
-        copies = any(_shown(word).startswith(("if=", "of=")) for word in words[1:])
+        copies = any(_show_word(word).startswith(("if=", "of=")) for word in words[1:])
         rule = "destructive.dd" if copies else None
     elif name in {"chown", "chgrp"}:
         whole = read_line(words[1:], _TREE).has("-R", "--recursive")
@@ -107,8 +107,10 @@ def destructive_command(words: Sequence[Word]) -> Classed | None:
     elif (judge := _BY_NAME.get(name)) is not None:
         rule = judge(words[1:])
     if rule is None and name in {"tee", "cp", "mv", "install", "shred", "truncate", "ln"}:
-        rule = "destructive.device" if any(is_device(_shown(word)) for word in words[1:]) else None
-    return None if rule is None else denial(rule, " ".join(_shown(word) for word in words))
+        rule = (
+            "destructive.device" if any(is_device(_show_word(word)) for word in words[1:]) else None
+        )
+    return None if rule is None else denial(rule, " ".join(_show_word(word) for word in words))
 
 
 def destructive_line(commands: Iterable[Ran]) -> Classed | None:
@@ -120,7 +122,7 @@ def destructive_line(commands: Iterable[Ran]) -> Classed | None:
     for each in ran if downloads else ():
         runs_text = each.name in SHELLS or each.name in _READERS or _runs_input(each)
         program = each.words[0].text or "" if each.words else ""
-        started = "/" in program and _plain(program) in _written(downloads)
+        started = "/" in program and _plain(program) in _find_written(downloads)
         if started or (runs_text and (each.piped_into or _takes(each, downloads))):
             return denial("destructive.download", f"{downloads[0].name} … {each.name}")
     return None
@@ -184,7 +186,7 @@ def _runs_input(each: Ran) -> bool:
 _READERS: Final = frozenset({"eval", "source", "."})
 
 
-def _shown(word: Word) -> str:
+def _show_word(word: Word) -> str:
     return word.raw.replace('"', "") if word.text is None else word.text
 
 
@@ -192,11 +194,11 @@ def _takes(each: Ran, downloads: Sequence[Ran]) -> bool:
     """Whether a command runs what another one downloads, from a substitution or from a file."""
     if any(word.text is None for word in each.words) and any(d.nested for d in downloads):
         return True
-    written = _written(downloads)
+    written = _find_written(downloads)
     return any(word.text is not None and _plain(word.text) in written for word in each.words[1:])
 
 
-def _written(downloads: Sequence[Ran]) -> set[str]:
+def _find_written(downloads: Sequence[Ran]) -> set[str]:
     """Every word of a download may be the file that it writes, and so may the end of an address."""
     words = {word.text for d in downloads for word in d.words[1:] if word.text}
     words |= {target for d in downloads for target in d.targets}
@@ -214,10 +216,10 @@ def _removes(words: Sequence[Word]) -> str | None:
     recursive = line.has("-r", "-R", "--recursive")
     if line.has("--no-preserve-root"):
         return "destructive.remove"
-    broad = any(is_broad(_shown(operand.word)) for operand in line.operands)
-    devices = any(is_device(_shown(operand.word)) for operand in line.operands)
+    broad = any(is_broad(_show_word(operand.word)) for operand in line.operands)
+    devices = any(is_device(_show_word(operand.word)) for operand in line.operands)
     forced = line.has("-f", "--force")
-    stars = any(_shown(operand.word).endswith("*") for operand in line.operands)
+    stars = any(_show_word(operand.word).endswith("*") for operand in line.operands)
     if broad and (recursive or (forced and stars)):
         return "destructive.remove"
     return "destructive.device" if devices else None
@@ -228,7 +230,7 @@ def _changes_mode(words: Sequence[Word]) -> str | None:
     line = read_line([word for word in words if not _MODE.fullmatch(word.text or "")], _TREE)
     if not line.has("-R", "--recursive") or not line.operands:
         return None
-    mode, *targets = [_shown(operand.word) for operand in line.operands]
+    mode, *targets = [_show_word(operand.word) for operand in line.operands]
     broad = any(is_broad(target) for target in targets)
     return "destructive.chmod" if broad and _OPEN_MODE.fullmatch(mode) else None
 

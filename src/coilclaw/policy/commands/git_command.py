@@ -137,17 +137,17 @@ def _scripts(words: Sequence[Word]) -> Iterator[Word]:
     if subcommand == "submodule":
         yield from _each_submodule(words)
     if subcommand == "config":
-        yield from _configured(words)
+        yield from _find_running_keys(words)
     for index, word in enumerate(words[1:], start=1):
         text = word.text or ""
         if text.startswith("ext::"):
             yield Word(word.raw, text.removeprefix("ext::").replace("% ", " "))
         if subcommand == "clone":
-            yield from _cloned(text, words[index + 1 : index + 2])
+            yield from _find_clone_settings(text, words[index + 1 : index + 2])
     yield from option_values(words[1:], _SCRIPT_OPTIONS.get(subcommand or "", ()))
 
 
-def _cloned(text: str, following: Sequence[Word]) -> Iterator[Word]:
+def _find_clone_settings(text: str, following: Sequence[Word]) -> Iterator[Word]:
     """Find what ``git clone -c name=value`` would run."""
     attached = re.fullmatch(r"(?:-c|--config=)(.+)", text, re.DOTALL)
     values = [Word(attached[1], attached[1])] if attached is not None else []
@@ -159,7 +159,7 @@ def _cloned(text: str, following: Sequence[Word]) -> Iterator[Word]:
             yield script
 
 
-def _configured(words: Sequence[Word]) -> Iterator[Word]:
+def _find_running_keys(words: Sequence[Word]) -> Iterator[Word]:
     for key, value in pairwise(words):
         if key.text is not None and _RUNNING_KEYS.fullmatch(key.text.casefold()):
             text = None if value.text is None else value.text.removeprefix("!")

@@ -90,11 +90,11 @@ def judge_command(runs: Runs, settings: SecuritySettings, locate: Locate) -> Com
         judged = [JudgedCommand("", (), unknown("shell.empty", "there is nothing to run"))]
     judged += _named_secrets(judged, runs, scene)
     if settings.contained:
-        judged = _contained(judged, runs)
+        judged = _contain_commands(judged, runs)
     return _conclude(judged, _terms(judged, settings))
 
 
-def _contained(judged: Sequence[JudgedCommand], runs: Runs) -> list[JudgedCommand]:
+def _contain_commands(judged: Sequence[JudgedCommand], runs: Runs) -> list[JudgedCommand]:
     """Let the sandbox answer what it can; a wish for the network makes a command one of these."""
     text = runs.command if runs.command is not None else "\n".join(runs.argv or ())
     worst = strictest(each.classed for each in judged)
@@ -231,7 +231,7 @@ class _LineJudge:
         scene = replace(scene, variables=set_variables(reading.commands))
         for index, command in enumerate(reading.commands):
             given = _input(reading.commands, index)
-            found = list(SimpleJudge(scene, self._below).judge(command, given))
+            found = list(SimpleJudge(scene, self._judge_nested).judge(command, given))
             found += _printed_paths(command, scene)
             need = network_need(command.words)
             found = [replace(each, need=need or network_need(each.words)) for each in found]
@@ -244,7 +244,7 @@ class _LineJudge:
             yield JudgedCommand("", (), together)
         yield from _pipes(reading, judged, scene)
 
-    def _below(self, text: Word, scene: Scene) -> Iterator[JudgedCommand]:
+    def _judge_nested(self, text: Word, scene: Scene) -> Iterator[JudgedCommand]:
         if text.text is None:
             reason = f"the command line {text.raw!r} is known only when it runs"
             yield JudgedCommand(text.raw, (), unknown("shell.dynamic", reason))
@@ -282,11 +282,11 @@ def _input(commands: Sequence[Simple], index: int) -> CommandInput:
         return CommandInput()
     before = [each for each in commands[:index] if each.pipeline == command.pipeline]
     if len(before) == 1 and before[0].words and before[0].words[0].text in {"echo", "printf"}:
-        return CommandInput("text", _printed(before[0].words))
+        return CommandInput("text", _predict_output(before[0].words))
     return CommandInput("pipe")
 
 
-def _printed(words: Sequence[Word]) -> Word:
+def _predict_output(words: Sequence[Word]) -> Word:
     """Return what ``echo`` or ``printf`` would print, or an unknown word."""
     texts = [word.text for word in words[1:]]
     raw = " ".join(word.raw for word in words)

@@ -375,7 +375,7 @@ def refused_words(argv: tuple[str, ...]) -> Iterator[str]:
     if known is None:
         return
     options, words = known
-    names = {_folded(flag) for flag in options.flags}
+    names = {_fold_option(flag) for flag in options.flags}
     rest = iter(words)
     for word in rest:
         name, given, value = word.partition("=")
@@ -388,7 +388,7 @@ def refused_words(argv: tuple[str, ...]) -> Iterator[str]:
         elif name in options.paths:
             if not _PATH.fullmatch(value if given else next(rest, "")):
                 yield word
-        elif _folded(name) not in names:
+        elif _fold_option(name) not in names:
             yield word
 
 
@@ -407,6 +407,6 @@ def is_label(argv: tuple[str, ...], word: str) -> bool:
     )
 
 
-def _folded(name: str) -> str:
+def _fold_option(name: str) -> str:
     """Return a long option as readers do who take ``--testTimeout`` and ``--test-timeout``."""
     return name if not name.startswith("--") else name.replace("-", "").casefold()

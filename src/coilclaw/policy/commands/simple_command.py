@@ -80,27 +80,29 @@ class SimpleJudge:
         bare = not command.words and not loop
         around = check_assignments(given_names, self._scene, loop=loop, bare=bare)
         for redirection in command.redirections:
-            around += self._redirected(redirection)
+            around += self._judge_redirection(redirection)
         if command.background:
             around.append(other("shell.background", "it would be left running"))
         if not command.words:
             nothing = harmless("shell.assignment", "it sets variables and runs nothing")
-            yield self._judged(command.raw, (), [nothing, *around])
+            yield self._make_judgement(command.raw, (), [nothing, *around])
             return
         for each in self._layers(command.words, command.raw, given, 0):
-            yield self._judged(each.raw, each.words, [each.classed, *around])
+            yield self._make_judgement(each.raw, each.words, [each.classed, *around])
 
-    def _judged(self, raw: str, words: tuple[Word, ...], found: Iterable[Classed]) -> JudgedCommand:
+    def _make_judgement(
+        self, raw: str, words: tuple[Word, ...], found: Iterable[Classed]
+    ) -> JudgedCommand:
         classed = strictest(found)
         exists = self._scene.settings.harmless_commands
         writes = classed.level > CommandClass.HARMLESS or not exists
         if classed.level is CommandClass.OTHER:
-            classed = _embedded(words) or classed
+            classed = _find_embedded(words) or classed
         if classed.level is CommandClass.HARMLESS and not exists:
             classed = replace(classed, level=CommandClass.ALLOWED)
         return JudgedCommand(raw, words, classed, writes)
 
-    def _redirected(self, redirection: Redirection) -> list[Classed]:
+    def _judge_redirection(self, redirection: Redirection) -> list[Classed]:
         word = redirection.target
         if word is None:
             return []
@@ -151,7 +153,7 @@ class SimpleJudge:
         if peeled is None:
             yield from self._itself(words, raw, around, depth)
         else:
-            yield from self._peeled(peeled, words, raw, around, given, depth)
+            yield from self._judge_unwrapped(peeled, words, raw, around, given, depth)
 
     def _about_program(self, words: Sequence[Word], text: str) -> list[Classed]:
         """Say what speaks against the program itself, whatever its words."""
@@ -247,7 +249,7 @@ class SimpleJudge:
             for each in self._below(text, scene):
                 yield replace(each, classed=_at_most_worth(each.classed, reason))
 
-    def _peeled(
+    def _judge_unwrapped(
         self,
         peeled: UnwrappedCommand,
         words: tuple[Word, ...],
@@ -335,7 +337,7 @@ def _without_separators(command: Simple) -> tuple[tuple[str, Word], ...]:
     )
 
 
-def _embedded(words: Sequence[Word]) -> Classed | None:
+def _find_embedded(words: Sequence[Word]) -> Classed | None:
     """Find a destructive command line within a word of a command that is not understood."""
     for word in words:
         if word.text is not None and any(char in word.text for char in " ;|&\n"):

@@ -138,7 +138,7 @@ def check_tar(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
     """``tar``: also with its first word as a bundle; ``host:file`` would be fetched."""
     first = words[0].text if words else None
     if first is not None and first.isalpha():
-        words = [*_unbundled(first, words[1:])]
+        words = [*_unbundle_letters(first, words[1:])]
     line = read_line(words, rule.table)
     found = rule.check_line(line, scene)
     if any(":" in (value.text or ":") for value in line.values("-f", "--file")):
@@ -146,7 +146,7 @@ def check_tar(rule: Rule, words: Sequence[Word], scene: Scene) -> list[Classed]:
     return found
 
 
-def _unbundled(letters: str, rest: Sequence[Word]) -> Iterator[Word]:
+def _unbundle_letters(letters: str, rest: Sequence[Word]) -> Iterator[Word]:
     """Spell a bundle out: its values are the next words, in the order of the letters."""
     values = iter(rest)
     for letter in letters:

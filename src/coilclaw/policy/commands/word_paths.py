@@ -325,7 +325,7 @@ def after_command(scene: Scene, commands: Sequence[Simple], index: int, *, chain
     if directory is None:
         return replace(scene, lost=True)
     moved = tuple(join_path(base, directory) for base in scene.directories)
-    if _surely(scene, commands, index, directory, chain=chain):
+    if _is_sure(scene, commands, index, directory, chain=chain):
         return replace(scene, directories=moved)
     both = tuple(dict.fromkeys((*scene.directories, *moved)))
     if len(both) > MAX_DIRECTORIES:
@@ -349,7 +349,7 @@ def _target(operands: Sequence[Word]) -> str | None:
     return words[0].text
 
 
-def _surely(
+def _is_sure(
     scene: Scene, commands: Sequence[Simple], index: int, directory: str, *, chain: bool
 ) -> bool:
     """Whether it is in the open, and either first and possible, or the rest hangs on it."""

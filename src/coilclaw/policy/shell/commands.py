@@ -131,7 +131,7 @@ class CommandReader(WordReader):
         outer_pending, self._pending = self._pending, []
         entries: list[Entry] = []
         self.newlines()
-        while not self._closed(closers):
+        while not self._is_closed(closers):
             pipelines = [self._pipeline()]
             self.blank()
             while self.looking_at("&&") or self.looking_at("||"):
@@ -144,7 +144,7 @@ class CommandReader(WordReader):
                 self.operator(separator[0])
             entries.append(Entry(tuple(pipelines), separator is not None and separator[0] == "&"))
             self.blank()
-            if separator is None and not self.looking_at("\n") and not self._closed(closers):
+            if separator is None and not self.looking_at("\n") and not self._is_closed(closers):
                 self.refuse("shell.syntax", "something is out of place")
             self.newlines()
         if self._pending:
@@ -158,7 +158,7 @@ class CommandReader(WordReader):
             )
         return CommandList(tuple(entries))
 
-    def _closed(self, closers: frozenset[str]) -> bool:
+    def _is_closed(self, closers: frozenset[str]) -> bool:
         if self.at >= self.end:
             return True
         if ")" in closers and self.looking_at(")"):

@@ -25,9 +25,9 @@ class ShellReader(CommandReader):
         start = self.at
         match word:
             case None:
-                kind, node = "subshell", self._enclosed("(", ")")
+                kind, node = "subshell", self._read_enclosed("(", ")")
             case "{":
-                kind, node = "group", self._enclosed("{", "}")
+                kind, node = "group", self._read_enclosed("{", "}")
             case "if":
                 kind, node = "if", self._if()
             case "while" | "until":
@@ -56,7 +56,7 @@ class ShellReader(CommandReader):
             self.refuse("shell.syntax", "a command is missing", start)
         return commands
 
-    def _enclosed(self, opener: str, closer: str) -> tuple[CommandList, ...]:
+    def _read_enclosed(self, opener: str, closer: str) -> tuple[CommandList, ...]:
         start = self.at
         self.operator(opener)
         body = self._some(closer)
@@ -105,7 +105,7 @@ class ShellReader(CommandReader):
         self.newlines()
         if self.reserved() == "in":
             self.keyword("in")
-            listed = self._listed()
+            listed = self._read_loop_words()
             values = listed or values
             head_end = listed[-1].end if listed else head_end
         if self.looking_at(";") and not self.looking_at(";;"):
@@ -115,7 +115,7 @@ class ShellReader(CommandReader):
         sets = SimpleNode(start, head_end, tuple((name[0], value) for value in values))
         return CompoundNode("for", start, self.at, (body,), sets=sets)
 
-    def _listed(self) -> list[Token]:
+    def _read_loop_words(self) -> list[Token]:
         """Read the words of a loop, up to the end of its first line."""
         words = []
         self.blank()

@@ -241,7 +241,7 @@ class _Unfolding:
             around = replace(around, fed=True)
         if node.sets is not None:
             self._simple(node.sets, number, around)
-        self._nested(node.words, number, around)
+        self._add_nested(node.words, number, around)
         for body in node.bodies:
             self.commands(body, around)
 
@@ -258,9 +258,9 @@ class _Unfolding:
             compound=around.compound,
         )
         self.found.append((node.start, simple))
-        self._nested(_tokens(node), number, around)
+        self._add_nested(_tokens(node), number, around)
 
-    def _nested(self, tokens: Iterable[Token], number: int, around: _Surroundings) -> None:
+    def _add_nested(self, tokens: Iterable[Token], number: int, around: _Surroundings) -> None:
         inner = replace(around, nested=True)
         for token in tokens:
             for nested in token.nested:

@@ -261,7 +261,7 @@ class WordReader:
             else:
                 self._substitution("$(", piece, quoted=quoted)
         elif following == "{":
-            self._braced(piece, quoted=quoted)
+            self._read_braced(piece, quoted=quoted)
         elif following == "[":
             self.refuse("shell.construct", "arithmetic written as $[…]")
         elif following == "\\" and self.text.startswith("\n", self.at + 2):
@@ -284,7 +284,7 @@ class WordReader:
             if parameter[0] == "$$" and _MAY_BELONG.match(self.text, self.at, self.end):
                 self.refuse("shell.construct", "$$ before a sign that may belong to it", start)
 
-    def _braced(self, piece: Piece, *, quoted: bool) -> None:
+    def _read_braced(self, piece: Piece, *, quoted: bool) -> None:
         """Read ``${…}``: only forms that neither assign nor evaluate anything a second time."""
         start = self.at
         head = _BRACED.match(self.text, self.at, self.end)

@@ -79,9 +79,9 @@ class AcpTurn(AgentProgress):
                     if self.allows(part):
                         yield part
                 if isinstance(event, AcpAnswer):
-                    return self._answered(event)
+                    return self._end_answered(event)
                 if isinstance(event, Trouble):
-                    return self._failed(event)
+                    return self._end_failed(event)
                 if self.stop is not None and not self.session:
                     return self._end(*self.stop)
         except UsageError as fault:
@@ -127,7 +127,7 @@ class AcpTurn(AgentProgress):
                 return self.updates.finish()
         return []
 
-    def _answered(self, event: AcpAnswer) -> Ending:
+    def _end_answered(self, event: AcpAnswer) -> Ending:
         usage = event.usage or {}
         read, written = usage.get("input_tokens"), usage.get("output_tokens")
         if isinstance(read, int) and isinstance(written, int):
@@ -143,7 +143,7 @@ class AcpTurn(AgentProgress):
         unknown: tuple[Status, str] = ("failed", f"it stopped: {event.stop_reason}")
         return self._end(*_STOPS.get(event.stop_reason, unknown))
 
-    def _failed(self, event: Trouble) -> Ending:
+    def _end_failed(self, event: Trouble) -> Ending:
         self.broken = event.gone
         if self.stop is not None:
             return self._end(*self.stop)

@@ -162,7 +162,7 @@ class Updates:
         call = self.call(name)
         call.take(update, raw)
         if update.get("status") in _ENDED:
-            return [*self._flush(), self._ended(call)]
+            return [*self._flush(), self._end_call(call)]
         return self._flush() if begins else []
 
     def call(self, name: str) -> AcpToolCall:
@@ -189,7 +189,7 @@ class Updates:
     def finish(self) -> list[Part]:
         """Return the parts that the end of the turn completes, and the unfinished calls."""
         left = list(self._calls.values())
-        return [*self._flush(), *(self._ended(call, text="inProgress") for call in left)]
+        return [*self._flush(), *(self._end_call(call, text="inProgress") for call in left)]
 
     def _chunk(self, kind: PartKind, update: Mapping[str, Json], raw: str) -> list[Part]:
         text = text_of(object_of(update.get("content")).get("text"))
@@ -213,7 +213,7 @@ class Updates:
         word = "agent_message" if saying[0] == "text" else "agent_thought"
         return [Part(saying[0], text=text, item_type=word, raw=self._raw)]
 
-    def _ended(self, call: AcpToolCall, text: str = "") -> Part:
+    def _end_call(self, call: AcpToolCall, text: str = "") -> Part:
         self._calls.pop(call.call_id, None)
         self._done.add(call.call_id)
         self.tool_calls += 1

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from coilclaw.kernel import DeniedError, EnvironmentFault, Usage, read_private, write_atomic
-from coilclaw.models import narrowed
+from coilclaw.models import narrow_schema
 from coilclaw.runners import agent_program
 from coilclaw.runners.agent_answer import object_of, text_of
 from coilclaw.runners.codex import home as codex_home
@@ -108,7 +108,7 @@ def arguments(assignment: Assignment, home: CodexHome, tests: TestTool | None) -
     if assignment.output_schema is not None:
         path = home.temporary / _SCHEMA
         path.unlink(missing_ok=True)
-        path.write_text(json.dumps(narrowed(assignment.output_schema)), encoding="utf-8")
+        path.write_text(json.dumps(narrow_schema(assignment.output_schema)), encoding="utf-8")
         argv += ["--output-schema", str(path)]
     return [*argv, *([assignment.thread_id] if assignment.thread_id else []), "-"]
 

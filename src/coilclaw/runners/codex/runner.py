@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import Usage, UsageError
-from coilclaw.models import narrowed
+from coilclaw.models import narrow_schema
 from coilclaw.runners import agent_program, contract_policy, test_tool
 from coilclaw.runners.agent_answer import object_of, text_of
 from coilclaw.runners.agent_requests import CodexRequests
@@ -83,7 +83,7 @@ class CodexRunner:
                 assignment=assignment,
                 means=means,
                 deadline=deadline,
-                schema=None if bound is None else narrowed(bound),
+                schema=None if bound is None else narrow_schema(bound),
             )
             ending = yield from talk.perform(home.forget_key)
         return agent.finish(ending, broken=talk.broken)

@@ -82,7 +82,7 @@ class PolicySet:
             mcp=_read(McpAllowlist, files, "mcp_allowlist.json"),
             tools=_read(ToolRegistry, files, "tool_registry.json"),
             packs=packs,
-            pack=_chosen(packs, pack, role),
+            pack=_choose_pack(packs, pack, role),
             contents=dict(files),
         )
 
@@ -93,7 +93,7 @@ class PolicySet:
 
     def under(self, pack: str | None, role: Role = "WORKER") -> Self:
         """The same policies under another pack."""
-        return replace(self, pack=_chosen(self.packs, pack, role))
+        return replace(self, pack=_choose_pack(self.packs, pack, role))
 
     def pack_for(self, contract: TaskContract) -> PackName:
         """The pack that a contract names, or the default of its role."""
@@ -183,7 +183,7 @@ def _default(packs: Mapping[PackName, PolicyPack], role: Role) -> PolicyPack:
     return found[0]
 
 
-def _chosen(packs: Mapping[PackName, PolicyPack], pack: str | None, role: Role) -> PolicyPack:
+def _choose_pack(packs: Mapping[PackName, PolicyPack], pack: str | None, role: Role) -> PolicyPack:
     if pack is None:
         return _default(packs, role)
     for name, found in packs.items():

@@ -175,7 +175,7 @@ class Locks:
         gets nothing keeps its place in the queue, or takes one.
         """
         wanted = normalize_paths(paths)
-        with self._locked():
+        with self._lock_table():
             for name in os.listdir(self.directory):
                 # A process that was killed did not get to put it in place.
                 if name.startswith(".coilclaw-"):
@@ -205,7 +205,7 @@ class Locks:
         place = self._ticket_place(run_id)
         if not self.directory.is_dir():
             return False
-        with self._locked():
+        with self._lock_table():
             had = place.exists()
             place.unlink(missing_ok=True)
             return had
@@ -214,12 +214,12 @@ class Locks:
         """Return the places in the queue, first come first, also those of runs that stand still."""
         if not self.directory.is_dir():
             return ()
-        with self._locked():
+        with self._lock_table():
             return tuple(self._read_tickets())
 
     def release(self, held: Held) -> tuple[str, ...]:
         """Release what was acquired; return the paths that were still held."""
-        with self._locked():
+        with self._lock_table():
             mine = [lock for lock in self._read_locks() if lock.token == held.token]
             self._remove(mine)
         return tuple(lock.path for lock in mine)
@@ -228,7 +228,7 @@ class Locks:
         """Return the locks of a run, or all of them, sorted by path."""
         if not self.directory.is_dir():
             return ()
-        with self._locked():
+        with self._lock_table():
             return tuple(lock for lock in self._read_locks() if run_id in {None, lock.run_id})
 
     def reclaim(self, run_id: str, *, owned: bool = False) -> tuple[Lock, ...]:
@@ -237,7 +237,7 @@ class Locks:
         For a run that is over, and for one that is being resumed and will lock again. The owner of
         the run takes them also from a process that runs: a gateway outlives the runs it stops.
         """
-        with self._locked():
+        with self._lock_table():
             own = [lock for lock in self._read_locks() if lock.run_id == run_id]
             gone = tuple(lock for lock in own if owned or not lock.owner.runs())
             self._remove(gone)
@@ -364,7 +364,7 @@ class Locks:
         return self.directory / f"{sha256(run_id.encode('utf-8')).hexdigest()}.wait"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_table(self) -> Iterator[None]:
         with explain_os_errors(f"create {self.directory}", rule="lock.open"):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self.directory / "table"):

@@ -159,7 +159,7 @@ def _of_allowlist(
         yield Violation("tool.allowlist", "the policies have no command allowlist")
     fitting = _fitting_rules(terms.rules, argv)
     if not fitting and not named:
-        yield Violation("tool.not_allowed", f"no rule of the allowlist names {_shown(argv)}")
+        yield Violation("tool.not_allowed", f"no rule of the allowlist names {_show_argv(argv)}")
     flags = {flag for rule in fitting for flag in rule.forbidden_flags}
     used = _used_flags(argv, flags | set(_known_flags(argv)))
     for word in dict.fromkeys((*used, *_used_flags((argv[0], *placing), flags))):
@@ -267,7 +267,7 @@ def _is_of_tree(word: str, terms: CommandTerms) -> bool:
 
 def _of_network(name: str, argv: tuple[str, ...]) -> Iterator[Violation]:
     if name in NETWORK_PROGRAMS or _fetches(argv):
-        yield Violation("tool.network", f"{_shown(argv)} needs the network")
+        yield Violation("tool.network", f"{_show_argv(argv)} needs the network")
     for word in argv[1:]:
         for found in _ADDRESS.finditer(word):
             if not (found[1] and _LOOPBACK.fullmatch(found[1])):
@@ -322,7 +322,7 @@ def _of_actions(
             yield _blame("tool.forbidden_action", "{} is forbidden by {}", shown, text)
 
 
-def _shown(argv: tuple[str, ...]) -> str:
+def _show_argv(argv: tuple[str, ...]) -> str:
     return quote_text(" ".join(argv[:6]))
 
 

@@ -265,12 +265,12 @@ class LockClaim:
 
 def judge_locks(claims: Sequence[LockClaim], *, held: Mapping[str, str]) -> GateResult:
     """Judge tasks that would run at once; ``held`` maps paths to who holds or waits for them."""
-    found = [*_undeclared(claims), *_siblings(claims), *_held(claims, held)]
+    found = [*_find_undeclared(claims), *_siblings(claims), *_find_held(claims, held)]
     paths = sorted({path for claim in claims for path in claim.allowed_paths})
     return GateResult(LOCK, tuple(found), {"paths": [*paths], "tasks": len(claims)})
 
 
-def _undeclared(claims: Sequence[LockClaim]) -> Iterator[Violation]:
+def _find_undeclared(claims: Sequence[LockClaim]) -> Iterator[Violation]:
     for claim in claims:
         for lock in claim.locks:
             if not any(contains(path, lock) for path in claim.allowed_paths):
@@ -284,7 +284,7 @@ def _siblings(claims: Sequence[LockClaim]) -> Iterator[Violation]:
     for one, other in combinations(claims, 2):
         for mine in one.allowed_paths:
             for theirs in other.allowed_paths:
-                if overlap(mine, theirs) and not _locked(_narrower(mine, theirs), one, other):
+                if overlap(mine, theirs) and not _is_locked(_narrower(mine, theirs), one, other):
                     message = (
                         f"{one.task_id} and {other.task_id} may both write "
                         f"{quote_text(_narrower(mine, theirs))}, "
@@ -298,11 +298,11 @@ def _narrower(one: str, other: str) -> str:
     return max(one, other, key=lambda path: len(path.rstrip("/").split("/")))
 
 
-def _locked(path: str, one: LockClaim, other: LockClaim) -> bool:
+def _is_locked(path: str, one: LockClaim, other: LockClaim) -> bool:
     return all(any(contains(lock, path) for lock in claim.locks) for claim in (one, other))
 
 
-def _held(claims: Sequence[LockClaim], held: Mapping[str, str]) -> Iterator[Violation]:
+def _find_held(claims: Sequence[LockClaim], held: Mapping[str, str]) -> Iterator[Violation]:
     for claim in claims:
         for path in claim.allowed_paths:
             for place, holder in held.items():

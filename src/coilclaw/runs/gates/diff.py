@@ -135,7 +135,7 @@ def judge_diff(diff: TreeDiff, *, scope: Scope, observed: Observed) -> GateResul
         Violation("diff.git", f"'{part}' of the tree's own .git changed", f".git:{part}")
         for part in diff.git_changes
     ]
-    return GateResult(NAME, _bounded(found), _facts(diff, changes, dropped, scope, found))
+    return GateResult(NAME, _limit_violations(found), _facts(diff, changes, dropped, scope, found))
 
 
 def find_leavings(diff: TreeDiff, scope: Scope, ignored: Collection[str]) -> tuple[str, ...]:
@@ -313,7 +313,7 @@ def _pieces(path: str) -> Iterator[tuple[str, str]]:
         parent = f"{parent}/{name}"
 
 
-def _bounded(found: list[Violation]) -> tuple[Violation, ...]:
+def _limit_violations(found: list[Violation]) -> tuple[Violation, ...]:
     if len(found) <= MAX_VIOLATIONS:
         return tuple(found)
     more = Violation("diff.more", f"there are {len(found) - MAX_VIOLATIONS} more violations")
@@ -330,16 +330,16 @@ def _facts(
     directories = {c.path for c in changes if EntryType.DIRECTORY in (c.old_type, c.new_type)}
     return {
         "changes": len(changes),
-        "names": _listed({path for change in changes for path in change.paths}),
-        "mode_changes": _listed({c.path for c in changes if c.kind is ChangeKind.MODE}),
-        "empty_directories": _listed(directories),
-        "leavings": _listed(dropped),
+        "names": _list_paths({path for change in changes for path in change.paths}),
+        "mode_changes": _list_paths({c.path for c in changes if c.kind is ChangeKind.MODE}),
+        "empty_directories": _list_paths(directories),
+        "leavings": _list_paths(dropped),
         "leavings_count": len(dropped),
         "git_changes": [*diff.git_changes],
-        "allowed_paths": _listed(scope.allowed_paths),
+        "allowed_paths": _list_paths(scope.allowed_paths),
         "violations_count": len(found),
     }
 
 
-def _listed(paths: Collection[str]) -> list[Json]:
+def _list_paths(paths: Collection[str]) -> list[Json]:
     return [valid_text(path) for path in sorted(paths)[:MAX_LISTED]]

@@ -55,7 +55,7 @@ def judge_tests(
     green is newer than the last edit.
     """
     found = [
-        *_declared(acceptance_tests),
+        *_check_declared(acceptance_tests),
         # First what failed: that the rest was then not run follows from it.
         *_green(outcomes),
         *_same(acceptance_tests, outcomes),
@@ -71,7 +71,7 @@ def judge_tests(
     return GateResult(NAME, tuple(found), facts)
 
 
-def _declared(tests: Sequence[tuple[str, str, bool]]) -> Iterator[Violation]:
+def _check_declared(tests: Sequence[tuple[str, str, bool]]) -> Iterator[Violation]:
     if not tests:
         yield Violation("tests.none", "the contract has no acceptance test")
     elif not any(must_pass is True for _, _, must_pass in tests):

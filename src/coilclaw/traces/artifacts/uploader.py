@@ -267,7 +267,7 @@ class Uploader:
             lasting = problem.rule in LASTING
             trouble = UploadTrouble(job.key, problem.rule, problem.message, lasting)
             with self._changed:
-                begins = self._failed(name, job, trouble)
+                begins = self._note_failure(name, job, trouble)
             if begins:
                 self._say(trouble)
             return
@@ -286,7 +286,7 @@ class Uploader:
             self._busy = None
             self._changed.notify_all()
 
-    def _failed(self, name: str, job: UploadJob, trouble: UploadTrouble) -> bool:
+    def _note_failure(self, name: str, job: UploadJob, trouble: UploadTrouble) -> bool:
         """Postpone the job or give it up; return whether the trouble is new."""
         lane = self._lanes[name]
         news = lane.failures == 0 or trouble.lasting

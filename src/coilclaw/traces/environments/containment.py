@@ -195,7 +195,7 @@ def _coverable(
     return tuple(
         Path(path)
         for path in real
-        if os.path.isfile(path) and _within(path, places) and not _within(path, hidden)
+        if os.path.isfile(path) and _is_within(path, places) and not _is_within(path, hidden)
     )
 
 
@@ -233,7 +233,7 @@ def program_path(path: str) -> str:
     safe = search_path(path, kept_out=(), system_only=False).split(":")
     system = [entry for entry in safe if _is_system(entry)]
     tools = {str(place) for place in tool_places(path)}
-    own = [entry for entry in safe if _within(entry, tools) and entry not in system]
+    own = [entry for entry in safe if _is_within(entry, tools) and entry not in system]
     return ":".join([*system, *own])
 
 
@@ -276,14 +276,14 @@ def _judging(places: tuple[Path, ...]) -> tuple[Path, ...]:
     package = Path(coilclaw.__file__).parent
     others = (path for place in shown for glob in _INSTALLED for path in Path(place).glob(glob))
     own = {os.path.realpath(path) for path in (package, catalogue.shipped(), *others)}
-    return tuple(Path(path) for path in sorted(own) if _within(path, shown))
+    return tuple(Path(path) for path in sorted(own) if _is_within(path, shown))
 
 
 def _is_system(entry: str) -> bool:
-    return _within(os.path.realpath(entry), {str(place) for place in SYSTEM_PATHS})
+    return _is_within(os.path.realpath(entry), {str(place) for place in SYSTEM_PATHS})
 
 
-def _within(path: str, places: set[str]) -> bool:
+def _is_within(path: str, places: set[str]) -> bool:
     return any(path == place or path.startswith(place.rstrip("/") + "/") for place in places)
 
 

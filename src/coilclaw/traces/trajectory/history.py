@@ -61,18 +61,18 @@ class History:
         """Take in one record."""
         kind = record.get("type")
         if (kind == "session") == self.begun:
-            raise _misplaced(kind)
+            raise _misplaced_error(kind)
         take = {
             "session": self._session,
             "turn": self._turn,
             "agent_session": self._agent_session,
             "part": self._part,
             "turn_end": self._turn_end,
-            "resumed": self._resumed,
+            "resumed": self._apply_resumption,
             "end": self._end,
         }.get(str(kind))
         if take is None:
-            raise _misplaced(kind)
+            raise _misplaced_error(kind)
         take(record)
 
     def head(self) -> trace.Head:
@@ -137,10 +137,10 @@ class History:
             raise EnvironmentFault(message, rule="trajectory.record")
         self.parts += 1
         self.elapsed_ms = record["elapsed_ms"]
-        self._moved(record)
+        self._apply_move(record)
 
     def _turn_end(self, record: Mapping[str, Any]) -> None:
-        self._moved(record)
+        self._apply_move(record)
         self.elapsed_ms = record["elapsed_ms"]
         self.thread_id = record["thread_id"] or self.thread_id
         if record["agent_version"]:
@@ -160,7 +160,7 @@ class History:
         )
         self.open = False
 
-    def _resumed(self, record: Mapping[str, Any]) -> None:
+    def _apply_resumption(self, record: Mapping[str, Any]) -> None:
         self._close()
         self.end = None
         self.limits = trace.TraceLimits(**record["limits"])
@@ -182,7 +182,7 @@ class History:
         )
         self.elapsed_ms = self.end.elapsed_ms
 
-    def _moved(self, record: Mapping[str, Any]) -> None:
+    def _apply_move(self, record: Mapping[str, Any]) -> None:
         if self.on_call is not None:
             for call in record["envoi_calls"]:
                 self.on_call(trace.EnvoiCall.of(call))
@@ -197,7 +197,7 @@ class History:
             self.open = False
 
 
-def _misplaced(kind: object) -> EnvironmentFault:
+def _misplaced_error(kind: object) -> EnvironmentFault:
     message = f"the journal of a trajectory holds a misplaced record of type {kind!r}"
     return EnvironmentFault(message, rule="trajectory.record")
 

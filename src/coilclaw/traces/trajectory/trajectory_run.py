@@ -179,7 +179,7 @@ class _Session:
         redact, plan = equipment.redact, self.plan
         told = replace(plan, prompt=redact(plan.prompt), agent=redact(plan.agent))
         self.recorder.publish_all(told.encoded())
-        with self._timed():
+        with self._stop_in_time():
             stop = self._stop()
             while stop is None:
                 stop = self._turn() or self._stop()
@@ -188,7 +188,7 @@ class _Session:
     def _stop(self) -> _Stop | None:
         """Return why no further turn may begin, or ``None``."""
         history, plan = self.recorder.history, self.plan
-        if self._solved():
+        if self._is_solved():
             return _Stop("solved")
         if self.timed_out or self._remaining_s() == 0:
             return _Stop("timeout", TIMEOUT)
@@ -222,7 +222,7 @@ class _Session:
         recorder.end_turn(ending, settled, evaluated)
         self.equipment.on_turn(history.turns[-1])
         self.idle = self.idle + 1 if history.parts == began else 0
-        if stop is not None and self._solved():
+        if stop is not None and self._is_solved():
             return None
         return stop
 
@@ -267,7 +267,7 @@ class _Session:
                     raise _AgentFailed(problem) from problem
                 with _blame_agent():
                     recorder.part(part)
-                if self._solved():
+                if self._is_solved():
                     return Ending("done", "everything that is required is green")
                 if recorder.history.parts >= self.plan.max_parts:
                     return Ending("exhausted", "the budget of parts is used up")
@@ -286,7 +286,7 @@ class _Session:
                 return problem.calls, None
             return problem.calls, _Stop("envoi_error", problem.message)
 
-    def _solved(self) -> bool:
+    def _is_solved(self) -> bool:
         return self.standing.solved(self.recorder.checkpoints.state.tree)
 
     def _prompt(self, calls: list[EnvoiCall]) -> str:
@@ -334,7 +334,7 @@ class _Session:
         return max(0.0, self.plan.timeout_s - self.clock.elapsed_ms / 1000)
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _stop_in_time(self) -> Iterator[None]:
         """Stop everything when the time is over, in the middle of a turn too."""
         remaining = self._remaining_s()
         if remaining is None:

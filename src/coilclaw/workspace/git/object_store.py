@@ -174,7 +174,7 @@ class ObjectStore:
         for row in check_objects(self.git, ids):
             name, kind, size = row.split(b" ") if row.count(b" ") == 2 else (row, b"", b"0")
             if kind != b"blob":
-                raise self._damaged(row.split(b" ")[0].decode("ascii"))
+                raise self._damaged_error(row.split(b" ")[0].decode("ascii"))
             sizes[name.decode("ascii")] = int(size)
         if sum(sizes.values()) > limit_bytes:
             raise EnvironmentFault(
@@ -185,10 +185,10 @@ class ObjectStore:
         for batch in _batches(sizes):
             for wanted, data in read_objects(self.git, batch):
                 if object_id(b"blob", data).hex() != wanted:
-                    raise self._damaged(wanted)
+                    raise self._damaged_error(wanted)
                 yield wanted, data
 
-    def _damaged(self, name: str) -> EnvironmentFault:
+    def _damaged_error(self, name: str) -> EnvironmentFault:
         what = f"object {name} is missing from or damaged in {self.git.git_dir}"
         return EnvironmentFault(what, rule="snapshot.damaged")
 

@@ -262,7 +262,7 @@ class Worktrees:
         with self._records.guarded(worktree.path) as guard:
             remove_tree(worktree.path)
             # Locked, because a free name is taken by the next worktree that is made.
-            with self._locked():
+            with self._take_lock():
                 self._remove_git_dir(worktree.git_dir, worktree.path)
                 with explain_os_errors(f"make {worktree.path} again", rule="worktree.reset"):
                     worktree.path.mkdir(parents=True)
@@ -315,7 +315,7 @@ class Worktrees:
                     removed.append(path)
         for place in (self.repository.common_dir, self.borrowing.own / "objects"):
             sweep_remainders(place)
-        with self._locked():
+        with self._take_lock():
             self._records.tidy()
         self.borrowing.sweep()
         return tuple(removed)
@@ -323,7 +323,7 @@ class Worktrees:
     def _make(self, record: WorktreeRecord, guard: BinaryIO) -> WorktreeRecord:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                with self._locked():
+                with self._take_lock():
                     self._records.write(record)
                     self._disarm()
                     self._unlist(record)
@@ -341,7 +341,7 @@ class Worktrees:
                 remove_tree(record.path)
         raise AssertionError("unreachable")
 
-    def _locked(self) -> FileLock:
+    def _take_lock(self) -> FileLock:
         self.borrowing.prepare()
         return self._lock
 
@@ -364,7 +364,7 @@ class Worktrees:
 
     def _take_down(self, record: WorktreeRecord) -> None:
         remove_tree(record.path)
-        with self._locked():
+        with self._take_lock():
             self._unlist(record)
             # Forgotten before the lock is free: the next worktree may get the same git directory.
             self._records.write(replace(record, git_dir=None))

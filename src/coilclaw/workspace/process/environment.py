@@ -84,7 +84,7 @@ def can_be_passed(text: str | bytes) -> bool:
         return False
 
 
-def tagged(env: Mapping[str, str], tag: str) -> dict[str, str]:
+def add_tag(env: Mapping[str, str], tag: str) -> dict[str, str]:
     """Return ``env`` with the tag of this run, after those of the enclosing runs."""
     for name, value in env.items():
         if not name or "=" in name or not can_be_passed(name) or not can_be_passed(value):

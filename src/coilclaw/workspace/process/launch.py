@@ -132,7 +132,7 @@ def prepare(
         argv=tuple(argv),
         program=environment.find_program(argv[0], env, directory, choice.confinement.outside),
         cwd=directory,
-        env=environment.tagged(env, tag),
+        env=environment.add_tag(env, tag),
         tag=tag,
         timeout_s=timeout_s,
         choice=choice,

@@ -53,7 +53,7 @@ def _orphans() -> Iterator[ProcessEntry]:
         if owner is None:
             continue
         if owner not in alive:
-            alive[owner] = _started(owner[0]) == owner[1]
+            alive[owner] = _start_time(owner[0]) == owner[1]
         if not alive[owner]:
             yield member
 
@@ -71,7 +71,7 @@ class Owner:
     def here(cls) -> Self:
         """Return the owner that stands for this process."""
         pid = os.getpid()
-        return cls(pid, _started(pid) or 0, _boot())
+        return cls(pid, _start_time(pid) or 0, _boot())
 
     @classmethod
     def of(cls, value: Json) -> Self | None:
@@ -92,10 +92,10 @@ class Owner:
             return False
         if self.started == 0 or not process_table.is_ours():
             return process_exists(self.pid)
-        return _started(self.pid) == self.started
+        return _start_time(self.pid) == self.started
 
 
-def _started(pid: int) -> int | None:
+def _start_time(pid: int) -> int | None:
     found = process_table.member(pid)
     return None if found is None or found.ended else found.started
 
@@ -118,13 +118,13 @@ def process_exists(pid: int) -> bool:
 
 def this_process() -> str:
     """Name this process by pid and start time, which no later process shares."""
-    return f"{os.getpid()}:{_started(os.getpid()) or 0}"
+    return f"{os.getpid()}:{_start_time(os.getpid()) or 0}"
 
 
 def is_alive(process: str) -> bool:
     """Whether the process that ``this_process`` named still runs."""
     pid, _, started = process.partition(":")
-    return pid.isdigit() and str(_started(int(pid))) == started
+    return pid.isdigit() and str(_start_time(int(pid))) == started
 
 
 def this_person() -> str:

@@ -131,15 +131,15 @@ class StatCache:
 def encode(cache: StatCache) -> bytes:
     """Return the cache as it is stored."""
     header = {"generation": cache.generation, "snapshot": cache.snapshot}
-    digests = [_prefixed(b"\0".join(map(os.fsencode, cache.digests)))]
+    digests = [_prefix_length(b"\0".join(map(os.fsencode, cache.digests)))]
     digests += [_KEY.pack(*key) for key, _ in cache.digests.values()]
     digests += [digest for _, digest in cache.digests.values()]
     blocks = [
         json.dumps(header, sort_keys=True).encode("ascii"),
-        b"".join(_prefixed(block) for block in cache.directories.values()),
+        b"".join(_prefix_length(block) for block in cache.directories.values()),
         b"".join(digests),
     ]
-    body = b"".join(map(_prefixed, blocks))
+    body = b"".join(map(_prefix_length, blocks))
     return b"".join((_MAGIC, sha256(body).digest(), body))
 
 
@@ -180,7 +180,7 @@ def save(path: Path, cache: StatCache) -> None:
         write_atomic(path, data, mode=0o600, sync=False)
 
 
-def _prefixed(block: bytes) -> bytes:
+def _prefix_length(block: bytes) -> bytes:
     return _LENGTH.pack(len(block)) + block
 
 

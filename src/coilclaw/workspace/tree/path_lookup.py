@@ -34,7 +34,7 @@ class PathLookup:
 
     def locate(self, given: str) -> Place:
         """Return where a path leads; ``$VAR`` is a name like any other."""
-        start, known = self._expanded(given)
+        start, known = self._expand_tilde(given)
         lexical = os.path.normpath(os.path.join(self._workspace, start))
         # POSIX gives two leading slashes a meaning of their own, which no system here uses.
         lexical = "/" + lexical.lstrip("/")
@@ -54,7 +54,7 @@ class PathLookup:
             return Place(given, lexical, found.real, "file")
         return Place(given, lexical, found.real, "directory" if stat.S_ISDIR(mode) else "other")
 
-    def _expanded(self, given: str) -> tuple[str, bool]:
+    def _expand_tilde(self, given: str) -> tuple[str, bool]:
         """Return a path without its tilde, and whether it was known what that means."""
         if not given.startswith("~"):
             return given, True

@@ -91,7 +91,7 @@ def recover(root: Root, state: TreeState) -> Recovery | None:
         abandon(root, state, change_id)
         outcome = Recovery(change_id, "rolled back", ())
     elif phase != "committed":
-        raise _damaged(state)
+        raise _damaged_error(state)
     else:
         change = read_change(folder)
         kept: tuple[str, ...] = ()
@@ -139,13 +139,13 @@ def _marker(state: TreeState) -> tuple[str, str, object] | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as problem:
-        raise _damaged(state) from problem
+        raise _damaged_error(state) from problem
     if not CHANGE_ID.fullmatch(change_id):
-        raise _damaged(state)
+        raise _damaged_error(state)
     return change_id, phase, tree
 
 
-def _damaged(state: TreeState) -> EnvironmentFault:
+def _damaged_error(state: TreeState) -> EnvironmentFault:
     return EnvironmentFault(
         f"{state.pending} is damaged, so an interrupted change cannot be repaired",
         rule="recovery.marker",
@@ -211,7 +211,7 @@ def _moves(
     replaced = _still_there(root, change)
     for index, item in enumerate(change.files):
         goal, other = (item.after, item.before) if forward else (item.before, item.after)
-        found = None if lies_below(item.path, replaced) else _found(root, item)
+        found = None if lies_below(item.path, replaced) else _read_state(root, item)
         if _is(goal, found):
             continue
         if _is(other, found):
@@ -227,14 +227,14 @@ def _still_there(root: Root, change: Change) -> frozenset[tuple[str, ...]]:
     return frozenset(
         item.path.parts
         for item in change.files
-        if item.path.parts in nested and _found(root, item) is not None
+        if item.path.parts in nested and _read_state(root, item) is not None
     )
 
 
 _ELSE: Final = object()
 
 
-def _found(root: Root, item: StoredFile) -> object:
+def _read_state(root: Root, item: StoredFile) -> object:
     """Read a path; anything that is neither side of the change counts as another process's."""
     size = max((side.size for side in (item.before, item.after) if side), default=0)
     try:

@@ -289,7 +289,7 @@ def _look(fd: int, real: TreePath, limit: int) -> tuple[Found, tuple[int, int] |
         if not stat.S_ISREG(info.st_mode):
             return _special(info.st_mode), None
         identity = (info.st_dev, info.st_ino) if info.st_nlink == 1 else None
-        content = _bounded(file, info.st_size, real, limit)
+        content = _read_bounded(file, info.st_size, real, limit)
         return RegularFile(content, bool(info.st_mode & stat.S_IXUSR)), identity
     finally:
         os.close(file)
@@ -299,7 +299,7 @@ def _special(mode: int) -> Obstacle:
     return _OBSTACLES.get(stat.S_IFMT(mode), Obstacle("device"))
 
 
-def _bounded(file: int, size: int, real: TreePath, limit: int) -> bytes:
+def _read_bounded(file: int, size: int, real: TreePath, limit: int) -> bytes:
     pieces: list[bytes] = []
     total = 0
     while size <= limit and total <= limit:

@@ -157,7 +157,7 @@ def _take_back(
     plan = _plan(root, done, entries, extent, force=force)
     if not plan.changes and extent.empty:
         raise UndoRefused(
-            f"the tree is as it was before {_named(entries)}; there is nothing to take back",
+            f"the tree is as it was before {_name_changes(entries)}; there is nothing to take back",
             rule="undo.nothing",
         )
     purpose = Purpose("undo", entries[-1].group, tuple(entry.id for entry in entries))
@@ -185,7 +185,7 @@ def _plan(
 ) -> Plan:
     changes: list[PathChange] = []
     in_the_way: list[str] = []
-    back = done.inverted()
+    back = done.invert()
     vacated = list_parents(item.path for item in back.changes if item.after is None)
     vacated |= frozenset(extent.remove)
     files = frozenset(item.path.parts for item in back.changes if item.before is not None)
@@ -209,8 +209,9 @@ def _plan(
         else:
             in_the_way.append(str(item.path))
     if in_the_way:
+        changed = ", ".join(in_the_way)
         raise UndoRefused(
-            f"{_named(entries)} cannot be taken back: changed since: {', '.join(in_the_way)}",
+            f"{_name_changes(entries)} cannot be taken back: changed since: {changed}",
             rule="undo.changed",
             paths=tuple(in_the_way),
             hint=None if force else "look at them; '--force' overwrites files with what they were",
@@ -218,7 +219,7 @@ def _plan(
     return Plan(tuple(i for i in changes if i.before != i.after or i.path in extent.modes))
 
 
-def _named(entries: tuple[ChangeEntry, ...]) -> str:
+def _name_changes(entries: tuple[ChangeEntry, ...]) -> str:
     if len(entries) == 1:
         return f"change {entries[0].id}"
     return f"the {len(entries)} changes of run {entries[-1].group}"

@@ -170,7 +170,7 @@ class Writer:
             elif found != item.before:
                 changed.append(str(item.path))
         if changed:
-            raise _changed(*changed)
+            raise _changed_error(*changed)
         return signatures
 
 
@@ -186,13 +186,13 @@ def _install(
     for item in plan.changes:
         if item.after is None:
             if placement.signature(item.path) != signatures[item.path]:
-                raise _changed(str(item.path))
+                raise _changed_error(str(item.path))
             placement.remove(item.path)
     for parts, _ in reversed(change.emptied):
         placement.remove_directory(parts)
     for each in staged:
         if placement.signature(each.path) != signatures[each.path]:
-            raise _changed(str(each.path))
+            raise _changed_error(str(each.path))
         placement.install(each, extent.make)
     placement.make_directories(extent.make, extent.make)
     placement.sync()
@@ -207,7 +207,7 @@ def mark(
     write_atomic(state.pending, json.dumps(record).encode("ascii") + b"\n", mode=0o600)
 
 
-def _changed(*paths: str) -> PlanRefused:
+def _changed_error(*paths: str) -> PlanRefused:
     return PlanRefused(
         f"changed since the plan was made: {', '.join(paths[:10])}",
         rule="plan.changed",
