@@ -105,7 +105,9 @@ def _ours(directory: Path, home: Path, answer: str) -> float:
         state = TreeState.of(home, root.path)
         state.create()
         git = Git(state.git)
-        project.check_ignored(root.path, KEY_FILES, lambda names: git.ignored(root.path, names))
+        project.check_ignored(
+            root.path, KEY_FILES, lambda names: git.find_ignored(root.path, names)
+        )
         run = CommitRun(
             project=loaded,
             root=root,

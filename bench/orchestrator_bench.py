@@ -177,7 +177,9 @@ def _overhead(place: Path) -> Measurement:
     home.mkdir()
     _repository(root, DIRECTORIES, FILES_EACH)
     written = "area0/part0/file0.txt"
-    contract = draft_contract("Change a line.", [written], [TEST], policies=PolicySet.shipped())
+    contract = draft_contract(
+        "Change a line.", [written], [TEST], policies=PolicySet.read_shipped()
+    )
     data = json.dumps(contract.json()).encode()
     pairs = []
     for number in range(ROUNDS):
@@ -205,7 +207,7 @@ def _parallel(place: Path) -> Measurement:
     _repository(root, WORKERS, 4)
     scopes = [f"area{number}/part{number}" for number in range(WORKERS)]
     contract = draft_contract(
-        "Change a line each.", scopes, [TEST], policies=PolicySet.shipped(), role="TECH_LEAD"
+        "Change a line each.", scopes, [TEST], policies=PolicySet.read_shipped(), role="TECH_LEAD"
     )
     permissions = {
         "filesystem": "workspace-write",

@@ -113,7 +113,10 @@ def test_basics_are_proved(coilclaw: Command, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_real_torture_is_proved(coilclaw: Command) -> None:
     """A fifth of it: all of it takes minutes."""
-    sets = {one.name: one for one in fixtures.declared(catalogue.shipped() / "c_compiler")}
+    sets = {
+        one.name: one
+        for one in fixtures.read_declared(catalogue.shipped_directory() / "c_compiler")
+    }
     found = fixtures.find(sets["torture"], real_fixtures())
     if found.state != "pinned":
         pytest.skip(f"the fixtures torture are {found.state} in {real_fixtures()}")

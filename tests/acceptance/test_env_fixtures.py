@@ -87,8 +87,8 @@ def world(tmp_path: Path) -> World:
     (environment / "words_left_out.json").write_text(json.dumps(EMPTY))
     (environment / fixtures.FILE).write_text(declared("0" * 64, 5))
     sample = lay(tmp_path / "sample", WORDS)
-    wanted = fixtures.declared(environment)[0]
-    digest = fixtures.fingerprint(sample, fixtures.selected(wanted, sample))
+    wanted = fixtures.read_declared(environment)[0]
+    digest = fixtures.fingerprint(sample, fixtures.select_files(wanted, sample))
     (environment / fixtures.FILE).write_text(declared(digest, 5))
     known = {"names": ["true"], "proved_with": "true 1", "failures": {"words/part_1/e": "bad"}}
     (environment / "selfcheck.json").write_text(json.dumps({"version": 1, "compilers": [known]}))
@@ -119,7 +119,7 @@ def test_missing_then_installed_then_another_version(world: World, tmp_path: Pat
     (world.root / "words/b.word").write_bytes(b"changed")
     assert status(world) == (1, "other", 5)
     code, out, _ = world("fixtures status", *place)
-    wanted = fixtures.declared(world.environment)[0]
+    wanted = fixtures.read_declared(world.environment)[0]
     assert wanted.sha256 in out
     code, _, err = world("fixtures install", "--from", f"words={archive}", *place)
     assert (code, "[fixtures.other]" in err) == (1, True)
@@ -231,7 +231,7 @@ def test_what_is_left_out_is_derived(world: World, tmp_path: Path) -> None:
     code, told = world.data("selfcheck", "--cc", "true", "--derive", "words", "--output", str(made))
     assert (code, told["programs"], told["left_out"]) == (0, 5, {"e": "wrong_output: it prints"})
     assert (json.loads(made.read_text()), own.read_bytes()) == (told, before)
-    assert told["fixtures_sha256"] == fixtures.declared(world.environment)[0].sha256
+    assert told["fixtures_sha256"] == fixtures.read_declared(world.environment)[0].sha256
     code, told = world.data("selfcheck", "--cc", "true", "--derive", "words")
     assert (code, json.loads(own.read_text())) == (0, told)
     code, told = world.data("selfcheck", "--cc", "true", "--suite", "words")

@@ -38,7 +38,9 @@ SPEC = "Make add add."
 TEST = "python3 tests/check.py"
 WANTED = ("--spec", SPEC, "--path", "calc.py", "--test", TEST)
 REPORT: dict[str, Json] = {
-    "task_id": draft_contract(SPEC, ("calc.py",), (TEST,), policies=PolicySet.shipped()).task_id,
+    "task_id": draft_contract(
+        SPEC, ("calc.py",), (TEST,), policies=PolicySet.read_shipped()
+    ).task_id,
     "status": "SUCCESS",
     "summary": "add adds.",
     "evidence_refs": {},

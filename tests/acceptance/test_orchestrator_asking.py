@@ -177,7 +177,7 @@ def test_two_runs_cannot_have_the_same_path(world: World) -> None:
     assert "TASK_STARTED" not in world.kinds(outcome.run_id)
     # What was never locked is never released.
     assert "LOCKS_RELEASED" not in world.kinds(outcome.run_id)
-    assert [lock.path for lock in locks.held()] == ["pkg"]
+    assert [lock.path for lock in locks.list_locks()] == ["pkg"]
 
 
 def test_a_lock_of_a_dead_process_whose_run_is_over_is_taken_over(world: World) -> None:
@@ -211,7 +211,7 @@ def test_policies_that_change_while_a_run_waits_need_a_new_yes(world: World) -> 
     outcome = world.run(world.contract(BROAD))
     approval = paused(world, outcome)
     desk(world).answer(approval.id, approved=True, by="somebody")
-    shipped = PolicySet.shipped()
+    shipped = PolicySet.read_shipped()
     other = replace(shipped, contents={**shipped.contents, "prompts/worker.md": b"Be brief.\n"})
     world.changes["policies"] = lambda _: other
     outcome = world.resume(outcome.run_id)

@@ -131,7 +131,7 @@ def test_defect_07_a_folder_of_that_name_with_other_files_holds_no_policies(worl
     outcome = world.ended(world.run())
     assert outcome.status == "passed"
     (created,) = world.of(outcome.run_id, "RUN_CREATED")
-    assert created["policy_sha256"] == PolicySet.shipped().sha256
+    assert created["policy_sha256"] == PolicySet.read_shipped().sha256
 
 
 def test_defect_07_a_repository_without_policies_is_judged_by_the_shipped_ones(
@@ -140,7 +140,7 @@ def test_defect_07_a_repository_without_policies_is_judged_by_the_shipped_ones(
     outcome = world.ended(world.run())
     assert outcome.status == "passed"
     (created,) = world.of(outcome.run_id, "RUN_CREATED")
-    assert created["policy_sha256"] == PolicySet.shipped().sha256
+    assert created["policy_sha256"] == PolicySet.read_shipped().sha256
 
 
 def test_defect_08_no_event_can_be_rewritten_and_verifying_changes_nothing(world: World) -> None:

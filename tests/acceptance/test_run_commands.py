@@ -640,18 +640,18 @@ def test_export_needs_a_key_and_says_how_to_make_one(coilclaw: Coilclaw) -> None
 
 
 def test_the_hint_after_a_pause_names_only_what_is_not_answered(coilclaw: Coilclaw) -> None:
-    from coilclaw.cli.runs.run_display import _unanswered
+    from coilclaw.cli.runs.run_display import _find_unanswered
     from coilclaw.runs.next_command import after_run
 
     world = coilclaw.world
     paused = world.run(world.contract(BROAD))
     (approval,) = paused.waiting
     runs = world.orchestrator()
-    assert _unanswered(runs, ("gone", approval)) == (approval,)
+    assert _find_unanswered(runs, ("gone", approval)) == (approval,)
     resume = f"coilclaw runs resume {paused.run_id}"
     assert after_run(paused, repo=".") == f"coilclaw approve {approval} && {resume}"
     assert coilclaw("approve", approval).code == 0
-    assert _unanswered(runs, paused.waiting) == ()
+    assert _find_unanswered(runs, paused.waiting) == ()
     assert after_run(replace(paused, waiting=()), repo=".") == resume
 
 

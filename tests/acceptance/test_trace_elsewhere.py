@@ -18,7 +18,7 @@ from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, UsageError
 from coilclaw.traces import stored_trajectory
 from coilclaw.traces.archive import TrajectoryArchive
 from coilclaw.traces.stored_trajectory import verify_stored
-from coilclaw.traces.tracing import TraceOptions, Tracing
+from coilclaw.traces.trace_session import TraceOptions, Tracing
 from coilclaw.traces.trajectory.plan import TracePlaces, TrajectoryPlan
 from coilclaw.traces.trajectory.trace import Trace, load_trace
 from coilclaw.traces.trajectory.verification import verify_trajectory

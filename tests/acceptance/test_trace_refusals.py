@@ -18,11 +18,11 @@ from coilclaw.cli.console import Console
 from coilclaw.cli.parser import Parser
 from coilclaw.cli.traces import trace_run
 from coilclaw.kernel.errors import CoilClawError, EnvironmentFault, Stopped, UsageError
-from coilclaw.traces import tracing as trace_recorder
+from coilclaw.traces import trace_session as trace_recorder
 from coilclaw.traces.artifacts.local_store import LocalStore
 from coilclaw.traces.artifacts.uploader import UploadReport
 from coilclaw.traces.environments import catalogue
-from coilclaw.traces.tracing import TraceOptions, Tracing
+from coilclaw.traces.trace_session import TraceOptions, Tracing
 from coilclaw.traces.trajectory.opened_trajectory import TrajectoryOpening
 from coilclaw.traces.trajectory.plan import TracePlaces
 from coilclaw.workspace.process.confinement import SandboxSupport
@@ -141,7 +141,7 @@ def test_one_that_is_being_recorded(tracing: Tracing) -> None:
     plan = tracing.plan(wishes())
     tracing.run(plan)
     opening = TrajectoryOpening(TracePlaces(tracing.home, ID), stamp=str, seconds=int)
-    with opening.locked():
+    with opening.lock_trajectory():
         for ask in (lambda: tracing.ready(plan), lambda: tracing.resumable(ID)):
             with pytest.raises(EnvironmentFault) as refused:
                 ask()

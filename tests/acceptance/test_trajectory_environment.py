@@ -11,7 +11,7 @@ import pytest
 
 from coilclaw.app.drivers import open_tracing
 from coilclaw.kernel.errors import Stopped, UsageError
-from coilclaw.traces.tracing import TraceOptions, Tracing
+from coilclaw.traces.trace_session import TraceOptions, Tracing
 from coilclaw.traces.trajectory.plan import TracePlaces
 from coilclaw.traces.trajectory.trace import load_trace
 from coilclaw.traces.trajectory.verification import verify_trajectory

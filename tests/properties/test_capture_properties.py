@@ -15,7 +15,7 @@ def captured(chunks: list[bytes], limit: int) -> Captured:
     capture = Capture(limit)
     for chunk in chunks:
         capture.feed(chunk)
-    return capture.captured()
+    return capture.read_captured()
 
 
 @given(pieces, limits)
@@ -41,8 +41,8 @@ def test_looking_at_it_does_not_change_it(chunks: list[bytes], limit: int) -> No
     capture = Capture(limit)
     for chunk in chunks:
         capture.feed(chunk)
-        capture.captured()
-    assert capture.captured() == captured(chunks, limit)
+        capture.read_captured()
+    assert capture.read_captured() == captured(chunks, limit)
 
 
 @given(pieces, limits)

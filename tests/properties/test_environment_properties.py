@@ -41,7 +41,7 @@ def cases(draw: st.DrawFn) -> list[Case]:
             expected=draw(TEXTS),
             difference=draw(TEXTS),
             log=draw(TEXTS),
-        ).bounded()
+        ).limit_texts()
         for name in names
     ]
 

@@ -35,7 +35,7 @@ def test_a_shell_reads_the_same_words(texts: list[str]) -> None:
 
 @given(TEXTS)
 def test_nothing_is_allowed_that_could_not_be_read(text: str) -> None:
-    policies = PolicySet.shipped("low")
+    policies = PolicySet.read_shipped("low")
     terms = CommandTerms(policies.commands, policies.forbidden_actions, lambda _: True)
     result = judge_text(text, terms=terms, timeout_sec=1)
     if result.passed:

@@ -19,8 +19,8 @@ from coilclaw.models.event_stream import StreamTally, events
 from coilclaw.models.gemini import Gemini
 from coilclaw.models.mock import Mock, parse_fixture
 from coilclaw.models.openai import OpenAI
-from coilclaw.models.recorded_answers import decode, described, encode, marks
-from coilclaw.models.tool_arguments import MAX_CALLS, numbered, tool_call
+from coilclaw.models.recorded_answers import decode, describe_request, encode, marks
+from coilclaw.models.tool_arguments import MAX_CALLS, number_calls, tool_call
 from coilclaw.models.wire import ModelWire
 from tests.support.scale import scaled
 
@@ -152,7 +152,7 @@ def test_a_call_can_be_acted_on_or_has_a_problem(
 def test_ids_are_new_in_their_conversation(spoken: list[str], ids: list[str]) -> None:
     said = tuple(ToolCall(identity, "x", {}) for identity in spoken)
     request = ChatRequest("", (Message("assistant", "", said),), "m")
-    found = [call.id for call in numbered([ToolCall(i, "x", {}) for i in ids], request)]
+    found = [call.id for call in number_calls([ToolCall(i, "x", {}) for i in ids], request)]
     assert len(found) == min(len(ids), MAX_CALLS + 1)
     assert len(set(found)) == len(found)
     assert not set(found) & set(spoken)
@@ -225,7 +225,7 @@ MESSAGES = st.builds(
 def test_an_exchange_reads_as_it_was_written(
     messages: tuple[Message, ...], text: str, calls: tuple[ToolCall, ...]
 ) -> None:
-    request = described(ChatRequest("system", messages, "m"), str)
+    request = describe_request(ChatRequest("system", messages, "m"), str)
     answered = ChatResponse(text, calls, None, Usage(1, None), "m")
     read = decode(encode(request, answered, str), "m")
     assert read.request == request

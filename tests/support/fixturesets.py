@@ -43,7 +43,7 @@ def lay(folder: Path, files: dict[str, bytes]) -> Path:
 def pinned(folder: Path, files: dict[str, bytes] | None = None) -> FixtureSet:
     """The set, pinned to files that are laid in a folder for that."""
     place = lay(folder, FILES if files is None else files)
-    names = fixtures.selected(SET, place)
+    names = fixtures.select_files(SET, place)
     return replace(SET, sha256=fixtures.fingerprint(place, names))
 
 

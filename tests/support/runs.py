@@ -137,7 +137,7 @@ class World:
         **options: Any,
     ) -> bytes:
         """Return a contract as somebody would write it; ``change`` has the last word."""
-        policies = PolicySet.shipped()
+        policies = PolicySet.read_shipped()
         options = {"max_retries": 1, "timeout_sec": 60, **options}
         made = draft_contract(spec, paths, tests, policies=policies, task_id=task_id, **options)
         return json.dumps(complete_contract(change(made), policies).json()).encode()

@@ -84,7 +84,7 @@ class Estop:
         return True
 
     @contextmanager
-    def watched(self, cancel: Cancellation, timeout_s: float) -> Iterator[None]:
+    def watch_call(self, cancel: Cancellation, timeout_s: float) -> Iterator[None]:
         """Cancel when the stop is set or the time is up, for the duration of the block."""
         done = threading.Event()
         deadline = time.monotonic() + timeout_s

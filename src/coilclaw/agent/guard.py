@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from coilclaw.agent import estop as stop
 from coilclaw.agent.approvals import NO_ANSWERER, ApprovalSuspended
 from coilclaw.agent.open_turns import describe_lookup
-from coilclaw.agent.receipts.book import Intent, Receipt, bounded, name_call
+from coilclaw.agent.receipts.book import Intent, Receipt, name_call, shorten_name
 from coilclaw.kernel import (
     ApprovalReply,
     ApprovalRequest,
@@ -114,7 +114,7 @@ class Guard:
         receipt cannot be written; and ``ApprovalSuspended`` if the program ends while an approval
         is pending.
         """
-        _log_event("tool_requested", bounded(call.name), tool=bounded(call.name))
+        _log_event("tool_requested", shorten_name(call.name), tool=shorten_name(call.name))
         if self.book is None:
             return _deny_unrecorded("receipts.disabled", _DISABLED)
         text = _text(call.arguments)
@@ -171,7 +171,8 @@ class Guard:
         if call.name not in self.tools:
             known = ", ".join(sorted(self.allowed & set(self.tools)))
             raise DeniedError(
-                f"the tool {bounded(call.name)!r} does not exist; use {known}", rule="tool.unknown"
+                f"the tool {shorten_name(call.name)!r} does not exist; use {known}",
+                rule="tool.unknown",
             )
         if call.name not in self.allowed:
             raise DeniedError(
@@ -218,7 +219,7 @@ class Guard:
 
         def perform() -> ToolResult:
             timeout_s = max(context.limits.tool_timeout_s, prepared.timeout_s)
-            with self.estop.watched(context.cancel, timeout_s):
+            with self.estop.watch_call(context.cancel, timeout_s):
                 return prepared.perform()
 
         return perform
@@ -278,11 +279,11 @@ class Guard:
             if stopped:
                 rule = "approval.interrupted" if attempt.phase == "asking" else "tool.interrupted"
             what = "was interrupted" if stopped else "failed unexpectedly"
-            reason = f"the call {what} ({bounded(type(problem).__name__)})"
+            reason = f"the call {what} ({shorten_name(type(problem).__name__)})"
             if not stopped:
                 _log.error(
                     "a tool call failed unexpectedly: %s",
-                    bounded(attempt.call.name),
+                    shorten_name(attempt.call.name),
                     exc_info=problem,
                     extra={"event": rule.replace(".", "_"), "fields": {"rule": rule}},
                 )
@@ -314,7 +315,7 @@ class Guard:
     def _close(self, attempt: CallAttempt, status: Status, result: ToolResult) -> ToolResult:
         """Write the receipt, and return the result with its id and status."""
         assert self.book is not None, "a call without receipts is denied at the start"
-        tool = bounded(attempt.call.name)
+        tool = shorten_name(attempt.call.name)
         receipt_id = new_id("receipt")
         self.book.add(
             Receipt(
@@ -328,7 +329,7 @@ class Guard:
                 risk=str(attempt.risk),
                 intent_hash=attempt.intent_hash,
                 policy_hash=attempt.policy_hash,
-                sandbox=bounded(str(result.metadata.get("sandbox", NOT_SANDBOXED))),
+                sandbox=shorten_name(str(result.metadata.get("sandbox", NOT_SANDBOXED))),
                 approval=attempt.approval,
             )
         )

@@ -131,7 +131,7 @@ class RemotePeople:
             self._timeout_s,
             extra={"event": "approval_waiting", "fields": {"approval": name}},
         )
-        with self._estop.watched(cancel, self._timeout_s + MARGIN_S):
+        with self._estop.watch_call(cancel, self._timeout_s + MARGIN_S):
             return self._desk.wait_for_answer(
                 name,
                 request.digest,

@@ -46,7 +46,7 @@ class OpenTurns:
     waits: bool = False
     """Whether a turn may wait for a pending approval; otherwise the answer has to come first."""
 
-    def kept(self, turn: OpenTurn) -> Approval | None:
+    def find_approval(self, turn: OpenTurn) -> Approval | None:
         """Return the approval with which an open turn resumes, or ``None``."""
         for call in turn.calls:
             found = self.approvals().find_for_call(turn.conversation_id, turn.id, call.id)
@@ -56,7 +56,7 @@ class OpenTurns:
 
     def resumes(self, turn: OpenTurn) -> bool:
         """Return whether a turn resumes; raise ``UsageError`` while its answer is pending."""
-        found = self.kept(turn)
+        found = self.find_approval(turn)
         if found is None:
             return False
         if found.state == "pending" and not self.waits:
@@ -69,7 +69,7 @@ class OpenTurns:
 
     def take_over(self, turn: OpenTurn) -> None:
         """Claim a turn; raise ``UsageError`` if another program resumes it."""
-        found = self.kept(turn)
+        found = self.find_approval(turn)
         if found is None or not self.approvals().take_over(found.id):
             raise UsageError(
                 f"another program resumes the turn of {turn.conversation_id}", rule="approval.open"

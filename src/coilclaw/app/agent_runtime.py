@@ -147,12 +147,12 @@ class Runtime:
         from coilclaw.agent import Settling, look_up_call
         from coilclaw.workspace import format_time, is_alive
 
-        def found(intent: Mapping[str, object]) -> SettlementFinding | None:
+        def look_up(intent: Mapping[str, object]) -> SettlementFinding | None:
             _ = self.tree  # repairs a change that was interrupted
             return look_up_call(intent, book, self.home)
 
         try:
-            Settling(book, is_alive, new_id, lambda: format_time(now())).settle_interrupted(found)
+            Settling(book, is_alive, new_id, lambda: format_time(now())).settle_interrupted(look_up)
         except CoilClawError as problem:
             # Logs that cannot be written to are said again, and with a denial, at the next call.
             extra = {"event": "settle_failed"}

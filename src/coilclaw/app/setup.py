@@ -110,7 +110,7 @@ def plan(choices: Choices, home: Path, environ: Mapping[str, str]) -> edit.Plann
     removed = [(*entry, key) for key in sorted(others) if (*entry, key) not in values]
     planned = edit.plan(
         home / FILE_NAME,
-        lambda text: edit.changed(text, values, removed),
+        lambda text: edit.change_text(text, values, removed),
         home=home,
         environ=environ,
         initial=sample.text(home, environ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes import answer_blocks
-from coilclaw.changes.formats.answer_text import MAX_LINES, collect_failures, malformed
+from coilclaw.changes.formats.answer_text import MAX_LINES, collect_failures, malformed_error
 from coilclaw.changes.formats.table import FORMATS
 from coilclaw.changes.operations import (
     Answer,
@@ -105,7 +105,7 @@ def decode_answer(raw: bytes) -> str:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
         line = 1 + raw.count(b"\n", 0, problem.start)
-        raise malformed(line, "answer.encoding", "the answer is not UTF-8") from problem
+        raise malformed_error(line, "answer.encoding", "the answer is not UTF-8") from problem
     _refuse_nul(text)
     return text.removeprefix(_BOM)
 
@@ -137,7 +137,7 @@ def parse_answer(
         lines += segment.text.count("\n") if form.by_lines else 0
         if lines > MAX_LINES:
             what = f"the patches of the answer have more than {MAX_LINES:,} lines"
-            raise malformed(segment.first_line, "answer.bounds", what)
+            raise malformed_error(segment.first_line, "answer.bounds", what)
         read: tuple[Operation, ...] = ()
         with collect_failures(failed, segment.first_line):
             read = form.read(segment, options, failed)
@@ -148,10 +148,10 @@ def parse_answer(
             inflated += len(operation.data) if isinstance(operation, PatchBinary) else 0
         if inflated > limits.total_bytes:
             what = f"the answer's binary patches hold more than {limits.total_bytes:,} bytes"
-            raise malformed(segment.first_line, "answer.bounds", what)
+            raise malformed_error(segment.first_line, "answer.bounds", what)
         if size > limits.operations:
             what = f"the answer holds more than the bound of {limits.operations:,} operations"
-            raise malformed(segment.first_line, "answer.bounds", what)
+            raise malformed_error(segment.first_line, "answer.bounds", what)
     if failed and failures is None:
         raise combine(failed)
     return ChangeSet(_merge_blocks(operations)) if operations else NoChanges()
@@ -163,7 +163,9 @@ def _normalise_answer(text: str, limits: AnswerLimits) -> str:
         size = len(text) if text.isascii() else len(text.encode("utf-8"))
     except UnicodeEncodeError as problem:
         line = 1 + text.count("\n", 0, problem.start)
-        raise malformed(line, "answer.encoding", "the answer is not valid Unicode") from problem
+        raise malformed_error(
+            line, "answer.encoding", "the answer is not valid Unicode"
+        ) from problem
     if size > limits.answer_bytes:
         raise AnswerError(
             f"the answer has {size:,} bytes, more than the bound of {limits.answer_bytes:,}",
@@ -180,7 +182,7 @@ def _refuse_nul(text: str) -> None:
     place = text.find("\0")
     if place >= 0:
         line = 1 + text.count("\n", 0, place)
-        raise malformed(line, "answer.encoding", "the answer holds a NUL")
+        raise malformed_error(line, "answer.encoding", "the answer holds a NUL")
 
 
 def _merge_blocks(operations: list[Operation]) -> tuple[Operation, ...]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.formats import git_extent, json_delivery, json_search
-from coilclaw.changes.formats.answer_text import AnswerSegment, BlockScan, fence_at, malformed
+from coilclaw.changes.formats.answer_text import AnswerSegment, BlockScan, fence_at, malformed_error
 from coilclaw.changes.formats.json_search import JsonSearch
 from coilclaw.changes.formats.table import FORMATS
 from coilclaw.changes.operations import AnswerLimits, Format
@@ -105,7 +105,7 @@ class AnswerSplitter:
             marks += 1
             if marks > MAX_MARKS:
                 message = f"more than {MAX_MARKS:,} lines of the answer could begin a block"
-                raise malformed(self._scan.line(start), "answer.bounds", message)
+                raise malformed_error(self._scan.line(start), "answer.bounds", message)
             if mark == "code":
                 place = self._take_code(start)
             elif mark == "brace" and self._json:
@@ -164,7 +164,7 @@ class AnswerSplitter:
             self._unclosed.append(opener)
             if len(self._unclosed) > MAX_UNCLOSED:
                 message = f"more than {MAX_UNCLOSED} code blocks of text are not closed"
-                raise malformed(self._scan.line(start), "answer.bounds", message)
+                raise malformed_error(self._scan.line(start), "answer.bounds", message)
         return end
 
     def _take_patch(self, opener: CodeFence, start: int, body: int) -> int:
@@ -172,7 +172,7 @@ class AnswerSplitter:
         end = opener.closing_line(self._text, body)
         if end is None:
             message = "the code block that holds a patch is not closed"
-            raise malformed(self._scan.line(start), "answer.unclosed", message)
+            raise malformed_error(self._scan.line(start), "answer.unclosed", message)
         after = self._scan.after(end)
         if self._text[body:end].strip():
             line = self._scan.line(body)

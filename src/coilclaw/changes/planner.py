@@ -156,7 +156,7 @@ class _Planner:
         found = sighting.real_found
         if operation.new and isinstance(found, RegularFile) and found.content == operation.content:
             message = "is to be created, but it is there with exactly that content: already applied"
-            raise _refused("plan.applied", operation, message, sighting.own)
+            raise _refusal_error("plan.applied", operation, message, sighting.own)
         before = self._target(operation, sighting, new=operation.new)
         executable = operation.executable
         if executable is None:
@@ -165,11 +165,11 @@ class _Planner:
 
     def _write_link(self, operation: WriteLink, sighting: PathState) -> None:
         if not self.options.links:
-            raise _refused("plan.link", operation, "would create a symbolic link")
+            raise _refusal_error("plan.link", operation, "would create a symbolic link")
         if sighting.own_found is not None:
-            raise _refused("plan.exists", operation, _THERE)
+            raise _refusal_error("plan.exists", operation, _THERE)
         if not _stays_inside(sighting.own, operation.target):
-            raise _refused("plan.link", operation, "would link to a place outside the tree")
+            raise _refusal_error("plan.link", operation, "would link to a place outside the tree")
         self._record(operation, sighting.own, None, None, Symlink(operation.target))
 
     def _delete(self, operation: DeleteFile, sighting: PathState) -> None:
@@ -177,7 +177,7 @@ class _Planner:
         held = before.content if isinstance(before, RegularFile) else before.target
         if operation.expected is not None and held != operation.expected:
             message = "does not hold what the answer says it deletes"
-            refused = _refused("plan.content", operation, message)
+            refused = _refusal_error("plan.content", operation, message)
             refused.nearest = nearest_lines(held, operation.expected.split(b"\n"), 1)
             raise refused
         self._record(operation, sighting.own, sighting.identity, before, None)
@@ -185,7 +185,7 @@ class _Planner:
     def _patch_file(self, operation: PatchFile, sighting: PathState) -> None:
         goal = self.seen[operation.target] if operation.target is not None else None
         if sighting.real_found is None and goal and isinstance(goal.real_found, RegularFile):
-            raise _refused(
+            raise _refusal_error(
                 "plan.missing",
                 operation,
                 f"is not there, but '{operation.target}' is: the move seems to be already applied",
@@ -225,7 +225,9 @@ class _Planner:
         if not operation.keep:
             self._own(operation, sighting)
             if isinstance(sighting.own_found, Symlink):
-                raise _refused("plan.link", operation, "is a symbolic link and cannot be moved")
+                raise _refusal_error(
+                    "plan.link", operation, "is a symbolic link and cannot be moved"
+                )
             self._record(operation, sighting.own, sighting.identity, before, None)
         goal = self.seen[operation.target]
         there = self._target(operation, goal, new=True)
@@ -238,25 +240,25 @@ class _Planner:
         if found == Obstacle("directory") and sighting.real.parts in self.vacated:
             return None
         if isinstance(found, Obstacle):
-            raise _refused("plan.obstacle", operation, f"is a {found.kind}", sighting.own)
+            raise _refusal_error("plan.obstacle", operation, f"is a {found.kind}", sighting.own)
         if isinstance(found, Symlink):
-            raise _refused("plan.link", operation, "is a symbolic link", sighting.own)
+            raise _refusal_error("plan.link", operation, "is a symbolic link", sighting.own)
         if new and found is not None:
-            raise _refused("plan.exists", operation, _THERE, sighting.own)
+            raise _refusal_error("plan.exists", operation, _THERE, sighting.own)
         return found
 
     def _own(self, operation: Operation, sighting: PathState) -> RegularFile | Symlink:
         found = sighting.own_found
         if isinstance(found, Obstacle):
-            raise _refused("plan.obstacle", operation, f"is a {found.kind}")
+            raise _refusal_error("plan.obstacle", operation, f"is a {found.kind}")
         if found is None:
-            raise _refused("plan.missing", operation, "is not there")
+            raise _refusal_error("plan.missing", operation, "is not there")
         return found
 
     def _regular(self, operation: Operation, sighting: PathState) -> RegularFile:
         found = self._target(operation, sighting, new=False)
         if found is None:
-            raise _refused("plan.missing", operation, "is not there")
+            raise _refusal_error("plan.missing", operation, "is not there")
         assert isinstance(found, RegularFile)
         return found
 
@@ -275,7 +277,7 @@ class _Planner:
         size = len(after.content)
         if size > self.limits.file_bytes:
             message = f"would be {size:,} bytes, more than the bound of {self.limits.file_bytes:,}"
-            raise _refused("plan.bounds", operation, message, path)
+            raise _refusal_error("plan.bounds", operation, message, path)
         self.total += size
         if self.total > self.limits.total_bytes:
             message = f"the answer would write more than {self.limits.total_bytes:,} bytes in all"
@@ -364,7 +366,7 @@ def _overlap(
     )
 
 
-def _refused(
+def _refusal_error(
     rule: str, operation: Operation, what: str, path: TreePath | None = None
 ) -> PlanRefused:
     named = path or operation.path

@@ -73,7 +73,7 @@ def apply_replacements(
             bound = f"larger than {limits.file_bytes:,} bytes"
             message = f"replacement {number} would make {quote_text(path)} {bound}"
             raise PlanRefused(message, rule="plan.bounds", path=path)
-        text = edit.made()
+        text = edit.replace_matches()
     if failed:
         raise combine(failed)
     return (mark + text).encode("utf-8"), tuple(warnings)
@@ -132,7 +132,7 @@ class _Edit:
         growth = len(self._put) + self._put.count("\n") - len(self._find)
         return len(self._text) + growth * (self.count if self._all else 1)
 
-    def made(self) -> str:
+    def replace_matches(self) -> str:
         """Return the text with its matches replaced: all of them, or the first."""
         most = -1 if self._all else 1
         if self._is_plain:

@@ -44,7 +44,7 @@ class Questions:
             answer = self._read_line(f"{question}{f' [{offered}]' if offered else ''} ")
             if answer or offered is not None:
                 return answer or offered or ""
-        raise _unanswered(flag)
+        raise _unanswered_error(flag)
 
     def choose(
         self,
@@ -69,7 +69,7 @@ class Questions:
             if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(options):
                 return options[int(answer) - 1]
             self.console.note(f"one of: {', '.join(options)}", "yellow")
-        raise _unanswered(flag)
+        raise _unanswered_error(flag)
 
     def confirm(self, question: str, *, flag: str, default: bool) -> bool:
         """Ask for a yes or a no; without a terminal, raise instead of assuming a yes."""
@@ -79,7 +79,7 @@ class Questions:
             answer = self._read_line(f"{question} {'[Y/n]' if default else '[y/N]'} ").lower()
             if answer in {"", "y", "yes", "n", "no"}:
                 return default if not answer else answer.startswith("y")
-        raise _unanswered(flag)
+        raise _unanswered_error(flag)
 
     def secret(self, question: str) -> Secret:
         """Ask for a value that is not shown while it is typed."""
@@ -124,7 +124,7 @@ class Questions:
         )
 
 
-def _unanswered(flag: str) -> UsageError:
+def _unanswered_error(flag: str) -> UsageError:
     return UsageError(
         "the question was not answered", rule="onboard.unanswered", hint=f"answer with {flag}"
     )

@@ -73,7 +73,7 @@ def write(path: Path, rollup: Rollup) -> None:
 def _candidates(root: Root, state: TreeState) -> set[str]:
     state.create()
     walked = set(_walk(root.path))
-    ignored = Git(state.git).ignored(root.path, sorted(walked))
+    ignored = Git(state.git).find_ignored(root.path, sorted(walked))
     return (walked - ignored) | (_list_tracked(root.path) & walked)
 
 

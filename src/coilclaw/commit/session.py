@@ -71,7 +71,9 @@ def run_commit(
         key_files = (*KEY_FILES, *own)
         tree.state.create()
         git = Git(tree.state.git)
-        project.check_ignored(directory, key_files, lambda names: git.ignored(directory, names))
+        project.check_ignored(
+            directory, key_files, lambda names: git.find_ignored(directory, names)
+        )
         redactor = find_known_secrets(directory, key_files, environ)
         interrupts = Interrupts()
         shown = stack.enter_context(display(redactor.redact, REPAIRS))

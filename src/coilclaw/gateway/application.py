@@ -16,7 +16,7 @@ from coilclaw.gateway.endpoint_table import OPENAPI_PATH, describe_endpoints
 from coilclaw.gateway.http import body, faults
 from coilclaw.gateway.http.admission import Admission
 from coilclaw.gateway.http.body import Drained
-from coilclaw.gateway.http.faults import json_response, problem_response, refused
+from coilclaw.gateway.http.faults import json_response, problem_response, refusal_error
 from coilclaw.gateway.schemas import OBJECT, Endpoint, EndpointCall
 from coilclaw.kernel import CoilClawError
 
@@ -106,7 +106,7 @@ class MountedApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.monotonic()
 
-        async def counted(message: Message) -> None:
+        async def count_response(message: Message) -> None:
             if message["type"] == "http.response.start":
                 took = time.monotonic() - began
                 # A label has few values.
@@ -119,9 +119,9 @@ class MountedApp:
             if scope["method"] == "POST":
                 receive = await self._check_body(receive)
         except CoilClawError as problem:
-            await problem_response(problem, self.path)(scope, receive, counted)
+            await problem_response(problem, self.path)(scope, receive, count_response)
             return
-        await self.app(scope, receive, counted)
+        await self.app(scope, receive, count_response)
 
     async def _check_body(self, receive: Receive) -> Receive:
         """Read the body and refuse what is not clean text; return what gives it out again."""
@@ -182,7 +182,7 @@ def _add_description(endpoints: Sequence[Endpoint]) -> Sequence[Endpoint]:
 
 async def _missing(request: Request, _: Exception) -> Response:
     return problem_response(
-        refused("http.not_found", "there is nothing at this address"), request.url.path
+        refusal_error("http.not_found", "there is nothing at this address"), request.url.path
     )
 
 
@@ -192,7 +192,7 @@ async def _wrong_method(request: Request, problem: Exception) -> Response:
 
 
 def _not_allowed(path: str, allowed: str) -> Response:
-    problem = refused("http.method", f"only {allowed} can be used here")
+    problem = refusal_error("http.method", f"only {allowed} can be used here")
     response = problem_response(problem, path)
     response.headers["allow"] = allowed
     return response

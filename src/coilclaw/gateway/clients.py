@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
-from coilclaw.gateway.http.faults import refused
+from coilclaw.gateway.http.faults import refusal_error
 from coilclaw.gateway.metrics import OTHER
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def check_role(client: Client, roles: Collection[Role]) -> None:
     if client.may(roles):
         return
     needed = " or ".join([*sorted(roles), "admin"])
-    raise refused(
+    raise refusal_error(
         "role.needed",
         f"this needs a token of role {needed}; {client.name} has role {client.role}",
         "'coilclaw token new NAME --role ROLE' makes one",

@@ -26,16 +26,16 @@ from coilclaw.gateway.agent import (
 )
 from coilclaw.gateway.http import faults
 from coilclaw.gateway.http.event_stream import EventStream, frame
-from coilclaw.gateway.http.faults import json_response, refused
+from coilclaw.gateway.http.faults import json_response, refusal_error
 from coilclaw.gateway.schemas import (
     CONVERSATION_ID,
     MAX_MESSAGES,
     TEXT,
     WRITTEN,
     Schema,
+    complete_object,
     count,
-    listed,
-    whole,
+    list_of,
 )
 from coilclaw.kernel import CoilClawError
 from coilclaw.workspace import new_id
@@ -73,7 +73,7 @@ class Completions:
         """Run one turn, for clients of the OpenAI protocol."""
         body = call.body
         if body["model"] != MODEL:
-            raise refused(
+            raise refusal_error(
                 "model.unknown",
                 "this model does not exist",
                 f"the only one is {MODEL!r}; the configuration says whom it asks",
@@ -84,7 +84,7 @@ class Completions:
         messages = body["messages"]
         assert isinstance(messages, list), "the schema says so"
         said = [message for message in messages if _text(message).strip()]
-        message = _text(said[-1]) if given else rendered(said)
+        message = _text(said[-1]) if given else render_messages(said)
         created, terms = int(time.time()), TurnTerms(call.client, self.wait_s)
         if not body.get("stream"):
             finished = await self.conversing.answer(message, given, terms, waits=False)
@@ -177,7 +177,7 @@ def _waits(part: ApprovalPending, wait_s: float) -> str:
     )
 
 
-def rendered(messages: list[Json]) -> str:
+def render_messages(messages: list[Json]) -> str:
     """Return the last message; others are quoted before it, with who is said to have said them."""
     *earlier, last = messages
     if not earlier:
@@ -256,21 +256,21 @@ REQUEST: Final[Schema] = {
     },
     "required": ["model", "messages"],
 }
-_USAGE: Final = whole(
+_USAGE: Final = complete_object(
     {"prompt_tokens": count(), "completion_tokens": count(), "total_tokens": count()}
 )
-COMPLETION: Final = whole(
+COMPLETION: Final = complete_object(
     {
         "id": TEXT,
         "object": {"const": "chat.completion"},
         "created": count(),
         "model": TEXT,
         "conversation_id": TEXT,
-        "choices": listed(
-            whole(
+        "choices": list_of(
+            complete_object(
                 {
                     "index": count(),
-                    "message": whole({"role": {"const": "assistant"}, "content": TEXT}),
+                    "message": complete_object({"role": {"const": "assistant"}, "content": TEXT}),
                     "finish_reason": {"const": "stop"},
                     "logprobs": {"type": "null"},
                 }
@@ -280,10 +280,10 @@ COMPLETION: Final = whole(
     },
     "usage",
 )
-_MODEL: Final = whole(
+_MODEL: Final = complete_object(
     {"id": TEXT, "object": {"const": "model"}, "created": count(), "owned_by": TEXT}
 )
-MODELS: Final = whole({"object": {"const": "list"}, "data": listed(_MODEL)})
+MODELS: Final = complete_object({"object": {"const": "list"}, "data": list_of(_MODEL)})
 
 
 def models() -> dict[str, Json]:

@@ -67,7 +67,7 @@ def _agent(ours: Endpoints) -> tuple[Endpoint, ...]:
             "GET", "/conversations", ours.conversations, schemas.CONVERSATIONS, limit, roles=_SEE
         ),
         Endpoint("GET", one, ours.conversation, schemas.CONVERSATION, errors=(404,), roles=_SEE),
-        Endpoint("GET", "/metrics", ours.measured, media=("text/plain",), roles=READ),
+        Endpoint("GET", "/metrics", ours.render_metrics, media=("text/plain",), roles=READ),
         Endpoint("GET", "/events", ours.events, media=(schemas.EVENTS,), roles=_SEE),
         Endpoint(
             *("POST", "/chat", ours.chat, schemas.OUTCOME),

@@ -15,7 +15,7 @@ from coilclaw.gateway.agent import FinishedTurn, TurnTerms
 from coilclaw.gateway.clients import check_role
 from coilclaw.gateway.http import faults
 from coilclaw.gateway.http.event_stream import EventStream, Mailbox, frame
-from coilclaw.gateway.http.faults import METRICS_TYPE, json_response, refused, text_response
+from coilclaw.gateway.http.faults import METRICS_TYPE, json_response, refusal_error, text_response
 from coilclaw.gateway.runs.run_endpoints import limit_of
 from coilclaw.gateway.turns import outcome_fields, resumption
 from coilclaw.kernel import CoilClawError
@@ -132,7 +132,7 @@ class Endpoints:
         found = await to_thread(memory.conversation, name, last=MAX_RECORDS)
         hidden = not client.sees_all and not client.owns(await to_thread(memory.owner, name))
         if hidden or (not found and not running):
-            raise refused("conversation.unknown", "this conversation does not exist")
+            raise refusal_error("conversation.unknown", "this conversation does not exist")
         records: list[Json] = [fields(record) for record in found]
         return json_response({"conversation_id": name, "running": running, "records": records})
 
@@ -195,12 +195,12 @@ class Endpoints:
         """
         own = question.asker == client.label
         if client.role == "chat" and not own:
-            raise refused("approval.unknown", "this approval does not exist")
+            raise refusal_error("approval.unknown", "this approval does not exist")
         if question.kind == "question" or not approved:
             return
         check_role(client, {"approve"})
         if own and not self.self_approval:
-            raise refused(
+            raise refusal_error(
                 "approval.self",
                 f"{client.name} asked for this, and cannot approve it",
                 "approve it at the terminal with 'coilclaw approve ID', or with another token "
@@ -213,14 +213,14 @@ class Endpoints:
         mailbox: Mailbox[str] = Mailbox(self.queue_parts)
         stream = EventStream(mailbox, _event_frames)
 
-        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        async def watch_feed(scope: Scope, receive: Receive, send: Send) -> None:
             self.feed.watch(mailbox, lambda line: self._may_see(call.client, line))
             try:
                 await stream(scope, receive, send)
             finally:
                 self.feed.leave(mailbox)
 
-        return watched
+        return watch_feed
 
     def _may_see(self, client: Client, line: str) -> bool:
         """Tell whether a client may see what is logged: all of it, or that of its own turns."""
@@ -231,7 +231,7 @@ class Endpoints:
         found = json.loads(line).get("conversation_id")
         return isinstance(found, str) and self.conversing.turns.client_of(found) == client
 
-    async def measured(self, call: EndpointCall) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
+    async def render_metrics(self, call: EndpointCall) -> ASGIApp:  # noqa: ARG002 - the shape of an endpoint
         """Counters for Prometheus."""
         turns = self.conversing.turns
         state = self.chain.look()

@@ -25,7 +25,7 @@ _NOT_BLANK: Final = "^[^\\u0000]*[^ \\t\\r\\n\\u0000][^\\u0000]*$"
 _CONVERSATION: Final = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 
-def closed(properties: Schema, *required: str) -> Schema:
+def closed_object(properties: Schema, *required: str) -> Schema:
     """An object with these properties and no other."""
     return {
         "type": "object",
@@ -35,9 +35,9 @@ def closed(properties: Schema, *required: str) -> Schema:
     }
 
 
-def whole(properties: Schema, *optional: str) -> Schema:
+def complete_object(properties: Schema, *optional: str) -> Schema:
     """An object of ours: every property is there but the optional ones."""
-    return closed(properties, *(name for name in properties if name not in optional))
+    return closed_object(properties, *(name for name in properties if name not in optional))
 
 
 def count(least: int = 0, most: int | None = None, default: int | None = None) -> Schema:
@@ -50,7 +50,7 @@ def count(least: int = 0, most: int | None = None, default: int | None = None) -
     return schema
 
 
-def listed(items: Schema) -> Schema:
+def list_of(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
@@ -77,11 +77,11 @@ WRITTEN: Final[Schema] = {
     "pattern": _NOT_BLANK,
 }
 
-CHAT: Final = closed(
+CHAT: Final = closed_object(
     {"message": WRITTEN, "conversation_id": CONVERSATION_ID, "stream": FLAG}, "message"
 )
-ESTOP_REASON: Final = closed({"reason": {"type": "string", "maxLength": 1000}})
-DECISION: Final = closed(
+ESTOP_REASON: Final = closed_object({"reason": {"type": "string", "maxLength": 1000}})
+DECISION: Final = closed_object(
     {
         "id": {"type": "string", "minLength": 1, "maxLength": 100},
         "decision": {"type": "string", "enum": ["approve", "reject"]},
@@ -91,9 +91,9 @@ DECISION: Final = closed(
     "decision",
 )
 
-NO_QUERY: Final = closed({})
-LIMIT_QUERY: Final = closed({"limit": count(1, MAX_LIST, 20)})
-SEARCH_QUERY: Final = closed(
+NO_QUERY: Final = closed_object({})
+LIMIT_QUERY: Final = closed_object({"limit": count(1, MAX_LIST, 20)})
+SEARCH_QUERY: Final = closed_object(
     {
         "q": {"type": "string", "minLength": 1, "maxLength": 1000, "pattern": _NOT_BLANK},
         "limit": count(1, MAX_LIST, 20),
@@ -102,15 +102,15 @@ SEARCH_QUERY: Final = closed(
 )
 
 EVENTS: Final = "text/event-stream"
-EVENT: Final = closed({"event": TEXT, "data": TEXT}, "data")
+EVENT: Final = closed_object({"event": TEXT, "data": TEXT}, "data")
 """One event of a stream; ``data`` is JSON, or ``[DONE]`` where that protocol has it."""
-ERROR: Final = whole({"error": whole(texts("rule", "message", "hint"), "hint")})
-OPENAI_ERROR: Final = whole(
-    {"error": whole({**texts("message", "type"), "param": MAYBE_TEXT, "code": TEXT})}
+ERROR: Final = complete_object({"error": complete_object(texts("rule", "message", "hint"), "hint")})
+OPENAI_ERROR: Final = complete_object(
+    {"error": complete_object({**texts("message", "type"), "param": MAYBE_TEXT, "code": TEXT})}
 )
-HEALTH: Final = whole({"status": {"const": "ok"}})
-WHOAMI: Final = whole({"name": TEXT, "role": options(*ROLES), "expires": MAYBE_TEXT})
-STATUS: Final = whole(
+HEALTH: Final = complete_object({"status": {"const": "ok"}})
+WHOAMI: Final = complete_object({"name": TEXT, "role": options(*ROLES), "expires": MAYBE_TEXT})
+STATUS: Final = complete_object(
     {
         "version": TEXT,
         "uptime_s": {"type": "number"},
@@ -121,23 +121,29 @@ STATUS: Final = whole(
         "turns_waiting": count(),
     }
 )
-TOOLS: Final = whole(
-    {"tools": listed(whole({**texts("name", "description"), "parameters_schema": OBJECT}))}
+TOOLS: Final = complete_object(
+    {
+        "tools": list_of(
+            complete_object({**texts("name", "description"), "parameters_schema": OBJECT})
+        )
+    }
 )
-_RECOLLECTION: Final = whole(
+_RECOLLECTION: Final = complete_object(
     {
         **texts("conversation_id", "turn_id", "timestamp", "role", "excerpt"),
         "score": {"type": "number"},
     }
 )
-RECOLLECTIONS: Final = whole({"results": listed(_RECOLLECTION)})
-RECEIPTS: Final = whole({"receipts": listed(OBJECT)})
-_SUMMARY: Final = whole(
+RECOLLECTIONS: Final = complete_object({"results": list_of(_RECOLLECTION)})
+RECEIPTS: Final = complete_object({"receipts": list_of(OBJECT)})
+_SUMMARY: Final = complete_object(
     {**texts("conversation_id", "started", "last"), "turns": count(), "title": TEXT}
 )
-CONVERSATIONS: Final = whole({"conversations": listed(_SUMMARY)})
-CONVERSATION: Final = whole({"conversation_id": TEXT, "running": FLAG, "records": listed(OBJECT)})
-OUTCOME: Final = whole(
+CONVERSATIONS: Final = complete_object({"conversations": list_of(_SUMMARY)})
+CONVERSATION: Final = complete_object(
+    {"conversation_id": TEXT, "running": FLAG, "records": list_of(OBJECT)}
+)
+OUTCOME: Final = complete_object(
     {
         **texts("conversation_id", "turn_id", "text"),
         "tool_rounds": count(),
@@ -147,18 +153,18 @@ OUTCOME: Final = whole(
         "exhausted": FLAG,
     }
 )
-ESTOP: Final = whole({"estop": FLAG})
-APPROVAL: Final = whole(
+ESTOP: Final = complete_object({"estop": FLAG})
+APPROVAL: Final = complete_object(
     {
         "id": TEXT,
         "state": options("pending", "approved", "rejected", "expired", "withdrawn", "used"),
         "kind": options("tool", "question", "sop", "run", "override"),
         **texts("origin", "asker", "title", "tool", "arguments", "risk", "rule", "reason"),
-        "detail": listed(TEXT),
+        "detail": list_of(TEXT),
         **texts("digest", "created", "expires", "answered_by", "answered"),
     }
 )
-APPROVALS: Final = whole({"approvals": listed(APPROVAL)})
+APPROVALS: Final = complete_object({"approvals": list_of(APPROVAL)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +228,7 @@ def _matching(pattern: str) -> Schema:
 
 RUN_ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{7,127}$"}
 RUN_REQUEST: Final[Schema] = {
-    **closed(
+    **closed_object(
         {
             "contract": OBJECT,
             "request": {**WRITTEN, "maxLength": MAX_REQUEST_CHARS},
@@ -238,17 +244,17 @@ RUN_REQUEST: Final[Schema] = {
     ),
     "oneOf": [{"required": ["contract"]}, {"required": ["request"]}],
 }
-RESUME_REQUEST: Final = closed({"answer": {**WRITTEN, "maxLength": MAX_RUN_ANSWER_CHARS}})
-VERIFY_REQUEST: Final = closed(
+RESUME_REQUEST: Final = closed_object({"answer": {**WRITTEN, "maxLength": MAX_RUN_ANSWER_CHARS}})
+VERIFY_REQUEST: Final = closed_object(
     {"strict": FLAG, "root": {"type": "string", "pattern": "^[0-9a-f]{64}$"}}
 )
 
-RUNS_QUERY: Final = closed({"limit": count(1, MAX_LIST, 20)})
-EVENTS_QUERY: Final = closed(
+RUNS_QUERY: Final = closed_object({"limit": count(1, MAX_LIST, 20)})
+EVENTS_QUERY: Final = closed_object(
     {"since": count(0, MAX_NUMBER, 0), "limit": count(1, MAX_EVENTS, DEFAULT_EVENTS)}
 )
-EVENTS_HEADERS: Final = closed({"Last-Event-ID": count(0, MAX_NUMBER)})
-DIFF_QUERY: Final = closed(
+EVENTS_HEADERS: Final = closed_object({"Last-Event-ID": count(0, MAX_NUMBER)})
+DIFF_QUERY: Final = closed_object(
     {
         "task": {"type": "string", "minLength": 1, "maxLength": 200},
         "work": {"type": "string", "enum": ["accepted", "rejected"], "default": "accepted"},
@@ -261,48 +267,52 @@ _LISTED: Final[Schema] = {
         *("passed", "failed", "paused", "running", "waiting", "interrupted", "sealing", "empty")
     ),
     **texts("state", "created_at", "request", "merge"),
-    "applied": {"oneOf": [whole(texts("audit", "at", "branch", "commit")), {"type": "null"}]},
+    "applied": {
+        "oneOf": [complete_object(texts("audit", "at", "branch", "commit")), {"type": "null"}]
+    },
     "reason": TEXT,
-    "waiting": listed(TEXT),
+    "waiting": list_of(TEXT),
     **texts("root_hash", "bundle"),
 }
-RUNS: Final = whole({"runs": listed(whole(_LISTED))})
-_REFUSED: Final = whole(
+RUNS: Final = complete_object({"runs": list_of(complete_object(_LISTED))})
+_REFUSED: Final = complete_object(
     {"gate": TEXT, "task_id": MAYBE_TEXT, "attempt": count(), **texts("rule", "path", "reason")}
 )
-_FAILED_COMMAND: Final = whole(
+_FAILED_COMMAND: Final = complete_object(
     {
         **texts("name", "where"),
-        "argv": listed(TEXT),
+        "argv": list_of(TEXT),
         "exit_code": {"type": ["integer", "null"]},
         "reason": TEXT,
-        "logs": listed(whole({"path": TEXT, "lines": listed(TEXT)})),
+        "logs": list_of(complete_object({"path": TEXT, "lines": list_of(TEXT)})),
     }
 )
-RUN: Final = whole(
+RUN: Final = complete_object(
     {
         **_LISTED,
         "events": count(),
         "sealed": FLAG,
-        "timeline": listed(OBJECT),
+        "timeline": list_of(OBJECT),
         "tasks": {"type": "object", "additionalProperties": OBJECT},
-        **dict.fromkeys(("gates", "tests", "reviews", "fixes", "approvals"), listed(OBJECT)),
-        **dict.fromkeys(("audits", "foreign_audits"), listed(TEXT)),
-        "violations": listed(_REFUSED),
-        "failed_commands": listed(_FAILED_COMMAND),
+        **dict.fromkeys(("gates", "tests", "reviews", "fixes", "approvals"), list_of(OBJECT)),
+        **dict.fromkeys(("audits", "foreign_audits"), list_of(TEXT)),
+        "violations": list_of(_REFUSED),
+        "failed_commands": list_of(_FAILED_COMMAND),
         "next": TEXT,
     }
 )
-BEGUN: Final = whole({"run_id": RUN_ID})
+BEGUN: Final = complete_object({"run_id": RUN_ID})
 
 
 def _events(event: Schema) -> Schema:
     """One page of events."""
-    return whole({"run_id": RUN_ID, "events": listed(event), "next": count(), "goes_on": FLAG})
+    return complete_object(
+        {"run_id": RUN_ID, "events": list_of(event), "next": count(), "goes_on": FLAG}
+    )
 
 
 _MORE: Final = ("model_id", "agent_id", "role", "tool_name", "span_id", "parent_span_id")
-_EVENT: Final = whole(
+_EVENT: Final = complete_object(
     {
         "ts": TEXT,
         "level": options("INFO", "WARN", "ERROR"),
@@ -316,8 +326,8 @@ _EVENT: Final = whole(
     *_MORE,
 )
 RUN_EVENTS: Final = _events(_EVENT)
-_FINDINGS: Final = listed(whole(texts("code", "message", "path")))
-VERIFIED: Final = whole(
+_FINDINGS: Final = list_of(complete_object(texts("code", "message", "path")))
+VERIFIED: Final = complete_object(
     {
         "run_id": RUN_ID,
         "status": options("pass", "fail"),
@@ -330,9 +340,9 @@ VERIFIED: Final = whole(
 )
 
 SOP_NAME: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"}
-SOP_START: Final = closed({"inputs": {"type": "object", "maxProperties": 50}})
+SOP_START: Final = closed_object({"inputs": {"type": "object", "maxProperties": 50}})
 SOP_RESUME: Final[Schema] = {
-    **closed(
+    **closed_object(
         {
             "interrupted": {"type": "string", "enum": ["redo", "accept", "skip"]},
             "stage": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -341,29 +351,31 @@ SOP_RESUME: Final[Schema] = {
     ),
     "dependentRequired": {"stage": ["interrupted"], "note": ["interrupted"]},
 }
-_INPUT: Final = whole(
+_INPUT: Final = complete_object(
     {
         "name": TEXT,
         "type": options("string", "integer", "number", "boolean", "list"),
         "required": FLAG,
         "default": {},
-        "choices": listed({}),
+        "choices": list_of({}),
         "description": TEXT,
     }
 )
 _LINE: Final[Schema] = {"type": ["integer", "null"], "minimum": 1}
-_SOP: Final = whole(
+_SOP: Final = complete_object(
     {
         **texts("name", "path"),
         "ok": FLAG,
         "description": TEXT,
-        "inputs": listed(_INPUT),
-        "stages": listed(whole({"id": TEXT, "kind": options("tool", "agent", "approval")})),
-        "problems": listed(whole({"key": TEXT, "line": _LINE, "message": TEXT})),
+        "inputs": list_of(_INPUT),
+        "stages": list_of(
+            complete_object({"id": TEXT, "kind": options("tool", "agent", "approval")})
+        ),
+        "problems": list_of(complete_object({"key": TEXT, "line": _LINE, "message": TEXT})),
     }
 )
-SOPS: Final = whole({"sops": listed(_SOP)})
-_SETTLEMENT: Final = whole(
+SOPS: Final = complete_object({"sops": list_of(_SOP)})
+_SETTLEMENT: Final = complete_object(
     {
         "stage": TEXT,
         "attempt": count(),
@@ -371,7 +383,7 @@ _SETTLEMENT: Final = whole(
         **texts("by", "note", "time"),
     }
 )
-_STAGE: Final = whole(
+_STAGE: Final = complete_object(
     {
         "id": TEXT,
         "status": options("done", "failed", "denied", "rejected", "skipped"),
@@ -381,7 +393,7 @@ _STAGE: Final = whole(
         **texts("error", "rule", "receipt", "approval"),
     }
 )
-SOP_RUN: Final = whole(
+SOP_RUN: Final = complete_object(
     {
         "id": RUN_ID,
         "sop": TEXT,
@@ -391,14 +403,14 @@ SOP_RUN: Final = whole(
         **texts("sop_hash", "workspace", "begun", "ended", "reason"),
         "inputs": OBJECT,
         "approval": TEXT,
-        "approvals": listed(TEXT),
+        "approvals": list_of(TEXT),
         "stage": TEXT,
-        "under_way": listed(whole({"id": TEXT, "attempt": count(), "approval": TEXT})),
-        "settlements": listed(_SETTLEMENT),
-        "stages": listed(_STAGE),
+        "under_way": list_of(complete_object({"id": TEXT, "attempt": count(), "approval": TEXT})),
+        "settlements": list_of(_SETTLEMENT),
+        "stages": list_of(_STAGE),
     }
 )
-SOP_RUNS: Final = whole({"runs": listed(SOP_RUN)})
+SOP_RUNS: Final = complete_object({"runs": list_of(SOP_RUN)})
 _SOP_EVENT: Final[Schema] = {
     "type": "object",
     "properties": texts("event_type", "time", "event_hash"),

@@ -204,7 +204,7 @@ class ServedAgent:
         def is_open(name: str) -> bool:
             records = self.memory.conversation(name, last=history.MAX_RECORDS)
             left = history.find_open(records)
-            return bool(left and open_turns and open_turns.kept(left))
+            return bool(left and open_turns and open_turns.find_approval(left))
 
         return tuple(filter(is_open, found))
 
@@ -307,7 +307,7 @@ class ServedAgent:
         running.tell(pending)
         if running.terms.pending is not None:
             running.terms.pending(pending)
-        with self.estop.watched(running.cancel, wait_s + MARGIN_S):
+        with self.estop.watch_call(running.cancel, wait_s + MARGIN_S):
             answer = self.desk.wait_for_answer(
                 name, question.digest, cancel=running.cancel, stopping=lambda: self._halted
             )

@@ -138,15 +138,17 @@ class Gateway:
             await mounted.aclose()
         settings = self.settings
         patience_s = settings.grace_s + settings.cancel_s
-        await asyncio.gather(self._end_turns(turns), runs.ended(patience_s), sops.ended(patience_s))
+        await asyncio.gather(
+            self._end_turns(turns), runs.wait_ended(patience_s), sops.wait_ended(patience_s)
+        )
 
     async def _end_turns(self, turns: Turns) -> None:
-        if await asyncio.to_thread(turns.drained, self.settings.grace_s):
+        if await asyncio.to_thread(turns.wait_drained, self.settings.grace_s):
             return
         _log.warning("%d turns are cancelled", turns.running, extra={"event": "turns_cancelled"})
         # A request to a model cannot be called back, and leaves nothing to put in order.
         turns.abandon(self.agent.halt(HALTED))
-        if not await asyncio.to_thread(turns.drained, self.settings.cancel_s):
+        if not await asyncio.to_thread(turns.wait_drained, self.settings.cancel_s):
             _log.warning(
                 "%d turns did not end in time; their conversations go on where they were",
                 turns.running,

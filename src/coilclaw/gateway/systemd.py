@@ -278,14 +278,15 @@ class Unit:
         """Return the whole file, with the mark that tells whether it was changed since."""
         self._check()
         writable = " ".join(
-            quoted(str(path)) for path in dict.fromkeys((self.home, self.workspace))
+            quote_word(str(path)) for path in dict.fromkeys((self.home, self.workspace))
         )
         # A colon keeps '$' in the words as it is.
         words = " ".join(
-            quoted(f":{word}" if index == 0 else word) for index, word in enumerate(self.command)
+            quote_word(f":{word}" if index == 0 else word)
+            for index, word in enumerate(self.command)
         )
         jit = "" if self.jit else "MemoryDenyWriteExecute=yes\n"
-        home = quoted(f"COILCLAW_HOME={self.home}")
+        home = quote_word(f"COILCLAW_HOME={self.home}")
         body = (
             "[Unit]\n"
             "Description=CoilClaw, a governed agent runtime\n"
@@ -326,7 +327,7 @@ class Unit:
                     )
 
 
-def quoted(word: str) -> str:
+def quote_word(word: str) -> str:
     """Write one word as the service manager reads it back."""
     if not word.isprintable() and any(ord(char) < 0x20 or ord(char) == 0x7F for char in word):
         raise UsageError(f"{word!r} holds a control character", rule="service.path")

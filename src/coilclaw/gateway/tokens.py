@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from coilclaw.gateway.clients import OPERATOR, RESERVED, ROLES, Client, Role
-from coilclaw.gateway.http.faults import refused
+from coilclaw.gateway.http.faults import refusal_error
 from coilclaw.gateway.operator_token import TOKEN_BYTES, check_private
 from coilclaw.kernel import (
     MAX_PRIVATE_BYTES,
@@ -83,7 +83,9 @@ class TokenStore:
         """Make a token and return it, which is the only time that it is known."""
         _check_name(name)
         secret = f"{PREFIX}{secrets.token_hex(TOKEN_BYTES)}"
-        made = StoredToken(name, role, hashed(secret.encode()), format_time(self._now()), expires)
+        made = StoredToken(
+            name, role, hash_token(secret.encode()), format_time(self._now()), expires
+        )
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._make_lock():
             known = self.list()
@@ -138,7 +140,7 @@ class TokenStore:
         write_atomic(self.path, data, mode=0o600)
 
 
-def hashed(token: bytes) -> str:
+def hash_token(token: bytes) -> str:
     """Return what is kept of a token."""
     return hashlib.sha256(token).hexdigest()
 
@@ -213,7 +215,7 @@ class KnownClients:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._token = operator.reveal().encode("ascii")
-        self._operator = hashed(self._token)
+        self._operator = hash_token(self._token)
         self._store = store
         self._now = now
         self._version: tuple[int, ...] | None = None
@@ -222,19 +224,19 @@ class KnownClients:
     def identify(self, header: bytes) -> Client | UsageError:
         """Return who presents an ``Authorization`` header, or why it is not admitted."""
         scheme, value = header[: len(_SCHEME)].lower(), header[len(_SCHEME) :].strip()
-        digest = hashed(value)
+        digest = hash_token(value)
         # All are compared, whichever fits, so that the time tells nothing.
         fitting = [one for one in self._tokens() if hmac.compare_digest(one.sha256, digest)]
         operator = hmac.compare_digest(self._operator, digest)
         if scheme != _SCHEME or not (operator or fitting):
-            return refused("auth.wrong", "this token is not valid")
+            return refusal_error("auth.wrong", "this token is not valid")
         if operator:
             return Client(OPERATOR, "admin")
         (found,) = fitting
         if found.revoked:
-            return refused("auth.revoked", f"the token {found.name!r} was revoked")
+            return refusal_error("auth.revoked", f"the token {found.name!r} was revoked")
         if self._is_expired(found):
-            return refused("auth.expired", f"the token {found.name!r} has expired")
+            return refusal_error("auth.expired", f"the token {found.name!r} has expired")
         return Client(found.name, found.role, found.expires)
 
     def admits(self, client: Client) -> bool:

@@ -21,7 +21,7 @@ from coilclaw.agent import ApprovalSuspended, visible
 from coilclaw.gateway.agent import FinishedTurn, Part, TurnTerms
 from coilclaw.gateway.clients import client_behind
 from coilclaw.gateway.http.event_stream import Mailbox
-from coilclaw.gateway.http.faults import internal, refused
+from coilclaw.gateway.http.faults import internal, refusal_error
 from coilclaw.kernel import CoilClawError, Stopped
 from coilclaw.workspace import check_conversation_id, new_id
 
@@ -118,7 +118,7 @@ class Turns:
             return
         owner = self._agent.memory.owner(conversation_id)
         if owner is not None and not client.owns(owner):
-            raise refused(
+            raise refusal_error(
                 "conversation.owner",
                 "this conversation belongs to another client",
                 "begin one of your own: leave its id out, or choose another",
@@ -130,7 +130,7 @@ class Turns:
             if self._closed:
                 raise _stopping()
             if self._pending - self._running >= self._max_waiting:
-                raise refused("turns.waiting", "too many messages wait for their turn")
+                raise refusal_error("turns.waiting", "too many messages wait for their turn")
             self._pending += 1
             line = self._behind.get(job.conversation_id)
             if line is not None:
@@ -168,7 +168,7 @@ class Turns:
         for job in left:
             job.done(_stopping())
 
-    def drained(self, timeout_s: float) -> bool:
+    def wait_drained(self, timeout_s: float) -> bool:
         """Wait until nothing runs, and say whether that is so."""
         deadline = time.monotonic() + timeout_s
         while self._pending and time.monotonic() < deadline:
@@ -190,7 +190,7 @@ class Turns:
             if job.message is None:
                 resumed = agent.resume(name, job.terms)
                 if resumed is None:
-                    return refused("turn.closed", f"no turn of {name} is open any more")
+                    return refusal_error("turn.closed", f"no turn of {name} is open any more")
                 self._metrics.count("turns_total")
                 return resumed
             if not job.new:
@@ -235,7 +235,7 @@ class Turns:
 
 
 def _stopping() -> CoilClawError:
-    return refused(
+    return refusal_error(
         "gateway.stopping",
         "the gateway is being stopped",
         "the next message continues the conversation, once it serves again",
@@ -306,7 +306,7 @@ class Conversing:
 
 
 def _waiting(part: ApprovalPending, conversation_id: str) -> CoilClawError:
-    return refused(
+    return refusal_error(
         "approval.waiting",
         f"the turn waits for approval {part.id}: {visible(part.title)}",
         f"answer it with 'coilclaw approve {part.id}' or POST /approvals; the turn then goes on, "

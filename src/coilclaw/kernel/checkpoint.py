@@ -47,7 +47,7 @@ class PublicKey:
         self._key = key
         self.key_id: Final = sha256(key.public_bytes_raw()).hexdigest()
 
-    def made(self, signature: bytes, data: bytes) -> bool:
+    def is_signature_of(self, signature: bytes, data: bytes) -> bool:
         """Whether the key signed these bytes."""
         from cryptography.exceptions import InvalidSignature
 
@@ -211,7 +211,7 @@ class SignedCheckpoint:
         ]
         if not own:
             return "unknown key"
-        return "valid" if all(key.made(made, data) for made in own) else "invalid"
+        return "valid" if all(key.is_signature_of(made, data) for made in own) else "invalid"
 
 
 def render_checkpoint(checkpoint: Checkpoint, key: SigningKey | None) -> str:

@@ -23,7 +23,7 @@ from coilclaw.kernel.journal_format import (
     parse_line,
     read_lines,
 )
-from coilclaw.kernel.journal_tail import UNSYNCED, Recovered, Tail, damaged
+from coilclaw.kernel.journal_tail import UNSYNCED, Recovered, Tail, damaged_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,7 +176,7 @@ class Journal:
         with open_journal_view(self.path) as view:
             if view.file is None:
                 if covers_records(view.anchor):
-                    raise damaged(self.path, "it is gone, and its anchor is still there")
+                    raise damaged_error(self.path, "it is gone, and its anchor is still there")
                 return
             # Up to the anchor lines must be whole; all of them, where no anchor says.
             statement = view.statement
@@ -192,7 +192,7 @@ class Journal:
                     record = parse_line(line)
                     if isinstance(record, LineFlaw):
                         what = f"line {number + 1} cannot be read: {record.what}"
-                        raise damaged(self.path, what)
+                        raise damaged_error(self.path, what)
                 else:
                     link = self._form.check(line, strict=True)
                     if isinstance(link, LineFlaw) or previous not in (None, link.previous):

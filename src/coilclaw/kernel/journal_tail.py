@@ -72,7 +72,7 @@ class Recovered:
     """The number, from 1, of the record that they would have begun."""
 
 
-def damaged(path: Path, what: str) -> JournalDamaged:
+def damaged_error(path: Path, what: str) -> JournalDamaged:
     """Say what is wrong with a journal, and what a person can do."""
     return JournalDamaged(
         f"{path} is damaged: {what}",
@@ -249,7 +249,7 @@ class Tail:
         self._advance(anchored, size)
 
     def _damaged_error(self, what: str) -> JournalDamaged:
-        return damaged(self._path, what)
+        return damaged_error(self._path, what)
 
     def _verify_anchor(self, raw: bytes) -> JournalHead:
         statement = parse_anchor(raw)

@@ -67,7 +67,7 @@ class Record:
         found = schemas.find_schema_problems(cls.SCHEMA, value)
         if found:
             raise UsageError(
-                f"this is no {cls.SCHEMA}: " + listed(found),
+                f"this is no {cls.SCHEMA}: " + list_problems(found),
                 rule="contract.schema",
                 hint="the schemas are in schemas/",
             )
@@ -78,7 +78,7 @@ class Record:
         return cast("dict[str, Json]", _plain(self))
 
 
-def listed(found: "tuple[schemas.SchemaProblem, ...]") -> str:
+def list_problems(found: "tuple[schemas.SchemaProblem, ...]") -> str:
     """All problems in one sentence; of very many only the first, and how many more there are."""
     shown = "; ".join(map(str, found[:MAX_LISTED]))
     more = len(found) - MAX_LISTED

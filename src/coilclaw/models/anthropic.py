@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import digest_bytes
 from coilclaw.models.output_schema import narrow_schema
-from coilclaw.models.refusal import malformed
+from coilclaw.models.refusal import malformed_error
 from coilclaw.models.tool_arguments import tool_call, wire_name
 from coilclaw.models.wire import ModelWire, WireQuestion, describe_tools, object_of, usage_of
 
@@ -74,8 +74,8 @@ class Anthropic(ModelWire):
             if kind == "message_delta":
                 reason = delta.get("stop_reason") or reason
         if not ended and reason is None:
-            raise self.unfinished()
-        return {"content": blocks.whole(), "stop_reason": reason, "usage": usage}
+            raise self.unfinished_error()
+        return {"content": blocks.join_blocks(), "stop_reason": reason, "usage": usage}
 
     def response(
         self, payload: dict[str, Json], raw: bytes | None, request: ChatRequest
@@ -83,10 +83,10 @@ class Anthropic(ModelWire):
         reason = payload.get("stop_reason")
         self.check_end(reason, raw, limit="max_tokens", done=_DONE)
         if reason == "refusal":
-            raise self.refused(reason, raw)
+            raise self.refusal_error(reason, raw)
         content = payload.get("content")
         if not isinstance(content, list):
-            raise malformed(self.endpoint, "has no content", raw)
+            raise malformed_error(self.endpoint, "has no content", raw)
         blocks = [block for block in content if isinstance(block, dict)]
         text = "".join(str(b["text"]) for b in blocks if isinstance(b.get("text"), str))
         calls = [
@@ -122,7 +122,7 @@ class _Blocks:
         elif delta.get("type") == "input_json_delta":
             self._pieces[index].append(self._tally.text(delta.get("partial_json")))
 
-    def whole(self) -> list[Json]:
+    def join_blocks(self) -> list[Json]:
         out: list[Json] = []
         for index, block in self._blocks.items():
             said = "".join(self._pieces[index])

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, cast
 
 from coilclaw.models.json_value import clean, loads
-from coilclaw.models.refusal import error_within, malformed
+from coilclaw.models.refusal import error_within, malformed_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +40,7 @@ def events(endpoint: ModelEndpoint, pieces: Iterable[bytes]) -> Iterator[dict[st
                 data.append(value.removeprefix(b" "))
                 size += len(line)
             if size > limit:
-                raise malformed(endpoint, f"has an event of more than {limit:,} bytes", None)
+                raise malformed_error(endpoint, f"has an event of more than {limit:,} bytes", None)
         elif data:
             yield _object(endpoint, b"\n".join(data))
             data, size = [], 0
@@ -71,7 +71,7 @@ class StreamTally:
         self._left -= size
         if self._left < 0:
             limit = self._endpoint.max_response_bytes
-            raise malformed(self._endpoint, f"is larger than {limit:,} bytes", None)
+            raise malformed_error(self._endpoint, f"is larger than {limit:,} bytes", None)
 
 
 def _lines(endpoint: ModelEndpoint, pieces: Iterable[bytes], limit: int) -> Iterator[bytes]:
@@ -86,7 +86,7 @@ def _lines(endpoint: ModelEndpoint, pieces: Iterable[bytes], limit: int) -> Iter
         begun.append(first)
         size += len(first)
         if size > limit:
-            raise malformed(endpoint, f"has a line of more than {limit:,} bytes", None)
+            raise malformed_error(endpoint, f"has a line of more than {limit:,} bytes", None)
         if lines:
             yield b"".join(begun)
             yield from lines[:-1]
@@ -99,9 +99,9 @@ def _object(endpoint: ModelEndpoint, data: bytes) -> dict[str, Json] | None:
     try:
         value = loads(data)
     except (ValueError, RecursionError) as problem:
-        raise malformed(endpoint, "has an event that is not valid JSON", data) from problem
+        raise malformed_error(endpoint, "has an event that is not valid JSON", data) from problem
     if not isinstance(value, dict):
-        raise malformed(endpoint, "has an event that is not a JSON object", data)
+        raise malformed_error(endpoint, "has an event that is not a JSON object", data)
     if error := error_within(endpoint, value, data):
         raise error
     return value
@@ -138,7 +138,7 @@ class Drafted:
         self._begun = True
         self._draft(piece)
 
-    def anew(self) -> None:
+    def begin_attempt(self) -> None:
         """Say that what follows is another attempt."""
         if self._begun:
             self._draft("\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.models.endpoint import checked_model
 from coilclaw.models.output_schema import narrow_schema
-from coilclaw.models.refusal import malformed
+from coilclaw.models.refusal import malformed_error
 from coilclaw.models.tool_arguments import UNNAMED, tool_call, wire_name
 from coilclaw.models.wire import (
     ModelWire,
@@ -71,7 +71,7 @@ class Gemini(ModelWire):
                 if text and not part.get("thought"):
                     draft(text)
         if reason is None and "promptFeedback" not in payload:
-            raise self.unfinished()
+            raise self.unfinished_error()
         return payload | {"candidates": [{"content": {"parts": parts}, "finishReason": reason}]}
 
     def response(
@@ -79,17 +79,17 @@ class Gemini(ModelWire):
     ) -> ChatResponse:
         blocked = object_of(payload.get("promptFeedback")).get("blockReason")
         if blocked:
-            raise self.refused(blocked, raw)
+            raise self.refusal_error(blocked, raw)
         candidate = first_of(payload.get("candidates"))
         if not candidate:
-            raise malformed(self.endpoint, "has no candidates", raw)
+            raise malformed_error(self.endpoint, "has no candidates", raw)
         reason = str(candidate.get("finishReason") or "STOP")
         if reason not in {*_DONE, _LIMIT}:
-            raise self.refused(reason, raw)
+            raise self.refusal_error(reason, raw)
         self.check_end(reason, raw, limit=_LIMIT, done=_DONE)
         parts = _parts(candidate)
         if parts is None:
-            raise malformed(self.endpoint, "has parts that are not a list", raw)
+            raise malformed_error(self.endpoint, "has parts that are not a list", raw)
         said = [part for part in parts if not part.get("thought")]
         text = "".join(str(part["text"]) for part in said if isinstance(part.get("text"), str))
         calls = [

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from coilclaw.kernel import ProviderError, ProviderNetwork, ProviderRejected, ProviderTimeout
 from coilclaw.models.json_value import loads
-from coilclaw.models.refusal import error_within, excerpt, malformed, refused
+from coilclaw.models.refusal import error_within, excerpt, malformed_error, refusal_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ class ModelClient:
     def post(self, url: str, headers: Mapping[str, str], body: Mapping[str, Json]) -> bytes:
         """Send a JSON body and return the body of a good answer; anything else raises."""
         with self.asking(url, headers, body) as answer:
-            return answer.whole()
+            return answer.read_body()
 
     @contextmanager
     def asking(
@@ -142,7 +142,7 @@ class HttpAnswer:
         kind: str = self._headers.get("content-type", "")
         return kind.partition(";")[0].strip().lower() == "text/event-stream"
 
-    def whole(self) -> bytes:
+    def read_body(self) -> bytes:
         """Return the body; one that is larger than the bound is malformed."""
         return b"".join(self.pieces(1))
 
@@ -152,7 +152,7 @@ class HttpAnswer:
         for piece in self._plain(self._receive_pieces()):
             total += len(piece)
             if total > limit:
-                raise malformed(self._endpoint, f"is larger than {limit:,} bytes", None)
+                raise malformed_error(self._endpoint, f"is larger than {limit:,} bytes", None)
             yield piece
 
     def refusal(self) -> ProviderError:
@@ -163,7 +163,9 @@ class HttpAnswer:
             if len(found) >= ERROR_BODY_BYTES:
                 break
         retry_after = self._headers.get("retry-after")
-        return refused(self._endpoint, self._response.status, retry_after, found[:ERROR_BODY_BYTES])
+        return refusal_error(
+            self._endpoint, self._response.status, retry_after, found[:ERROR_BODY_BYTES]
+        )
 
     def over(self) -> None:
         """Pass the end of a stream that has said everything; one that lingers is left."""
@@ -189,7 +191,7 @@ class HttpAnswer:
             yield from pieces
             return
         if encoding not in {"gzip", "x-gzip", "deflate"}:
-            raise malformed(self._endpoint, "is packed in a way that was not asked for", None)
+            raise malformed_error(self._endpoint, "is packed in a way that was not asked for", None)
         unpacker = zlib.decompressobj(wbits=47)
         try:
             for piece in pieces:
@@ -197,9 +199,9 @@ class HttpAnswer:
                     yield unpacker.decompress(piece, READ_BYTES)
                     piece = unpacker.unconsumed_tail
         except zlib.error as problem:
-            raise malformed(self._endpoint, f"cannot be unpacked: {problem}", None) from None
+            raise malformed_error(self._endpoint, f"cannot be unpacked: {problem}", None) from None
         if not unpacker.eof:
-            raise malformed(self._endpoint, "ends before it is unpacked", None)
+            raise malformed_error(self._endpoint, "ends before it is unpacked", None)
 
 
 def parse(endpoint: ModelEndpoint, raw: bytes) -> dict[str, Json]:
@@ -207,9 +209,9 @@ def parse(endpoint: ModelEndpoint, raw: bytes) -> dict[str, Json]:
     try:
         value = loads(raw)
     except (ValueError, RecursionError) as problem:
-        raise malformed(endpoint, "is not valid JSON", raw) from problem
+        raise malformed_error(endpoint, "is not valid JSON", raw) from problem
     if not isinstance(value, dict):
-        raise malformed(endpoint, "is not a JSON object", raw)
+        raise malformed_error(endpoint, "is not a JSON object", raw)
     # Some gateways say 200 and mean it otherwise.
     if error := error_within(endpoint, value, raw):
         raise error

@@ -46,7 +46,7 @@ def flaw(value: Json) -> str | None:
         if isinstance(item, dict | list) and depth > MAX_DEPTH:
             return f"are nested more than {MAX_DEPTH} levels deep"
         if isinstance(item, Doubled):
-            return f"have the key {shortened(item.key)} twice in one object"
+            return f"have the key {quote_shortened(item.key)} twice in one object"
         if isinstance(item, dict):
             for key, inner in item.items():
                 if not _is_unicode(key):
@@ -69,7 +69,7 @@ def unicode(text: str) -> str:
     return text if text.isascii() else _HALF.sub("\ufffd", text)
 
 
-def shortened(text: str) -> str:
+def quote_shortened(text: str) -> str:
     """Quote some text of a model in a message."""
     cut = text[:SHOWN_CHARS]
     return ascii(cut) if len(text) <= SHOWN_CHARS else f"{cut!a}…"

@@ -41,7 +41,7 @@ from coilclaw.kernel import (
     read_json,
 )
 from coilclaw.models.json_value import clean, flaw
-from coilclaw.models.tool_arguments import numbered, tool_call
+from coilclaw.models.tool_arguments import number_calls, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -140,7 +140,7 @@ class Mock:
                 f"the answer of {self.name} is larger than {self._limit:,} bytes",
                 provider=self.name,
             ) from None
-        return ChatResponse(clean(text), numbered(calls, request), model=self._model)
+        return ChatResponse(clean(text), number_calls(calls, request), model=self._model)
 
     def _next(self, answers: list[Scripted], request: ChatRequest) -> Scripted:
         message = _last(request, "user")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.models.output_schema import NAME, narrow_schema
-from coilclaw.models.refusal import malformed
+from coilclaw.models.refusal import malformed_error
 from coilclaw.models.tool_arguments import tool_call, wire_name
 from coilclaw.models.wire import (
     ModelWire,
@@ -84,9 +84,9 @@ class OpenAI(ModelWire):
             reason = choice.get("finish_reason") or reason
         # Not every server says both, and each is an end.
         if not done and reason is None:
-            raise self.unfinished()
+            raise self.unfinished_error()
         message: dict[str, Json] = {"content": "".join(pieces), "refusal": "".join(refusals)}
-        message["tool_calls"] = calls.whole()
+        message["tool_calls"] = calls.join_calls()
         return {"choices": [{"message": message, "finish_reason": reason}], "usage": usage}
 
     def response(
@@ -95,16 +95,16 @@ class OpenAI(ModelWire):
         first = first_of(payload.get("choices"))
         message = first.get("message")
         if not isinstance(message, dict):
-            raise malformed(self.endpoint, "has no choice with a message", raw)
+            raise malformed_error(self.endpoint, "has no choice with a message", raw)
         reason = first.get("finish_reason")
         self.check_end(reason, raw, limit="length", done=_DONE)
         refusal = message.get("refusal")
         said = refusal if isinstance(refusal, str) else ""
         if said or reason == "content_filter":
-            raise self.refused(said or "content_filter", raw)
+            raise self.refusal_error(said or "content_filter", raw)
         text, listed = message.get("content"), message.get("tool_calls") or []
         if not isinstance(text, str | None) or not isinstance(listed, list):
-            raise malformed(self.endpoint, "has a message of another form", raw)
+            raise malformed_error(self.endpoint, "has a message of another form", raw)
         calls = []
         for call in listed:
             if isinstance(call, dict):
@@ -134,7 +134,7 @@ class _Calls:
                 if piece := self._tally.text(inner.get(key)):
                     call[key].append(piece)
 
-    def whole(self) -> list[Json]:
+    def join_calls(self) -> list[Json]:
         whole = [{key: "".join(pieces) for key, pieces in call.items()} for call in self._calls]
         return [{"id": call.pop("id"), "function": {**call}} for call in whole]
 

@@ -18,7 +18,7 @@ from coilclaw.kernel import (
     ProviderTimeout,
 )
 from coilclaw.models.event_stream import Drafted, ask
-from coilclaw.models.json_value import shortened
+from coilclaw.models.json_value import quote_shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -101,7 +101,7 @@ class Retrying(ProviderChain):
                 self.sleep(wait)
                 pause = min(2 * pause, policy.longest_pause_s)
                 if draft:
-                    draft.anew()
+                    draft.begin_attempt()
         return ask(self.provider, request, draft)
 
 
@@ -137,7 +137,7 @@ class Falling(ProviderChain):
                     raise
                 self._tell(provider.name, self.choices[index + 1][0].name, problem)
                 if draft:
-                    draft.anew()
+                    draft.begin_attempt()
         raise AssertionError("the chain has no provider")
 
     def _tell(self, before: str, after: str, problem: ProviderError) -> None:
@@ -166,7 +166,7 @@ class Router(ProviderChain):
         hint = request.metadata.get(HINT)
         chosen = self.routes.get(hint, self.default) if hint is not None else self.default
         if chosen is None:
-            said = "no hint" if hint is None else f"the hint {shortened(hint)}"
+            said = "no hint" if hint is None else f"the hint {quote_shortened(hint)}"
             raise ProviderRejected(
                 f"{self.name} has no route for {said}, and no default",
                 provider=self.name,

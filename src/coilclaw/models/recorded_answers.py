@@ -40,7 +40,7 @@ from coilclaw.kernel import (
 from coilclaw.models.event_stream import ask
 from coilclaw.models.json_value import loads, unicode
 from coilclaw.models.provider_chain import ProviderChain
-from coilclaw.models.tool_arguments import numbered, tool_call
+from coilclaw.models.tool_arguments import number_calls, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class AnswerRecording(ProviderChain):
         return self.provider.capabilities
 
     def _ask(self, request: ChatRequest, draft: Drafted | None) -> ChatResponse:
-        asked = described(request, self.redact)
+        asked = describe_request(request, self.redact)
         try:
             response = ask(self.provider, request, draft)
         except ProviderError as problem:
@@ -131,7 +131,7 @@ class Playing:
 
     def chat(self, request: ChatRequest) -> ChatResponse:
         """Play what was answered to this request."""
-        asked = described(request, self._redact)
+        asked = describe_request(request, self._redact)
         place = self._place(marks(asked))
         recorded = self._exchanges[place]
         if parts := drift(recorded.request, asked):
@@ -148,7 +148,7 @@ class Playing:
         if isinstance(recorded.outcome, ProviderError):
             raise type(recorded.outcome)(recorded.outcome.message, provider=self._name)
         outcome = recorded.outcome
-        return replace(outcome, tool_calls=numbered(outcome.tool_calls, request))
+        return replace(outcome, tool_calls=number_calls(outcome.tool_calls, request))
 
     def _place(self, asked: tuple[str, ...]) -> int:
         with self._lock:
@@ -249,7 +249,7 @@ def _wrong(path: Path, what: str) -> UsageError:
     return UsageError(f"the recording {path}: {what}", rule="provider.recording")
 
 
-def described(request: ChatRequest, redact: Redact) -> dict[str, Json]:
+def describe_request(request: ChatRequest, redact: Redact) -> dict[str, Json]:
     """Return a request as a recording keeps it, without secrets."""
     # A request for free text looks as it did before there were others.
     bound: dict[str, Json] = {}

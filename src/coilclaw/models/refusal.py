@@ -45,7 +45,7 @@ _WORDS: Final = {
 """What dialects call their errors where no status says it: under a good one, or in a stream."""
 
 
-def refused(
+def refusal_error(
     endpoint: ModelEndpoint, status: int, retry_after: str | None, body: bytes
 ) -> ProviderError:
     """Return the error for a status that is not good; no secret of ours is in it."""
@@ -79,7 +79,7 @@ def error_within(
     """Return the error that an answer with a good status holds, if it holds one."""
     error = payload.get("error")
     if isinstance(error, str) and error:
-        return refused(endpoint, 400, None, raw)
+        return refusal_error(endpoint, 400, None, raw)
     if not isinstance(error, dict):
         return None
     for key in ("code", "status", "type"):
@@ -89,11 +89,11 @@ def error_within(
         if isinstance(value, str):
             value = _WORDS.get(value.lower())
         if isinstance(value, int) and 400 <= value < 600:
-            return refused(endpoint, value, None, raw)
-    return refused(endpoint, 400, None, raw)
+            return refusal_error(endpoint, value, None, raw)
+    return refusal_error(endpoint, 400, None, raw)
 
 
-def malformed(endpoint: ModelEndpoint, what: str, raw: bytes | None) -> ProviderMalformed:
+def malformed_error(endpoint: ModelEndpoint, what: str, raw: bytes | None) -> ProviderMalformed:
     """Return the error for an answer that cannot be used."""
     return ProviderMalformed(
         f"the answer of {endpoint.name} {what}", provider=endpoint.name, body=raw

@@ -36,7 +36,7 @@ def tool_call(name: object, arguments: Json, call_id: object, signature: object 
     return ToolCall(identity, named[:MAX_NAME_CHARS] or UNNAMED, usable, problem, kept)
 
 
-def numbered(calls: Sequence[ToolCall], request: ChatRequest) -> tuple[ToolCall, ...]:
+def number_calls(calls: Sequence[ToolCall], request: ChatRequest) -> tuple[ToolCall, ...]:
     """Give every call an id that its conversation has not seen; one that is new stays.
 
     Calls beyond the bound are left out, and the last one that is kept says so.

@@ -16,8 +16,8 @@ from coilclaw.kernel import (
 from coilclaw.models.event_stream import StreamTally, events
 from coilclaw.models.http import ModelClient, parse
 from coilclaw.models.json_value import clean
-from coilclaw.models.refusal import excerpt, malformed
-from coilclaw.models.tool_arguments import numbered
+from coilclaw.models.refusal import excerpt, malformed_error
+from coilclaw.models.tool_arguments import number_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -79,7 +79,7 @@ class ModelWire:
                 answer.over()
                 return self.response(payload, None, request)
             # Some servers do not stream, whatever they are asked.
-            raw = answer.whole()
+            raw = answer.read_body()
         response = self.response(parse(self.endpoint, raw), raw, request)
         if response.final_text:
             draft(response.final_text)
@@ -123,7 +123,7 @@ class ModelWire:
     ) -> None:
         """Refuse an answer that did not come to an end of its own."""
         if not isinstance(reason, str | None):
-            raise malformed(self.endpoint, "ends for a reason that is not text", raw)
+            raise malformed_error(self.endpoint, "ends for a reason that is not text", raw)
         if reason in done:
             return
         ended = f"ended early ({excerpt(self.endpoint, reason)})"
@@ -131,7 +131,7 @@ class ModelWire:
             ended = f"was cut off at its token limit ({limit})"
         raise ProviderTruncated(f"the answer of {self.name} {ended}", provider=self.name, body=raw)
 
-    def refused(self, reason: Json, raw: bytes | None) -> ProviderRejected:
+    def refusal_error(self, reason: Json, raw: bytes | None) -> ProviderRejected:
         """Return the error for a model that does not answer."""
         said = excerpt(self.endpoint, reason)
         return ProviderRejected(f"{self.name} did not answer: {said}", provider=self.name, body=raw)
@@ -145,9 +145,9 @@ class ModelWire:
         usage: Usage,
     ) -> ChatResponse:
         """Make the response of what an answer says."""
-        return ChatResponse(clean(text), numbered(calls, request), raw, usage, self.model)
+        return ChatResponse(clean(text), number_calls(calls, request), raw, usage, self.model)
 
-    def unfinished(self) -> ProviderNetwork:
+    def unfinished_error(self) -> ProviderNetwork:
         """Return the error for a stream that ended before the answer did."""
         return ProviderNetwork(
             f"the stream of {self.name} ended before its answer did", provider=self.name

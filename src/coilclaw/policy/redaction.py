@@ -285,14 +285,14 @@ class SecretRedactor:
             return shown, safe[0]
         return safe[0], safe[0]
 
-    def settled(self, data: bytes) -> int:
+    def find_settled_end(self, data: bytes) -> int:
         """Return up to where nothing that follows the data can change what a leak is."""
         view: View | None = View.of(data, max(0, len(data) - _TAIL), len(data))
         settled = len(data)
         for _ in range(MAX_LAYERS + 1):
             if view is None:
                 break
-            whole, view = view, view.finished()
+            whole, view = view, view.drop_unfinished()
             if len(view.data) < len(whole.data):
                 settled = min(settled, whole.starts[len(view.data)])
             for folding, runs in self._runs:
@@ -319,7 +319,7 @@ class RedactingStream:
     def feed(self, data: bytes) -> bytes:
         """Take more bytes, and return those that are settled."""
         self._held += data
-        settled = self._redactor.settled(self._held)
+        settled = self._redactor.find_settled_end(self._held)
         out, self._held = self._held[:settled], self._held[settled:]
         return self._redactor.redact_bytes(out)
 

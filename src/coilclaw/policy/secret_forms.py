@@ -76,7 +76,7 @@ class View:
         """Return a part of the text as it stands."""
         return cls(text[low:high], range(low, high), range(low + 1, high + 1))
 
-    def finished(self) -> View:
+    def drop_unfinished(self) -> View:
         """Return the view without an escape or joint at its end that may still go on."""
         unfinished = _UNFINISHED.search(self.data, max(0, len(self.data) - 2 * MAX_JOINT_SPACES))
         if unfinished is None:

@@ -132,7 +132,7 @@ KNOWN: Final[Mapping[str, KnownAgent]] = {each.name: each for each in AGENTS if 
 _CPUS: Final = {"x86_64": "x64", "aarch64": "arm64"}
 
 
-def known(name: str) -> KnownAgent:
+def find_known_agent(name: str) -> KnownAgent:
     """Return the agent of a name; an unknown one is answered with the list."""
     if name not in KNOWN:
         raise UsageError(
@@ -186,7 +186,7 @@ def require(
             case "opencode":
                 return find(KNOWN["opencode"], environ, home)
             case "acp":
-                return named(runner.argv[0], environ, home, base)
+                return find_named_program(runner.argv[0], environ, home, base)
             case _:
                 return None
     except EnvironmentFault as missing:
@@ -204,7 +204,7 @@ def look(
             yield agent, missing
 
 
-def named(
+def find_named_program(
     word: str, environ: Mapping[str, str], home: Path | None = None, base: Path | None = None
 ) -> Path:
     """Return the program that a command line begins with: a path, on PATH, or installed by us."""

@@ -290,7 +290,7 @@ class AcpRequests(_Requests):
     ) -> str | None:
         """Return the option to answer with; ``None`` calls the request off."""
         name = text_of(tool_call.get("toolCallId"))
-        allowed = self._allows(self.updates.asked(name, tool_call))
+        allowed = self._allows(self.updates.note_question(name, tool_call))
         chosen = next(
             (
                 option
@@ -301,7 +301,7 @@ class AcpRequests(_Requests):
             None,
         )
         if not allowed or chosen is None:
-            self.updates.refused(name)
+            self.updates.note_refusal(name)
         return None if chosen is None else text_of(chosen.get("optionId"))
 
     def _allows(self, call: AcpToolCall) -> bool:

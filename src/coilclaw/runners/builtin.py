@@ -26,7 +26,7 @@ from coilclaw.kernel import (
 from coilclaw.runners import agent_answer, contract_policy
 from coilclaw.runners.contract_policy import REFUSED_EXIT_CODE, ContractPolicy
 from coilclaw.runners.runner import Deadline, Ending
-from coilclaw.runners.runner_thread import staged
+from coilclaw.runners.runner_thread import perform_in_thread
 from coilclaw.workspace import SandboxView
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ObservedProvider:
         self.stage.check()
         response = self.inner.chat(replace(request, output_schema=self.output_schema))
         self.stage.check()
-        self.usage = added(self.usage, response.usage)
+        self.usage = add_usage(self.usage, response.usage)
         if self.usage is not None:
             self.on_usage(self.usage)
         text = self.redactor.redact(response.final_text)
@@ -145,7 +145,7 @@ class ObservedGuard(Guard):
         )
 
 
-def added(one: Usage | None, other: Usage | None) -> Usage | None:
+def add_usage(one: Usage | None, other: Usage | None) -> Usage | None:
     """Add two counts; an unknown number counts as zero."""
     if one is None or other is None:
         return one or other
@@ -224,7 +224,7 @@ class BuiltinRunner:
         """Run one turn of the loop with the instruction as its message."""
         deadline = Deadline.of(assignment.budget)
         session = _Session(self, assignment, means)
-        return (yield from staged(session.work, means, deadline, assignment.budget))
+        return (yield from perform_in_thread(session.work, means, deadline, assignment.budget))
 
 
 @dataclass(slots=True)

@@ -16,9 +16,9 @@ from coilclaw.commit import BUILD, REPAIRS, CommitRun, Interrupts, Project, RunL
 from coilclaw.kernel import Part, canonical_json
 from coilclaw.policy import KEY_FILES
 from coilclaw.runners import agent_answer, contract_policy
-from coilclaw.runners.builtin import added
+from coilclaw.runners.builtin import add_usage
 from coilclaw.runners.runner import Deadline, Ending
-from coilclaw.runners.runner_thread import staged
+from coilclaw.runners.runner_thread import perform_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -61,7 +61,7 @@ class CodeCommitRunner:
             )
         deadline = Deadline.of(assignment.budget)
         session = _Session(self, assignment, means)
-        return (yield from staged(session.work, means, deadline, assignment.budget))
+        return (yield from perform_in_thread(session.work, means, deadline, assignment.budget))
 
 
 def _find_refusal(assignment: Assignment, means: Means) -> str:
@@ -157,7 +157,7 @@ class _Watcher:
 
     def answered(self, response: ChatResponse, seconds: float) -> None:  # noqa: ARG002
         self.text = response.final_text
-        self.usage = added(self.usage, response.usage)
+        self.usage = add_usage(self.usage, response.usage)
         if self.usage is not None:
             self.on_usage(self.usage)
         self.stage.say(Part("text", text=self.text, usage=response.usage))

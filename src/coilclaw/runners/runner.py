@@ -57,7 +57,9 @@ def parse(text: str) -> RunnerName:
     kind, colon, argument = text.partition(":")
     if kind not in KINDS or len(text) > MAX_NAME:
         raise UsageError(
-            f"the runner {text[:200]!r} is not known", rule="runner.unknown", hint=f"use {listed()}"
+            f"the runner {text[:200]!r} is not known",
+            rule="runner.unknown",
+            hint=f"use {list_runners()}",
         )
     form = _ARGUMENTS.get(kind)
     if form is None and colon:
@@ -81,7 +83,7 @@ def parse(text: str) -> RunnerName:
     return name
 
 
-def listed() -> str:
+def list_runners() -> str:
     """Return every name in its form, for messages."""
     return ", ".join(f"{kind}:{_ARGUMENTS[kind]}" if kind in _ARGUMENTS else kind for kind in KINDS)
 

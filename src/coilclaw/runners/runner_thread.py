@@ -118,7 +118,7 @@ class RunnerThread:
         elif deadline.passed:
             self.halt("exhausted", deadline.reason)
 
-    def ended(self) -> Ending:
+    def read_ending(self) -> Ending:
         """Return how it ended, or raise what went wrong."""
         if self._halted is not None:
             # What a call that was cancelled had to say about it is no failure of its own.
@@ -131,7 +131,7 @@ class RunnerThread:
         return self.ending
 
 
-def staged(
+def perform_in_thread(
     work: Callable[[RunnerThread], Ending],
     means: Means,
     deadline: Deadline,
@@ -158,4 +158,4 @@ def staged(
         if not over:
             stage.halt("aborted", "the caller no longer waits for it")
         thread.join(leave_s)
-    return stage.ended()
+    return stage.read_ending()

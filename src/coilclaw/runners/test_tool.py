@@ -181,7 +181,7 @@ class TestTool:
 
 
 @contextmanager
-def offered(run_tests: Callable[[str], str] | None, place: Path) -> Iterator[TestTool | None]:
+def offer_tool(run_tests: Callable[[str], str] | None, place: Path) -> Iterator[TestTool | None]:
     """Serve the tool in a directory of the sandbox, if the assignment has tests."""
     if run_tests is None:
         yield None

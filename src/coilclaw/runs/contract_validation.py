@@ -128,7 +128,7 @@ class ContractChecks:
             )
         return CheckedContract(contract, tuple(dict.fromkeys(found)), tuple(notes))
 
-    def explained(self, data: bytes) -> dict[str, Json]:
+    def explain_contract(self, data: bytes) -> dict[str, Json]:
         """The ``role_contract_summary`` of a contract; one that is malformed raises."""
         contract = TaskContract.of(parse_document(data))
         if contract.role_contract is None:
@@ -186,7 +186,7 @@ class ContractChecks:
             return repository.resolve("HEAD")
 
     def _policies(self, commit: str) -> PolicySet:
-        return self.orchestrator.policies(commit) if self.orchestrator else PolicySet.shipped()
+        return self.orchestrator.policies(commit) if self.orchestrator else PolicySet.read_shipped()
 
     def _baseline(self, commit: str) -> Baseline:
         if self.orchestrator is None:

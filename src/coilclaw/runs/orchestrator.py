@@ -202,7 +202,7 @@ class Orchestrator:
 
     def _stoppable(self) -> AbstractContextManager[None]:
         """Let the emergency stop end agents and tests of a run too; it can be resumed later."""
-        return Estop.of(self.home).require_clear("run").watched(self.cancel, MAX_RUN_S)
+        return Estop.of(self.home).require_clear("run").watch_call(self.cancel, MAX_RUN_S)
 
     def check_options(self, options: RunOptions, *, planned: bool = False) -> None:
         """Refuse what cannot be, before there is a run."""

@@ -31,7 +31,7 @@ __getattr__, __dir__ = lazy_names(
         "modal_payload": "ModalExtras",
         "modal_sandbox": "ModalBox is_bucket require_sdk",
         "stored_trajectory": "verify_stored",
-        "tracing": "Resumable TraceOptions TraceOutcome Tracing",
+        "trace_session": "Resumable TraceOptions TraceOutcome Tracing",
         "trajectory.plan": "TracePlaces TrajectoryPlan",
         "trajectory.trace": "PartRecord RecordedTurn SessionEnd Trace",
         "trajectory.verification": "verify_trajectory",

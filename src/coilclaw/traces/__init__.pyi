@@ -47,10 +47,10 @@ from coilclaw.traces.modal_sandbox import ModalBox as ModalBox
 from coilclaw.traces.modal_sandbox import is_bucket as is_bucket
 from coilclaw.traces.modal_sandbox import require_sdk as require_sdk
 from coilclaw.traces.stored_trajectory import verify_stored as verify_stored
-from coilclaw.traces.tracing import Resumable as Resumable
-from coilclaw.traces.tracing import TraceOptions as TraceOptions
-from coilclaw.traces.tracing import TraceOutcome as TraceOutcome
-from coilclaw.traces.tracing import Tracing as Tracing
+from coilclaw.traces.trace_session import Resumable as Resumable
+from coilclaw.traces.trace_session import TraceOptions as TraceOptions
+from coilclaw.traces.trace_session import TraceOutcome as TraceOutcome
+from coilclaw.traces.trace_session import Tracing as Tracing
 from coilclaw.traces.trajectory import plan as plan
 from coilclaw.traces.trajectory.plan import TracePlaces as TracePlaces
 from coilclaw.traces.trajectory.plan import TrajectoryPlan as TrajectoryPlan

@@ -310,7 +310,9 @@ def make_image(sdk: Any, kind: str, environ: Mapping[str, str]) -> Any:
         image = image.add_local_dir(source, target, copy=True, ignore=_is_generated)
     commands = [_SETTLE, f"mkdir -p {HOME}", "python -m coilclaw --version"]
     if agent is not None:
-        commands.append(f"python -m coilclaw agents install {agent_program.known(agent).name}")
+        commands.append(
+            f"python -m coilclaw agents install {agent_program.find_known_agent(agent).name}"
+        )
     return image.run_commands(*commands, env={"COILCLAW_HOME": HOME})
 
 

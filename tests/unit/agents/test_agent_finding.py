@@ -47,10 +47,10 @@ def missing(
 
 def test_an_agent_that_nobody_knows_is_answered_with_the_list() -> None:
     with pytest.raises(UsageError) as caught:
-        agent_program.known("emacs")
+        agent_program.find_known_agent("emacs")
     assert caught.value.rule == "agent.unknown"
     assert caught.value.hint == "use codex, opencode, claude, gemini"
-    assert agent_program.known("codex").runner == "codex"
+    assert agent_program.find_known_agent("codex").runner == "codex"
 
 
 def test_the_script_before_a_native_program_is_never_taken(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from coilclaw.kernel.errors import ProviderNetwork
 from coilclaw.kernel.messages import Budget, Part
 from coilclaw.runners.runner import Deadline, Ending
-from coilclaw.runners.runner_thread import RunnerThread, staged
+from coilclaw.runners.runner_thread import RunnerThread, perform_in_thread
 from tests.support.children import PATIENCE_S
 from tests.support.performing import Performance, finish
 
@@ -31,7 +31,7 @@ def test_it_waits_at_each_part_until_somebody_comes_back(tmp_path: Path) -> None
         return Ending("done")
 
     seen = []
-    for part in staged(work, Performance.make(tmp_path).means(), *_budget()):
+    for part in perform_in_thread(work, Performance.make(tmp_path).means(), *_budget()):
         time.sleep(0.05)
         seen.append((part.text, len(done)))
     assert seen == [("0", 1), ("1", 2), ("2", 3)]
@@ -42,7 +42,7 @@ def test_what_goes_wrong_is_raised_where_it_is_watched(tmp_path: Path) -> None:
         stage.say(Part("text", "a"))
         raise ProviderNetwork("gone", provider="p")
 
-    generator = staged(work, Performance.make(tmp_path).means(), *_budget())
+    generator = perform_in_thread(work, Performance.make(tmp_path).means(), *_budget())
     assert next(generator).text == "a"
     with pytest.raises(ProviderNetwork):
         next(generator)
@@ -64,7 +64,7 @@ def test_cancelling_ends_a_call_and_nothing_follows(tmp_path: Path) -> None:
 
     timer = threading.Timer(0.1, performance.cancel.cancel, ("enough",))
     timer.start()
-    parts, ending = finish(staged(work, performance.means(), *_budget()))
+    parts, ending = finish(perform_in_thread(work, performance.means(), *_budget()))
     timer.join()
     assert (parts, ending) == ([], Ending("aborted", "cancelled: enough"))
     assert said == ["cancelled: enough"]
@@ -77,9 +77,9 @@ def test_time_and_parts_are_limits(tmp_path: Path) -> None:
             time.sleep(0.01)
 
     means = Performance.make(tmp_path).means()
-    parts, ending = finish(staged(forever, means, *_budget(parts=3)))
+    parts, ending = finish(perform_in_thread(forever, means, *_budget(parts=3)))
     assert (len(parts), ending.status) == (3, "exhausted")
-    _, ending = finish(staged(forever, means, *_budget(wall_s=0.2)))
+    _, ending = finish(perform_in_thread(forever, means, *_budget(wall_s=0.2)))
     assert ending == Ending("exhausted", "the time of 0.2 s is used up")
 
 
@@ -90,7 +90,7 @@ def test_closing_ends_the_thread(tmp_path: Path) -> None:
         stage.say(Part("text", "a"))
         return Ending("done")
 
-    generator = staged(work, Performance.make(tmp_path).means(), *_budget())
+    generator = perform_in_thread(work, Performance.make(tmp_path).means(), *_budget())
     next(generator)
     generator.close()
     assert threading.active_count() == before
@@ -110,7 +110,7 @@ def test_who_does_not_come_back_is_left_behind_and_can_do_nothing_more(tmp_path:
             after.append("ended")
         return Ending("done")
 
-    generator = staged(work, performance.means(), *_budget(), leave_s=0.05)
+    generator = perform_in_thread(work, performance.means(), *_budget(), leave_s=0.05)
     parts, ending = finish(generator)
     assert (parts, ending) == ([], Ending("aborted", "cancelled: enough"))
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "agent"]
@@ -126,5 +126,5 @@ def test_who_was_cancelled_before_does_not_begin(tmp_path: Path) -> None:
     def work(stage: RunnerThread) -> Ending:
         raise AssertionError
 
-    parts, ending = finish(staged(work, performance.means(), *_budget()))
+    parts, ending = finish(perform_in_thread(work, performance.means(), *_budget()))
     assert (parts, ending.status) == ([], "aborted")

@@ -121,7 +121,7 @@ def test_commands_get_the_settings_of_git_and_nothing_else_that_sounds_like_a_ke
         "API_KEY": "x",
     }
     assignment = world.assignment(environ={**settings, **others})
-    with codexhome.prepared(assignment, world.base) as home:
+    with codexhome.prepare_home(assignment, world.base) as home:
         policy = home.settings["shell_environment_policy"]
     assert policy["set"] == settings
     assert policy["ignore_default_excludes"] is False
@@ -165,7 +165,7 @@ def test_of_our_environment_only_the_key_of_the_model_is_passed_on(world: World)
     (world.base / "config.toml").write_text(text)
     ours = {"MY_KEY": "sk-1", "OTHER_KEY": "sk-2", "FOREIGN_KEY": "sk-3", "PATH": "/x", "A": "b"}
     given = {"PATH": "/usr/bin:/bin", "OTHER_KEY": "sk-4"}
-    with codexhome.prepared(world.assignment(), world.base) as home:
+    with codexhome.prepare_home(world.assignment(), world.base) as home:
         assert home.environment(given, ours) == {
             "MY_KEY": "sk-1",
             "OTHER_KEY": "sk-4",
@@ -265,7 +265,7 @@ def test_a_template_that_is_not_there_is_refused(world: World, tmp_path: Path) -
 
 
 def test_a_home_without_a_template_says_the_least(world: World) -> None:
-    with codexhome.prepared(world.assignment(), None) as home:
+    with codexhome.prepare_home(world.assignment(), None) as home:
         assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
         assert "model" not in home.settings
         assert [path.name for path in home.path.iterdir()] == ["config.toml"]

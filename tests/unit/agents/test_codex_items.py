@@ -147,7 +147,7 @@ COMMAND_INPUT = '{"command":"bash -lc ls","cwd":"/work/tree"}'
     ],
 )
 def test_an_item_is_one_part(items: Items, value: Any, part: Part | None) -> None:
-    assert items.completed(value, "R") == part
+    assert items.read_completed(value, "R") == part
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_an_item_is_one_part(items: Items, value: Any, part: Part | None) -> Non
     ],
 )
 def test_an_item_of_another_shape_is_no_trouble(items: Items, value: Any) -> None:
-    part = items.completed(value, "R")
+    part = items.read_completed(value, "R")
     assert part is not None
     assert (part.text, part.exit_code, part.files) == ("", None, ())
 
 
 def test_a_command_where_there_is_no_shell_is_marked() -> None:
     items = Items(TREE, shell_denied=True)
-    part = items.completed(command(), "R")
+    part = items.read_completed(command(), "R")
     assert part is not None
     assert part.text == FORBIDDEN
 
@@ -187,8 +187,8 @@ def output(text: Any = "no") -> dict[str, Any]:
 def test_a_call_that_became_no_item_is_a_part(denied: bool, text: str) -> None:
     items = Items(TREE, shell_denied=denied)
     said = "Chunk ID: 1\nProcess exited with code 7\nOutput:\nProcess exited with code 0\n"
-    assert items.called(call(), "C") is None
-    assert items.called(output(said), "R") == Part(
+    assert items.read_call(call(), "C") is None
+    assert items.read_call(output(said), "R") == Part(
         "tool",
         text=text,
         tool="shell",
@@ -218,29 +218,29 @@ def test_a_call_that_became_no_item_is_a_part(denied: bool, text: str) -> None:
     ],
 )
 def test_calls_of_every_kind(items: Items, made: Any, tool: str, given: str) -> None:
-    items.called(made, "C")
-    part = items.called(output([{"text": "x"}]), "R")
+    items.read_call(made, "C")
+    part = items.read_call(output([{"text": "x"}]), "R")
     assert part is not None
     assert (part.tool, part.input, part.output) == (tool, given, '[{"text":"x"}]')
 
 
 def test_a_call_that_became_an_item_is_no_second_part(items: Items) -> None:
-    items.called(call(), "C")
+    items.read_call(call(), "C")
     items.began({**command(), "id": "k1"}, "B")
-    assert items.called(output(), "R") is None
+    assert items.read_call(output(), "R") is None
 
 
 def test_an_output_without_a_call_is_nothing(items: Items) -> None:
-    assert items.called(output(), "R") is None
-    assert items.called({"type": "message"}, "R") is None
+    assert items.read_call(output(), "R") is None
+    assert items.read_call({"type": "message"}, "R") is None
 
 
 def test_a_command_that_outlives_its_turn_is_told(items: Items) -> None:
     items.began(command(status="inProgress", exitCode=None, aggregatedOutput=None), "B")
     items.began(item("agentMessage", "i2"), "B")
-    (part,) = items.unfinished()
+    (part,) = items.list_unfinished()
     assert (part.text, part.call_id, part.raw) == ("inProgress", "i1", "B")
-    assert items.unfinished() == []
+    assert items.list_unfinished() == []
 
 
 def test_items_are_bounded(items: Items) -> None:

@@ -192,7 +192,7 @@ def test_the_command_line_says_what_the_assignment_says(bench: Bench) -> None:
     stage = bench.stage
     assignment = stage.assignment(model="m", output_schema={"type": "object"}, network="allow")
     tests = TestTool(stage.home)
-    with codexhome.prepared(assignment, None) as home:
+    with codexhome.prepare_home(assignment, None) as home:
         argv = arguments(assignment, home, tests)
     options = [argv[i + 1] for i, word in enumerate(argv) if word == "-c"]
     said = tomllib.loads("\n".join(options))
@@ -222,7 +222,7 @@ def test_the_command_line_says_what_the_assignment_says(bench: Bench) -> None:
 
 def test_a_thread_is_resumed_by_its_name(bench: Bench) -> None:
     assignment = bench.stage.assignment(thread_id="t-1", filesystem="read-only")
-    with codexhome.prepared(assignment, None) as home:
+    with codexhome.prepare_home(assignment, None) as home:
         argv = arguments(assignment, home, None)
     assert argv[:2] == ["exec", "resume"]
     assert argv[-2:] == ["t-1", "-"]
@@ -310,16 +310,16 @@ def item(kind: str, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_an_item_is_one_part(value: Any, part: Part | None) -> None:
-    assert Items(TREE, shell_denied=False).completed(value, "R") == part
+    assert Items(TREE, shell_denied=False).read_completed(value, "R") == part
 
 
 def test_a_command_that_does_not_end_is_told_with_the_turn() -> None:
     items = Items(TREE, shell_denied=True)
     items.began(item("command_execution", command="sleep", status="in_progress"), "R")
     items.began({"id": "i2", "type": "mcp_tool_call"}, "R")
-    (part,) = items.unfinished()
+    (part,) = items.list_unfinished()
     assert (part.text, part.exit_code) == (FORBIDDEN, None)
-    assert items.unfinished() == []
+    assert items.list_unfinished() == []
 
 
 @pytest.mark.parametrize("counted", [None, 7, {}, {"input_tokens": 1}, {"output_tokens": "x"}])

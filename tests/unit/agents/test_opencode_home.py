@@ -12,7 +12,7 @@ import pytest
 
 from coilclaw.kernel.errors import CoilClawError, DeniedError, EnvironmentFault, UsageError
 from coilclaw.kernel.messages import Usage
-from coilclaw.runners.acp.opencode import OpencodeRunner, prepared, usage_of
+from coilclaw.runners.acp.opencode import OpencodeRunner, prepare_home, usage_of
 from coilclaw.runners.model_route import RouteTarget
 from coilclaw.runners.test_tool import TestTool
 from tests.support.performing import Performance
@@ -42,7 +42,7 @@ def template(stage: Performance, said: object = TEMPLATE) -> Path:
 def settings(stage: Performance, path: Path | None, **changes: Any) -> Any:
     tests = TestTool(stage.home) if changes.pop("tests", False) else None
     ours = {"MY_KEY": "sk-1", "OTHER_KEY": "sk-2", "ANTHROPIC_API_KEY": "sk-3", "HOME": "/x"}
-    with prepared(stage.assignment(**changes), path, ours, tests) as home:
+    with prepare_home(stage.assignment(**changes), path, ours, tests) as home:
         written = home.path / "settings.json"
         assert stat.S_IMODE(written.stat().st_mode) == 0o600
         made = json.loads(written.read_text())
@@ -167,7 +167,7 @@ def test_the_tool_server_is_in_the_settings(stage: Performance) -> None:
 
 def test_the_environment_has_the_home_and_no_key(stage: Performance) -> None:
     ours = {"MY_KEY": "sk-1"}
-    with prepared(stage.assignment(), template(stage), ours, None) as home:
+    with prepare_home(stage.assignment(), template(stage), ours, None) as home:
         made = home.environment({"PATH": "/bin", "OPENCODE_PURE": "0"})
     assert made["XDG_DATA_HOME"] == str(stage.home / "opencode" / "data")
     assert made["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"

@@ -23,7 +23,7 @@ from coilclaw.runners.test_tool import (
     VERSIONS,
     TestServer,
     TestTool,
-    offered,
+    offer_tool,
 )
 from coilclaw.workspace.process import command
 from coilclaw.workspace.process.confinement import Sandbox
@@ -143,7 +143,7 @@ LINE = json.dumps(call(name="run_tests", arguments={"test_path": "all"})).encode
 
 
 def test_without_tests_there_is_no_tool(tmp_path: Path) -> None:
-    with offered(None, tmp_path) as tool:
+    with offer_tool(None, tmp_path) as tool:
         assert tool is None
     assert list(tmp_path.iterdir()) == []
 
@@ -152,7 +152,7 @@ def test_an_agent_in_the_sandbox_reaches_it_over_a_pipe(tmp_path: Path) -> None:
     support = supported("bubblewrap")
     place = tmp_path / ("long" * 30)
     place.mkdir()
-    with offered(lambda path: f"{path}: fine", place) as tool:
+    with offer_tool(lambda path: f"{path}: fine", place) as tool:
         assert tool is not None
         result = command.run(
             tool.argv,
@@ -169,7 +169,7 @@ def test_an_agent_in_the_sandbox_reaches_it_over_a_pipe(tmp_path: Path) -> None:
 
 def test_the_end_of_the_performance_ends_every_connection(tmp_path: Path) -> None:
     before = open_fds()
-    with offered(lambda _: "", tmp_path) as tool:
+    with offer_tool(lambda _: "", tmp_path) as tool:
         assert tool is not None
         child = subprocess.Popen(tool.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert child.stdin is not None
@@ -187,7 +187,7 @@ def test_the_end_of_the_performance_ends_every_connection(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("sent", [b"x" * (MAX_LINE_BYTES + 1), b"no end"])
 def test_a_line_that_is_too_long_or_cut_ends_the_connection(tmp_path: Path, sent: bytes) -> None:
-    with offered(refuse, tmp_path), socket.socket(socket.AF_UNIX) as client:
+    with offer_tool(refuse, tmp_path), socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_S)
         client.connect(str(tmp_path / SOCKET))
         client.sendall(sent)
@@ -197,7 +197,7 @@ def test_a_line_that_is_too_long_or_cut_ends_the_connection(tmp_path: Path, sent
 
 
 def test_there_are_not_more_connections_than_anybody_needs(tmp_path: Path) -> None:
-    with offered(lambda _: "", tmp_path):
+    with offer_tool(lambda _: "", tmp_path):
         clients = [socket.socket(socket.AF_UNIX) for _ in range(MAX_CONNECTIONS + 1)]
         for client in clients:
             client.settimeout(PATIENCE_S)
@@ -214,10 +214,10 @@ def test_what_lies_there_is_replaced_and_a_link_is_not_followed(tmp_path: Path) 
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / SOCKET).write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(OSError, match="link"), offered(refuse, tmp_path / "link"):
+    with pytest.raises(OSError, match="link"), offer_tool(refuse, tmp_path / "link"):
         pass
     assert (tmp_path / "real" / SOCKET).read_text() == "mine"
-    with offered(refuse, tmp_path / "real"):
+    with offer_tool(refuse, tmp_path / "real"):
         assert (tmp_path / "real" / SOCKET).is_socket()
 
 

@@ -15,7 +15,7 @@ from coilclaw.traces.environments.judge import (
     open_judge,
     read_environment,
 )
-from coilclaw.traces.tracing import TraceOptions
+from coilclaw.traces.trace_session import TraceOptions
 from tests.support.fixturesets import FILES, SET, lay
 
 MAIN = """

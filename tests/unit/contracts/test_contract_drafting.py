@@ -23,7 +23,7 @@ from coilclaw.runs.contracts.task_contract import (
     TaskContract,
 )
 
-POLICIES = PolicySet.shipped()
+POLICIES = PolicySet.read_shipped()
 
 
 def _draft(**changes: Any) -> TaskContract:

@@ -29,7 +29,7 @@ def test_an_example_is_valid_with_the_policies_that_we_ship(name: str) -> None:
     document = task_contract.parse_document(data)
     contract = TaskContract.of(document)
     assert contract.json() == document
-    policies = PolicySet.shipped()
+    policies = PolicySet.read_shipped()
     policies = policies.under(policies.pack_for(contract))
     assert rules.find_rule_problems(contract, policies, known_files=lambda _: None) == ()
     shipped = resources.files("coilclaw.runs.contracts") / "examples" / name
@@ -39,7 +39,7 @@ def test_an_example_is_valid_with_the_policies_that_we_ship(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_commands_of_an_example_may_be_run(name: str) -> None:
     contract = TaskContract.of(task_contract.parse_document((FOLDER / name).read_bytes()))
-    policies = PolicySet.shipped(contract.policy_pack)
+    policies = PolicySet.read_shipped(contract.policy_pack)
     terms = CommandTerms(
         rules=policies.commands,
         forbidden_actions=(*policies.forbidden_actions, *contract.forbidden_actions),

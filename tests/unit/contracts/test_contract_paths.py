@@ -119,7 +119,7 @@ def test_the_message_says_what_and_never_misleads() -> None:
 )
 def test_containment_is_by_segments_and_exact(scope: str, path: str, inside: bool) -> None:
     assert paths.contains(scope, path) is inside
-    assert paths.within(path, ("other", scope)) is inside
+    assert paths.is_within(path, ("other", scope)) is inside
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_packs_are_what_their_files_are_called_and_each_role_has_one() -> None:
         PolicySet.of(_changed("packs/low.json", default_for=[]))
     with pytest.raises(UsageError, match="WORKER is in default_for of 2 packs"):
         PolicySet.of(_changed("packs/high.json", default_for=["PM", "TECH_LEAD", "WORKER"]))
-    shipped = PolicySet.shipped
+    shipped = PolicySet.read_shipped
     assert [shipped(role=role).pack.pack for role in ("WORKER", "REVIEWER", "PM", "TECH_LEAD")] == [
         "low",
         "medium",
@@ -88,14 +88,14 @@ def test_too_many_files_are_refused() -> None:
 
 
 def test_the_hash_is_over_every_file_and_the_pack() -> None:
-    policies = PolicySet.shipped("low")
+    policies = PolicySet.read_shipped("low")
     assert policies.files.keys() == FILES.keys()
-    assert len({PolicySet.shipped(pack).sha256 for pack in PACKS}) == len(PACKS)
+    assert len({PolicySet.read_shipped(pack).sha256 for pack in PACKS}) == len(PACKS)
     assert PolicySet.of(dict(reversed(FILES.items())), "low").sha256 == policies.sha256
     for name in FILES:
         other = PolicySet.of({**FILES, name: FILES[name] + b"\n"}, "low")
         assert other.sha256 != policies.sha256
-    assert policies.under("high").sha256 == PolicySet.shipped("high").sha256
+    assert policies.under("high").sha256 == PolicySet.read_shipped("high").sha256
 
 
 def test_the_files_that_we_ship_are_all_that_there_are() -> None:
@@ -108,7 +108,7 @@ def test_the_files_that_we_ship_are_all_that_there_are() -> None:
 
 
 def test_the_packs_become_stricter_in_everything() -> None:
-    packs = [PolicySet.shipped(pack).pack for pack in PACKS]
+    packs = [PolicySet.read_shipped(pack).pack for pack in PACKS]
     for looser, stricter in pairwise(packs):
         assert set(looser.command_kinds) > set(stricter.command_kinds)
         assert set(looser.forbidden_actions) < set(stricter.forbidden_actions)
@@ -134,7 +134,7 @@ def test_the_packs_become_stricter_in_everything() -> None:
 
 
 def test_every_role_has_an_agent_a_definition_and_a_prompt() -> None:
-    policies = PolicySet.shipped()
+    policies = PolicySet.read_shipped()
     assert {agent.role for agent in policies.registry.agents} == set(ROLES)
     assert (policies.registry.role_contracts or {}).keys() == set(ROLES)
     ids = [agent.agent_id for agent in policies.registry.agents]
@@ -167,7 +167,7 @@ def test_the_matrix_of_the_specification(
     roles: tuple[Any, ...], sandbox: str, network: str
 ) -> None:
     for role in roles:
-        agent = PolicySet.shipped().registry.first(role)
+        agent = PolicySet.read_shipped().registry.first(role)
         assert agent is not None
         assert agent.defaults.json() == {
             "sandbox": sandbox,
@@ -177,7 +177,7 @@ def test_the_matrix_of_the_specification(
 
 
 def test_an_agent_is_found_by_id_and_role_together() -> None:
-    registry = PolicySet.shipped().registry
+    registry = PolicySet.read_shipped().registry
     assert registry.find("worker", "WORKER") is not None
     assert registry.find("worker", "PM") is None
     assert registry.find("pm", "WORKER") is None
@@ -185,9 +185,9 @@ def test_an_agent_is_found_by_id_and_role_together() -> None:
 
 def test_deny_wins_on_the_mcp_list() -> None:
     files = _changed("mcp_allowlist.json", deny=["codex"])
-    assert "codex" in PolicySet.shipped().mcp_allowed
+    assert "codex" in PolicySet.read_shipped().mcp_allowed
     assert "codex" not in PolicySet.of(files).mcp_allowed
-    assert "unheard-of" not in PolicySet.shipped().mcp_allowed
+    assert "unheard-of" not in PolicySet.read_shipped().mcp_allowed
 
 
 DENIED = """

@@ -18,7 +18,7 @@ from coilclaw.runs.contracts.policy_set import PolicySet, shipped_files
 from coilclaw.runs.contracts.roles import HANDOFF_ORDER, ROLES
 from coilclaw.runs.contracts.task_contract import TaskContract
 
-POLICIES = PolicySet.shipped("low")
+POLICIES = PolicySet.read_shipped("low")
 KNOWN = {"notes.md": b"notes\n", "docs/prompt.md": b"x"}
 GOOD = draft_contract(
     "Do it.", ["src/a.py"], ["pytest -q"], policies=POLICIES, task_id="task-12345678"

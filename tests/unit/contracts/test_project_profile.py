@@ -195,7 +195,7 @@ def test_what_is_proposed(
     assert all(command.may_use_network for command in found.setup)
     assert bool(found.findings) or not tests
     # What is proposed is something that the shipped policies let run.
-    policies = PolicySet.shipped("low")
+    policies = PolicySet.read_shipped("low")
     terms = CommandTerms(policies.commands, policies.forbidden_actions, files.__contains__)
     for cmd in found.tests:
         assert judge_text(cmd, terms=terms, timeout_sec=60).passed, cmd

@@ -21,7 +21,7 @@ from coilclaw.traces.environments.programs import (
     ProgramScope,
     RunResult,
     ScopeOver,
-    entered,
+    enter_scope,
     run,
     start,
 )
@@ -64,7 +64,7 @@ def _entered(tmp_path: Path, slot: Slot, support: SandboxSupport) -> Iterator[Pr
     scope = ProgramScope(
         tmp_path / "session", slot.case, slot.temporary, support, 10 * PATIENCE_S, TOOLS, slot=slot
     )
-    with entered(scope):
+    with enter_scope(scope):
         yield scope
 
 
@@ -183,11 +183,11 @@ def test_more_openings_than_can_be_kept_are_told(tmp_path: Path) -> None:
         for _ in range(20_000):
             for _, stand_in in cover.pairs:
                 os.close(os.open(stand_in, os.O_RDONLY))
-        told = cover.touched()
+        told = cover.find_touched()
     finally:
         cover.close()
     assert {str(TOOL), str(OTHER)} < set(told)
-    assert cover.touched() == ()
+    assert cover.find_touched() == ()
 
 
 # Where it cannot be known
@@ -360,7 +360,7 @@ def test_the_next_case_finds_nothing_of_the_last(scope: ProgramScope, slot: Slot
     assert "left" in in_box("ls /tmp; ls").stdout
     slot.tidy()
     assert [*slot.case.iterdir(), *slot.temporary.iterdir()] == []
-    with entered(replace(scope)):
+    with enter_scope(replace(scope)):
         seen = in_box("touch mine; ls -A /tmp /dev/shm $HOME .").stdout
     assert "left" not in seen
     assert "mine" in seen
@@ -379,7 +379,7 @@ def test_what_is_hard_to_take_away_is_not_left_to_the_next_case(
     empty = in_box(FOUND).stdout
     assert in_box(LEFT).exit_code == 0
     assert in_box(FOUND).stdout != empty
-    with entered(
+    with enter_scope(
         ProgramScope(
             scope.session, slot.case, slot.temporary, support, 10 * PATIENCE_S, TOOLS, slot=slot
         )
@@ -398,7 +398,7 @@ def test_the_directory_of_a_case_cannot_be_replaced(scope: ProgramScope, slot: S
     assert not slot.case.is_symlink()
     assert in_box("chmod 0 . $HOME").ok
     slot.tidy()
-    with entered(replace(scope)):
+    with enter_scope(replace(scope)):
         assert in_box("touch x").ok
 
 

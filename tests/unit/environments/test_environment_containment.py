@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.traces.environments.containment import Limits, limited, program_path, tool_places
+from coilclaw.traces.environments.containment import (
+    Limits,
+    limit_program,
+    program_path,
+    tool_places,
+)
 from coilclaw.workspace.process.confinement import SandboxSupport
 
 
@@ -56,20 +61,22 @@ def test_a_directory_that_is_open_to_everybody_is_none(home: Path) -> None:
 
 def test_limits_stand_before_the_program() -> None:
     limits = Limits(cpu_s=2.5, memory_bytes=1024, file_bytes=2048, processes=9)
-    line = limited(["/bin/true", "x"], limits, 10, SandboxSupport(bubblewrap="/usr/bin/bwrap"))
+    line = limit_program(
+        ["/bin/true", "x"], limits, 10, SandboxSupport(bubblewrap="/usr/bin/bwrap")
+    )
     assert line[-2:] == ["/bin/true", "x"]
     if line[0] != "/bin/sh":
         assert line[1:-2] == [
             "--core=0", "--cpu=4", "--data=1024", "--fsize=2048", "--nproc=9", "--",
         ]  # fmt: skip
         # Elsewhere it would count everything that the user runs.
-        assert "--nproc=9" not in limited(["/bin/true"], limits, 10, SandboxSupport())
+        assert "--nproc=9" not in limit_program(["/bin/true"], limits, 10, SandboxSupport())
 
 
 def test_without_its_program_the_shell_sets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coilclaw.workspace.process.environment.DEFAULT_PATH", "/nowhere")
     limits = Limits(memory_bytes=64 * 2**20, file_bytes=1024)
-    line = limited(
+    line = limit_program(
         ["/bin/sh", "-c", "ulimit -f; ulimit -d; ulimit -c"], limits, 3, SandboxSupport()
     )
     with os.popen(" ".join(f"'{word}'" for word in line)) as said:

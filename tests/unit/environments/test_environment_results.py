@@ -82,8 +82,14 @@ def test_a_malformed_case_is_refused(change: dict[str, Any]) -> None:
 
 def test_texts_are_bounded_with_both_ends_kept() -> None:
     long = "a" * 10_000 + "z" * 10_000
-    bounded = case("a", "failed", expected=long, actual=long, difference=long, log=long).bounded()
-    for text, limit in ((bounded.expected, 4000), (bounded.difference, 500), (bounded.log, 6000)):
+    bounded = case(
+        "a", "failed", expected=long, actual=long, difference=long, log=long
+    ).limit_texts()
+    for text, limit in (
+        (bounded.expected, 4000),
+        (bounded.difference, 500),
+        (bounded.log, 6000),
+    ):
         assert text is not None
         assert len(text) <= limit
         assert (text[0], text[-1]) == ("a", "z")
@@ -91,7 +97,7 @@ def test_texts_are_bounded_with_both_ends_kept() -> None:
 
 
 def test_what_cannot_be_written_is_shown_in_another_way() -> None:
-    strange = case("a", "failed", log="a\udcffb é").bounded()
+    strange = case("a", "failed", log="a\udcffb é").limit_texts()
     assert strange.log == "a\\udcffb é"
     assert Result.of(Result.build([strange], error="\ud800").json()).error == "\\ud800"
 

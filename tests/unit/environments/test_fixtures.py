@@ -66,27 +66,27 @@ def declare(folder: Path, text: str) -> Path:
     ],
 )
 def test_a_declaration_that_is_none(tmp_path: Path, old: str, new: str) -> None:
-    assert fixtures.declared(declare(tmp_path, DECLARED)) == (SET,)
+    assert fixtures.read_declared(declare(tmp_path, DECLARED)) == (SET,)
     assert old in DECLARED
     with pytest.raises(UsageError) as caught:
-        fixtures.declared(declare(tmp_path, DECLARED.replace(old, new)))
+        fixtures.read_declared(declare(tmp_path, DECLARED.replace(old, new)))
     assert caught.value.rule == "fixtures.declared"
     assert fixtures.FILE in str(caught.value)
 
 
 def test_two_sets_of_one_name_or_place(tmp_path: Path) -> None:
     second = DECLARED.replace('"small"', '"second"')
-    assert len(fixtures.declared(declare(tmp_path, DECLARED + second))) == 2
+    assert len(fixtures.read_declared(declare(tmp_path, DECLARED + second))) == 2
     for same in ('name = "second"', 'places = ["second"'):
         text = DECLARED + second.replace(same, same.replace("second", "small"))
         declare(tmp_path, text)
         with pytest.raises(UsageError, match="twice"):
-            fixtures.declared(tmp_path)
+            fixtures.read_declared(tmp_path)
 
 
 def test_where_a_set_comes_from(tmp_path: Path) -> None:
     text = DECLARED + 'left_out = "small_left_out.json"\n' + GIT % ("a1" * 20) + DEBIAN
-    assert fixtures.declared(declare(tmp_path, text)) == (
+    assert fixtures.read_declared(declare(tmp_path, text)) == (
         replace(
             SET,
             left_out="small_left_out.json",
@@ -97,11 +97,11 @@ def test_where_a_set_comes_from(tmp_path: Path) -> None:
 
 
 def test_an_environment_without_fixtures(tmp_path: Path) -> None:
-    assert fixtures.declared(tmp_path) == ()
+    assert fixtures.read_declared(tmp_path) == ()
 
 
 def test_what_the_c_compiler_environment_declares() -> None:
-    sets = fixtures.declared(catalogue.shipped() / "c_compiler")
+    sets = fixtures.read_declared(catalogue.shipped_directory() / "c_compiler")
     assert [(one.name, one.suite, one.programs) for one in sets] == [
         ("wacct", "wacct", 1559),
         ("c-testsuite", "c_testsuite", 220),
@@ -110,10 +110,10 @@ def test_what_the_c_compiler_environment_declares() -> None:
 
 
 def test_names_of_sets() -> None:
-    assert fixtures.chosen((SET,), []) == (SET,)
-    assert fixtures.chosen((SET,), ["small"]) == (SET,)
+    assert fixtures.choose_sets((SET,), []) == (SET,)
+    assert fixtures.choose_sets((SET,), ["small"]) == (SET,)
     with pytest.raises(UsageError, match="large") as caught:
-        fixtures.chosen((SET,), ["large"])
+        fixtures.choose_sets((SET,), ["large"])
     assert caught.value.hint == "there are small"
 
 

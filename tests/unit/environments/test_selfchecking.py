@@ -115,6 +115,6 @@ def test_compilers_are_known_by_their_names(tmp_path: Path) -> None:
 
 
 def test_what_the_c_compiler_environment_knows_of_gcc() -> None:
-    known = expectation(catalogue.shipped() / "c_compiler", "gcc")
+    known = expectation(catalogue.shipped_directory() / "c_compiler", "gcc")
     assert known is not None
     assert list(known.failures) == ["wacct/chapter_17/invalid_types.void.void_fun_params"]

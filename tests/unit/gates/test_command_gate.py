@@ -337,7 +337,7 @@ def test_an_argv_is_judged_as_it_is() -> None:
     assert [violation.rule for violation in found] == ["tool.character"]
 
 
-SHIPPED = PolicySet.shipped("medium")
+SHIPPED = PolicySet.read_shipped("medium")
 TERMS = CommandTerms(SHIPPED.commands, SHIPPED.forbidden_actions, FILES.__contains__)
 
 
@@ -381,7 +381,7 @@ def test_defect_6_the_shipped_policies_know_the_common_tool_chains(command: str)
 )
 def test_defect_6_the_shipped_policies_deny_what_got_through(command: str) -> None:
     for pack in ("low", "medium", "high"):
-        policies = PolicySet.shipped(pack)
+        policies = PolicySet.read_shipped(pack)
         terms = CommandTerms(policies.commands, policies.forbidden_actions, FILES.__contains__)
         assert judged(command, terms) != []
 

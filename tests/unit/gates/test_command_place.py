@@ -15,7 +15,7 @@ from coilclaw.runs.gates.command import CommandTerms, judge_text
 from coilclaw.workspace.git.repository import Repository
 from tests.support.snapshot_trees import Content, Link, build, git
 
-POLICIES = PolicySet.shipped("medium")
+POLICIES = PolicySet.read_shipped("medium")
 FILES: dict[str, Content] = {
     "sub/Makefile": b"test:\n",
     "sub/deep/unit.mk": b"test:\n",
@@ -153,7 +153,7 @@ def test_a_policy_that_forbids_the_option_holds(terms: CommandTerms) -> None:
 
 @pytest.mark.parametrize("action", ["make publish", "edit ./sub"])
 def test_a_forbidden_action_holds_elsewhere_too(action: str, terms: CommandTerms) -> None:
-    own = replace(terms, rules=PolicySet.shipped("low").commands, forbidden_actions=(action,))
+    own = replace(terms, rules=PolicySet.read_shipped("low").commands, forbidden_actions=(action,))
     assert rules("make -C sub publish", own) == {"tool.forbidden_action"}
     assert rules("make -C other test", own) == set()
 

@@ -38,7 +38,7 @@ class World:
         after = self.store.take(self.tree, reread=True).id
         diff = self.store.diff(self.before, after, copies=True)
         new = [change.path for change in diff if change.old_type is None]
-        hidden = Git(self.store.directory).ignored(
+        hidden = Git(self.store.directory).find_ignored(
             self.repository, [path for path in new if path.isprintable()]
         )
         old_data, new_data = self._contents(self.before), self._contents(after)

@@ -14,7 +14,7 @@ from coilclaw.runs.contracts.policy_files import CommandRule
 from coilclaw.runs.contracts.policy_set import PolicySet
 from coilclaw.runs.gates.command import CommandTerms, judge_text
 
-POLICIES = PolicySet.shipped("low")
+POLICIES = PolicySet.read_shipped("low")
 FILES = frozenset({"run.sh", "gradlew", "mvnw", "tests/run.py", "ci/check", "env"})
 TERMS = CommandTerms(POLICIES.commands, POLICIES.forbidden_actions, FILES.__contains__)
 SETUP = replace(TERMS, rules=POLICIES.setup_commands)
@@ -143,7 +143,7 @@ def test_its_neighbours_are_refused(command: str, rule: str) -> None:
 
 @pytest.mark.parametrize("pack", ["medium", "high"])
 def test_a_program_of_the_tree_is_a_script_and_a_launcher_opens_no_other_kind(pack: str) -> None:
-    policies = PolicySet.shipped(pack)
+    policies = PolicySet.read_shipped(pack)
     terms = replace(TERMS, rules=policies.commands)
     for command in ("./run.sh", "uv run ./run.sh", "uv run make docs", "just docs"):
         assert judged(command, terms) != []
@@ -153,7 +153,7 @@ def test_a_program_of_the_tree_is_a_script_and_a_launcher_opens_no_other_kind(pa
 
 
 def test_the_pack_that_forbids_a_launcher_or_what_it_starts_decides() -> None:
-    high = PolicySet.shipped("high")
+    high = PolicySet.read_shipped("high")
     terms = replace(TERMS, forbidden_actions=high.forbidden_actions)
     assert judged("npx jest", terms) == ["tool.forbidden_action"]
     inner = replace(TERMS, forbidden_actions=("tox",))

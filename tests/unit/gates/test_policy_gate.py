@@ -14,7 +14,7 @@ from coilclaw.runs.contracts.task_contract import Agent, TaskContract
 from coilclaw.runs.gates import contract_gates
 from coilclaw.runs.gates.result import GateResult
 
-POLICIES = PolicySet.shipped("low")
+POLICIES = PolicySet.read_shipped("low")
 CONTRACT = draft_contract("Make it work.", ("src/a.py",), ("pytest -q",), policies=POLICIES)
 
 
@@ -24,7 +24,7 @@ def judged(
     approved: Collection[str] = (),
     pack: str = "low",
 ) -> GateResult:
-    policies = PolicySet.shipped(pack)
+    policies = PolicySet.read_shipped(pack)
     return contract_gates.judge_policy(
         contract, policies, directories=directories, approved=approved
     )

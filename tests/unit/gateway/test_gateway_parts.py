@@ -15,7 +15,7 @@ from coilclaw.agent.handle import TurnOutcome
 from coilclaw.agent.tools.contract import Validators
 from coilclaw.gateway import operator_token
 from coilclaw.gateway.agent import DraftedText, FinishedTurn, ToolAnswered
-from coilclaw.gateway.completions import Completions, _Pieces, rendered
+from coilclaw.gateway.completions import Completions, _Pieces, render_messages
 from coilclaw.gateway.endpoint_table import describe_endpoints, table
 from coilclaw.gateway.endpoints import Endpoints
 from coilclaw.gateway.http import body, faults, listener
@@ -251,8 +251,8 @@ def test_a_feed_gives_each_line_to_everybody_and_ends() -> None:
 
 
 def test_earlier_messages_are_quoted_as_what_the_client_says() -> None:
-    assert rendered([{"role": "user", "content": "hi"}]) == "hi"
-    text = rendered(
+    assert render_messages([{"role": "user", "content": "hi"}]) == "hi"
+    text = render_messages(
         [
             {"role": "system", "content": "be brief"},
             {"role": "assistant", "content": "yes?"},

@@ -95,7 +95,7 @@ def test_a_conversation_has_one_turn_at_a_time_in_order_and_others_go_on_beside(
     assert not fake.crossed
     for name in ("a", "b", "c"):
         assert [text for who, text in fake.began if who == name] == [str(n) for n in range(20)]
-    assert turns.drained(PATIENCE_S)
+    assert turns.wait_drained(PATIENCE_S)
     assert (turns.running, turns.waiting, turns.busy("a")) == (0, 0, False)
     assert "coilclaw_turns_total 60" in metrics.text({})
 
@@ -138,10 +138,10 @@ def test_a_closed_desk_takes_nothing_and_what_waits_is_told() -> None:
     with pytest.raises(UsageError) as refused:
         turns.submit(_job("b", "late", results.add))
     assert refused.value.rule == "gateway.stopping"
-    assert not turns.drained(0.05)
+    assert not turns.wait_drained(0.05)
     fake.go.set()
     assert results.wait(2) == ["runs", "gateway.stopping"]
-    assert turns.drained(PATIENCE_S)
+    assert turns.wait_drained(PATIENCE_S)
     assert [text for _, text in fake.began] == ["runs"]
 
 
@@ -165,10 +165,10 @@ def test_the_clients_of_turns_that_hang_are_told_and_what_waits_behind_them() ->
     turns.close()
     turns.abandon({"a", "unheard-of"})
     assert results.wait(3) == ["gateway.stopping"] * 3
-    assert (turns.running, turns.waiting, turns.drained(0)) == (1, 0, False)
+    assert (turns.running, turns.waiting, turns.wait_drained(0)) == (1, 0, False)
     turns.abandon()
     assert results.wait(1) == ["gateway.stopping"] * 4
-    assert turns.drained(0)
+    assert turns.wait_drained(0)
     fake.go.set()
     # The threads end later, and count nothing twice.
     results.wait(2)

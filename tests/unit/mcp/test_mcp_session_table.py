@@ -18,7 +18,7 @@ class Clock:
 def opened(table: SessionTable, name: str, client: str = "") -> tuple[bool, list[str]]:
     room, gone = table.admit(client)
     if room:
-        table.opened(client, name)
+        table.note_session(client, name)
     return room, gone
 
 
@@ -52,7 +52,7 @@ def test_a_session_that_is_being_opened_has_its_place_already() -> None:
     table = SessionTable(most=1, now=Clock())
     assert table.admit("") == (True, [])
     assert table.admit("") == (False, [])
-    table.opened("", None)
+    table.note_session("", None)
     assert table.admit("") == (True, [])
 
 

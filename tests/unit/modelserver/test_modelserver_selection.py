@@ -30,7 +30,7 @@ every = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 def read(dialect: str, body: dict[str, Any], *prefixes: str) -> ChatHistory:
-    return read_history(MODULES[dialect].said(body), prefixes)
+    return read_history(MODULES[dialect].read_messages(body), prefixes)
 
 
 def chosen(script: object, **fields: Any) -> str | None:

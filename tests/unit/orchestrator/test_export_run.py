@@ -30,7 +30,7 @@ def open_envelope(envelope: bytes, key: checkpoint.PublicKey) -> dict[str, Any]:
     value = json.loads(envelope)
     payload, kind = b64decode(value["payload"]), value["payloadType"]
     (signature,) = [b64decode(item["sig"]) for item in value["signatures"]]
-    assert key.made(signature, pre_authentication(payload, kind))
+    assert key.is_signature_of(signature, pre_authentication(payload, kind))
     assert kind == PAYLOAD_TYPE
     statement: dict[str, Any] = json.loads(payload)
     return statement

@@ -50,7 +50,7 @@ def test_the_first_who_waits_is_the_first_who_gets_it(tmp_path: Path) -> None:
     assert ahead(locks, "second", "src/a", "docs") == [("first", False)]
     assert ahead(locks, "third", "docs") == [("second", True)]
     assert ahead(locks, "fourth", "src") == [("first", False), ("second", True)]
-    assert locks.queued() == (
+    assert locks.list_queue() == (
         Ticket(1, "second", "task", ("src/a", "docs"), Owner.here(), EPOCH),
         Ticket(2, "third", "task", ("docs",), Owner.here(), EPOCH),
         Ticket(3, "fourth", "task", ("src",), Owner.here(), EPOCH),
@@ -62,7 +62,7 @@ def test_the_first_who_waits_is_the_first_who_gets_it(tmp_path: Path) -> None:
     locks.release(second)
     held(locks, "fourth", "src")
     held(locks, "third", "docs")
-    assert locks.queued() == ()
+    assert locks.list_queue() == ()
 
 
 def test_who_does_not_wait_leaves_no_place_and_takes_nobody_s(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_who_does_not_wait_leaves_no_place_and_takes_nobody_s(tmp_path: Path) ->
     (conflict,) = answer.conflicts
     assert (conflict.path, conflict.lock.path, conflict.lock.task_id) == ("src/a", "src", "task")
     assert (conflict.lock.run_id, conflict.queued) == ("second", True)
-    assert [ticket.run_id for ticket in locks.queued()] == ["second"]
+    assert [ticket.run_id for ticket in locks.list_queue()] == ["second"]
     assert isinstance(ask(locks, "hasty", "docs", queue=False), Held)
 
 
@@ -98,7 +98,7 @@ def test_a_place_is_kept_while_nobody_works_on_its_run_and_holds_nobody_up(tmp_p
     assert ahead(locks, "fourth", "src") == [("first", False), ("third", True)]
     working.add("second")
     assert ahead(locks, "second", "src") == [("first", False)]
-    first_ticket = locks.queued()[0]
+    first_ticket = locks.list_queue()[0]
     assert (first_ticket.run_id, first_ticket.owner) == ("second", Owner.here())
     locks.release(first)
     assert ahead(locks, "third", "src") == [("second", True)]
@@ -109,12 +109,12 @@ def test_the_place_of_a_run_that_is_over_is_removed(tmp_path: Path) -> None:
     ahead(opened(tmp_path, owner=GONE), "over", "src")
     locks = opened(tmp_path, alive=lambda run_id: run_id != "over")
     assert ahead(locks, "second", "src") == [("first", False)]
-    assert [ticket.run_id for ticket in locks.queued()] == ["second"]
+    assert [ticket.run_id for ticket in locks.list_queue()] == ["second"]
 
 
 def test_a_place_is_given_up_once(tmp_path: Path) -> None:
     assert opened(tmp_path).leave("second") is False
-    assert opened(tmp_path).queued() == ()
+    assert opened(tmp_path).list_queue() == ()
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     held(opened(tmp_path), "first", "src")
     ahead(opened(tmp_path), "second", "src")
@@ -150,7 +150,7 @@ def test_nobody_waits_while_holding_a_path(tmp_path: Path) -> None:
     answer = ask(locks, "resumed", "src", "docs")
     assert isinstance(answer, Taken)
     assert [lock.path for lock in answer.reclaimed] == ["src"]
-    assert [lock.run_id for lock in locks.held()] == ["second"]
+    assert [lock.run_id for lock in locks.list_locks()] == ["second"]
 
 
 @pytest.mark.parametrize(

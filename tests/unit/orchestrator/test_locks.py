@@ -40,10 +40,10 @@ def held(locks: Locks, run_id: str, task_id: str, *paths: str) -> Held:
 
 
 def taken(locks: Locks, run_id: str, task_id: str, *paths: str) -> Taken:
-    before = locks.held()
+    before = locks.list_locks()
     result = locks.acquire(run_id, task_id, paths)
     assert isinstance(result, Taken)
-    assert locks.held() == before, "all or nothing"
+    assert locks.list_locks() == before, "all or nothing"
     return result
 
 
@@ -86,7 +86,7 @@ def test_neighbours_do_not_conflict(tmp_path: Path, first: str, second: str) -> 
 def test_what_is_no_path_of_the_tree_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(PathRefused):
         opened(tmp_path).acquire("run-1", "task-1", ["ok", path])
-    assert opened(tmp_path).held() == ()
+    assert opened(tmp_path).list_locks() == ()
 
 
 def test_nothing_and_too_much_is_refused(tmp_path: Path) -> None:
@@ -126,23 +126,23 @@ def test_only_the_holder_releases(tmp_path: Path) -> None:
     locks = opened(tmp_path)
     mine = held(locks, "run-1", "task-1", "src", "docs")
     assert locks.release(Held("run-1", "task-1", ("src", "docs"), "0" * 32)) == ()
-    assert len(locks.held("run-1")) == 2
+    assert len(locks.list_locks("run-1")) == 2
     assert locks.release(mine) == ("docs", "src")
     assert locks.release(mine) == ()
     other = held(locks, "run-2", "task-9", "src/deep")
     assert locks.release(mine) == (), "what another one holds by now is not touched"
-    assert [lock.token for lock in locks.held()] == [other.token]
-    assert locks.held("run-1") == ()
+    assert [lock.token for lock in locks.list_locks()] == [other.token]
+    assert locks.list_locks("run-1") == ()
 
 
 def test_the_lock_of_a_process_that_is_gone_is_reclaimed_and_reported(tmp_path: Path) -> None:
     old = held(opened(tmp_path, owner=GONE), "run-1", "task-1", "src", "docs")
     locks = opened(tmp_path)
-    (lock,) = (lock for lock in locks.held() if lock.path == "src")
+    (lock,) = (lock for lock in locks.list_locks() if lock.path == "src")
     mine = held(locks, "run-2", "task-2", "src/a")
     assert mine.reclaimed == (lock,)
     assert lock.token == old.token
-    assert [(lock.run_id, lock.path) for lock in locks.held()] == [
+    assert [(lock.run_id, lock.path) for lock in locks.list_locks()] == [
         ("run-1", "docs"),
         ("run-2", "src/a"),
     ]
@@ -174,7 +174,7 @@ def test_a_paused_run_keeps_its_locks_and_takes_them_over_when_it_goes_on(tmp_pa
     assert [item.lock.run_id for item in result.conflicts] == ["paused"]
     resumed = held(locks, "paused", "task-1", "src")
     assert [lock.task_id for lock in resumed.reclaimed] == ["task-1"]
-    assert [lock.owner for lock in locks.held()] == [Owner.here()]
+    assert [lock.owner for lock in locks.list_locks()] == [Owner.here()]
     # It runs now, and has one holder again.
     taken(locks, "paused", "task-2", "src")
 
@@ -186,10 +186,10 @@ def test_a_run_s_locks_are_reclaimed_when_it_is_over_unless_it_runs(tmp_path: Pa
     other = held(locks, "run-2", "task-2", "other")
     assert [lock.path for lock in locks.reclaim("run-1")] == ["src"]
     assert locks.reclaim("run-1") == ()
-    assert {lock.token for lock in locks.held()} == {mine.token, other.token}
+    assert {lock.token for lock in locks.list_locks()} == {mine.token, other.token}
     # Whoever owns the run gets them all, and nothing of another run.
     assert [lock.path for lock in locks.reclaim("run-1", owned=True)] == ["docs"]
-    assert {lock.token for lock in locks.held()} == {other.token}
+    assert {lock.token for lock in locks.list_locks()} == {other.token}
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"form": 2}'])
@@ -205,7 +205,7 @@ def test_a_lock_that_cannot_be_read_stops_everybody(tmp_path: Path, data: bytes)
 
 
 def test_reading_makes_nothing(tmp_path: Path) -> None:
-    assert opened(tmp_path).held() == ()
+    assert opened(tmp_path).list_locks() == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -229,7 +229,7 @@ def test_of_many_threads_one_holds(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert wins
-    assert opened(tmp_path).held() == ()
+    assert opened(tmp_path).list_locks() == ()
 
 
 def _hold(tmp_path: Path, number: int) -> None:
@@ -252,7 +252,7 @@ def _hold(tmp_path: Path, number: int) -> None:
 
 def test_killed_holders_never_block_for_ever_and_never_are_two(tmp_path: Path) -> None:
     chance = random.Random(11)
-    opened(tmp_path).held()
+    opened(tmp_path).list_locks()
     for _ in range(scaled(full=100, default=20)):
         children = []
         for number in range(3):
@@ -270,6 +270,6 @@ def test_killed_holders_never_block_for_ever_and_never_are_two(tmp_path: Path) -
         assert [os.WTERMSIG(end) for end in ends] == [signal.SIGKILL] * 3
         locks = opened(tmp_path)
         mine = held(locks, "next", "task", "src", "docs", "own")
-        assert {lock.token for lock in locks.held()} == {mine.token}
+        assert {lock.token for lock in locks.list_locks()} == {mine.token}
         locks.release(mine)
     assert [path.name for path in (tmp_path / "locks").iterdir()] == ["table"]

@@ -67,7 +67,7 @@ def author(asked: ModelPlane) -> PlainAuthor:
 
 
 def terms(pack: str, run_id: str = "") -> PlanTerms:
-    return PlanTerms(BASELINE, PolicySet.shipped(pack), "task-00000001", run_id)
+    return PlanTerms(BASELINE, PolicySet.read_shipped(pack), "task-00000001", run_id)
 
 
 def problems(**changes: Json) -> list[str]:
@@ -222,7 +222,7 @@ def test_a_plan_becomes_a_contract_that_rules_accept() -> None:
     )
     assert [each.name for each in contract.inputs.artifacts] == ["output_schema.worker"]
     assert contract.role_contract is not None
-    policies = PolicySet.shipped("medium")
+    policies = PolicySet.read_shipped("medium")
     assert rules.find_rule_problems(contract, policies, known_files=FILES.get) == ()
     assert TaskContract.of(value) == contract
 
@@ -273,7 +273,7 @@ def test_the_model_is_told_names_and_commands_as_data() -> None:
     assert "SYSTEM" not in request["system_prompt"]
     told = json.loads(request["payload"])
     assert told.pop("commands") == sorted(
-        {rule.exec for rule in PolicySet.shipped("high").commands}
+        {rule.exec for rule in PolicySet.read_shipped("high").commands}
     )
     assert told == {
         "request": injected,
@@ -291,14 +291,14 @@ def test_the_model_is_told_names_and_commands_as_data() -> None:
 
 def test_names_are_bounded_and_those_in_scope_come_first() -> None:
     many = Baseline.of("a", [f"d{n}/f" for n in range(2 * MAX_TOLD)], FILES.get)
-    told = many.told([f"d{2 * MAX_TOLD - 1}"])
+    told = many.list_names([f"d{2 * MAX_TOLD - 1}"])
     assert isinstance(told["files"], list)
     assert told["files"][0] == f"d{2 * MAX_TOLD - 1}/f"
     assert (len(told["files"]), told["files_left_out"]) == (MAX_TOLD, MAX_TOLD)
-    long = Baseline.of("a", [f"{n}" + "x" * 1000 for n in range(1000)], FILES.get).told()
+    long = Baseline.of("a", [f"{n}" + "x" * 1000 for n in range(1000)], FILES.get).list_names()
     assert isinstance(long["files"], list)
     assert sum(len(str(name)) for name in long["files"]) <= MAX_TOLD_CHARS
-    odd = Baseline.of("a", ["\udcff.txt"], FILES.get).told()
+    odd = Baseline.of("a", ["\udcff.txt"], FILES.get).list_names()
     assert odd["files"] == ["\\udcff.txt"]
 
 
@@ -316,15 +316,15 @@ def planned_in_node(policies: PolicySet, **changes: Json) -> PlanResult:
 
 
 def naming(*setup: SetupCommand) -> PolicySet:
-    shipped = PolicySet.shipped("low")
+    shipped = PolicySet.read_shipped("low")
     return replace(shipped, allowlist=replace(shipped.allowlist, setup=setup))
 
 
 def test_the_set_up_is_the_one_that_contract_init_proposes() -> None:
-    made = planned_in_node(PolicySet.shipped("low")).contract
+    made = planned_in_node(PolicySet.read_shipped("low")).contract
     assert made is not None
     baseline = Baseline.of("a" * 40, NODE, NODE.get)
-    assert propose_contract(baseline, PolicySet.shipped("medium")).setup == (INSTALL,)
+    assert propose_contract(baseline, PolicySet.read_shipped("medium")).setup == (INSTALL,)
     assert made.setup == (INSTALL,)
     plain = planned(GOOD).contract
     assert plain is not None
@@ -333,13 +333,13 @@ def test_the_set_up_is_the_one_that_contract_init_proposes() -> None:
 
 def test_a_set_up_in_an_answer_is_no_plan() -> None:
     own: Json = [{"name": "own", "cmd": "npm install evil", "network": "allow"}]
-    outcome = planned_in_node(PolicySet.shipped("low"), setup=own)
+    outcome = planned_in_node(PolicySet.read_shipped("low"), setup=own)
     assert outcome.contract is None
     assert "'setup'" in str(outcome.problems)
 
 
 def test_a_pack_without_the_network_has_no_set_up_that_fetches() -> None:
-    made = planned_in_node(PolicySet.shipped("low"), policy_pack="high").contract
+    made = planned_in_node(PolicySet.read_shipped("low"), policy_pack="high").contract
     assert made is not None
     assert made.setup is None
 

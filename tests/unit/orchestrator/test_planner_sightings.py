@@ -92,7 +92,7 @@ def test_a_path_that_rules_refuse_anyway_is_left_to_them() -> None:
 
 def test_names_in_a_request_are_found() -> None:
     text = 'Mend "src/app/main.py", src/lib/ and nothing.py.'
-    assert BASELINE.mentioned(text) == ("src/app/main.py", "src/lib")
+    assert BASELINE.find_mentioned(text) == ("src/app/main.py", "src/lib")
 
 
 def test_hints_come_from_what_was_recognised() -> None:

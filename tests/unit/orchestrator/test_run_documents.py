@@ -49,7 +49,7 @@ def test_the_table_of_the_shell_is_that_of_the_program() -> None:
 
 
 def test_the_packs_differ_as_the_table_says() -> None:
-    document, shipped = text("docs/contracts.md"), PolicySet.shipped()
+    document, shipped = text("docs/contracts.md"), PolicySet.read_shipped()
     packs = [shipped.under(name).pack for name in PACKS]
     limits = [pack.limits for pack in packs]
     assert _row(document, "longest task") == [f"{one.max_timeout_sec // 3600} h" for one in limits]

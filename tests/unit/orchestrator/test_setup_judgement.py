@@ -12,7 +12,7 @@ from coilclaw.runs.gates.command import judge_text
 from coilclaw.workspace.git.repository import Repository
 from tests.support.snapshot_trees import Content, Link, Program, build, git
 
-POLICIES = PolicySet.shipped("low")
+POLICIES = PolicySet.read_shipped("low")
 
 
 def baseline_at(root: Path) -> Baseline:

@@ -25,7 +25,7 @@ FILES = {
     "tests/test_app.py": b"",
 }
 BASELINE = Baseline.of("a" * 40, FILES, FILES.get)
-POLICIES = PolicySet.shipped("low")
+POLICIES = PolicySet.read_shipped("low")
 LEAST: dict[str, Json] = {
     "filesystem": "workspace-write",
     "shell": "deny",

@@ -56,7 +56,9 @@ def test_an_installed_plugin_is_what_was_given(store: PluginStore, source: Path)
     (source / "__pycache__" / "x.pyc").write_bytes(b"left behind")
     (source / ".git").mkdir()
     assert install_plugin(store, source, ()).version == "1.2.3"
-    assert store.installed() == (InstalledPlugin("sample", "enabled", "1.2.3", parse(manifest())),)
+    assert store.list_installed() == (
+        InstalledPlugin("sample", "enabled", "1.2.3", parse(manifest())),
+    )
     place = store.place("sample")
     assert (place / "run").read_text() == SAYS_OK
     assert (place / "data" / "words.txt").read_text() == "words"
@@ -131,7 +133,7 @@ def test_every_kind_of_change_is_named(store: PluginStore, source: Path) -> None
     install_plugin(store, source, ())
     place = store.place("sample")
     pin = pins.load(store.home)["sample"]
-    assert len(store.verified(pin)) == 3
+    assert len(store.read_verified(pin)) == 3
     (place / "run").write_text("#!/bin/sh\n")
     (place / "data" / "words.txt").unlink()
     (place / "new.py").write_text("")
@@ -147,10 +149,10 @@ def test_every_kind_of_change_is_named(store: PluginStore, source: Path) -> None
         Difference("new.py", "added"),
         Difference("run", "changed"),
     )
-    (seen,) = store.installed()
+    (seen,) = store.list_installed()
     assert (seen.state, seen.differences) == ("changed", found)
     with pytest.raises(DeniedError) as denied:
-        store.verified(pin)
+        store.read_verified(pin)
     assert denied.value.rule == "plugin.changed"
     for difference in found:
         assert str(difference) in denied.value.message
@@ -163,7 +165,7 @@ def test_a_change_that_keeps_size_and_time_is_noticed(store: PluginStore, source
     program.write_text(SAYS_OK.replace("ok", "no"))
     os.utime(program, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert program.stat().st_size == before.st_size
-    (seen,) = store.installed()
+    (seen,) = store.list_installed()
     assert seen.differences == (Difference("run", "changed"),)
 
 
@@ -175,7 +177,7 @@ def test_approving_says_what_changed_and_pins_what_is_there(
     program.write_text(SAYS_OK + "# more\n")
     approval = approve_plugin(store, "sample", ())
     assert (approval.differences, approval.first) == ((Difference("run", "changed"),), False)
-    (seen,) = store.installed()
+    (seen,) = store.list_installed()
     assert (seen.state, seen.differences) == ("enabled", ())
     assert approve_plugin(store, "sample", ()).differences == ()
 
@@ -185,9 +187,9 @@ def test_approving_keeps_a_disabled_plugin_disabled(store: PluginStore, source: 
     enable_plugin(store, "sample", enabled=False)
     (store.place("sample") / "data" / "words.txt").write_text("other")
     approve_plugin(store, "sample", ())
-    assert store.installed()[0].state == "disabled"
+    assert store.list_installed()[0].state == "disabled"
     enable_plugin(store, "sample", enabled=True)
-    assert store.installed()[0].state == "enabled"
+    assert store.list_installed()[0].state == "enabled"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_what_could_not_be_installed_cannot_be_approved(
     with pytest.raises(UsageError) as problem:
         approve_plugin(store, "sample", ("shell",))
     assert problem.value.rule == "plugin.manifest"
-    assert store.installed()[0].state == "changed"
+    assert store.list_installed()[0].state == "changed"
 
 
 def test_a_link_cannot_be_approved(store: PluginStore, source: Path) -> None:
@@ -224,12 +226,12 @@ def test_a_directory_that_somebody_put_there_needs_approval(
 ) -> None:
     store.folder.mkdir()
     os.rename(source, store.place("sample"))
-    assert store.installed() == (InstalledPlugin("sample", "unapproved"),)
+    assert store.list_installed() == (InstalledPlugin("sample", "unapproved"),)
     with pytest.raises(DeniedError) as denied:
         enable_plugin(store, "sample", enabled=True)
     assert denied.value.rule == "plugin.unapproved"
     assert approve_plugin(store, "sample", ()).first
-    assert store.installed()[0].state == "enabled"
+    assert store.list_installed()[0].state == "enabled"
 
 
 def test_a_removed_plugin_leaves_nothing(store: PluginStore, source: Path, tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_a_removed_plugin_leaves_nothing(store: PluginStore, source: Path, tmp_p
     assert os.listdir(store.folder) == []
     assert pins.load(store.home) == {}
     install_plugin(store, source, ())
-    assert store.installed()[0].state == "enabled"
+    assert store.list_installed()[0].state == "enabled"
 
 
 @pytest.mark.parametrize("name", ["absent", "../home", "", "."])
@@ -273,7 +275,7 @@ def test_damaged_pins_stop_everything(store: PluginStore, source: Path, text: st
     install_plugin(store, source, ())
     (store.home / "plugins.json").write_text(text)
     with pytest.raises(EnvironmentFault) as problem:
-        store.installed()
+        store.list_installed()
     assert problem.value.rule == "plugin.pins"
     with pytest.raises(EnvironmentFault):
         enable_plugin(store, "sample", enabled=True)
@@ -368,7 +370,7 @@ def test_a_kill_before_any_deed_leaves_a_plugin_whole_or_not_there(
             if store.names():
                 remove_plugin(store, "sample")
             killed = _killed_before(lambda: install_plugin(store, source, ()), number)
-        states = tuple(plugin.state for plugin in store.installed())
+        states = tuple(plugin.state for plugin in store.list_installed())
         assert states in {(), ("enabled",)}, number
         seen.append(states)
         if not killed:
@@ -396,7 +398,7 @@ def test_a_kill_leaves_a_plugin_whole_or_not_there(store: PluginStore, tmp_path:
             else (lambda: install_plugin(store, source, ()))
         )
         _killed(work, None if number % 8 == 7 else chance.uniform(0, 2 * took))
-        states = tuple(plugin.state for plugin in store.installed())
+        states = tuple(plugin.state for plugin in store.list_installed())
         assert states in {(), ("enabled",)}
         seen.add(states)
         # And whatever is left does not stop anybody.

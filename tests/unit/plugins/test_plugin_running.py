@@ -424,7 +424,7 @@ def test_a_plugin_that_reads_sees_the_workspace_and_cannot_write_it(here: World,
     assert told.output.endswith("|x|")
     assert (here.workspace / "a.txt").read_text() == "one\n"
     assert os.listdir(here.workspace) == ["a.txt"]
-    assert PluginStore(here.home).installed()[0].state == "enabled"
+    assert PluginStore(here.home).list_installed()[0].state == "enabled"
 
 
 @pytest.mark.parametrize("kind", KINDS)

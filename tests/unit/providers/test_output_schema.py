@@ -20,7 +20,7 @@ from coilclaw.models.mock import Mock, parse_fixture
 from coilclaw.models.openai import OpenAI
 from coilclaw.models.output_schema import MAX_DEPTH, narrow_schema
 from coilclaw.models.provider_chain import Falling, Retrying, RetryPolicy, Router
-from coilclaw.models.recorded_answers import AnswerRecording, Playing, described, marks
+from coilclaw.models.recorded_answers import AnswerRecording, Playing, describe_request, marks
 from tests.unit.modelserver.asking import Question
 from tests.unit.modelserver.asking import ask as ask_raw
 
@@ -202,14 +202,14 @@ def test_a_recording_is_played_for_its_own_schema_only(tmp_path: Path) -> None:
 
 
 def test_a_request_without_a_schema_is_recorded_as_it_always_was() -> None:
-    assert "output_schema" not in described(FREE, str)
-    assert marks(described(FREE, str)) == ("user: {}",)
-    assert len(marks(described(BOUND, str))) == 2
+    assert "output_schema" not in describe_request(FREE, str)
+    assert marks(describe_request(FREE, str)) == ("user: {}",)
+    assert len(marks(describe_request(BOUND, str))) == 2
 
 
 def test_secrets_in_a_schema_are_not_recorded() -> None:
     bound = replace(FREE, output_schema={"type": "object", "description": "sk-secret"})
-    kept = described(bound, lambda text: text.replace("sk-secret", "***"))
+    kept = describe_request(bound, lambda text: text.replace("sk-secret", "***"))
     assert kept["output_schema"] == '{"description":"***","type":"object"}'
 
 

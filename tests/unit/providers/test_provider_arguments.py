@@ -11,7 +11,7 @@ from coilclaw.models.anthropic import Anthropic
 from coilclaw.models.endpoint import ModelEndpoint
 from coilclaw.models.gemini import Gemini
 from coilclaw.models.openai import OpenAI
-from coilclaw.models.tool_arguments import MAX_CALLS, numbered, tool_call, wire_name
+from coilclaw.models.tool_arguments import MAX_CALLS, number_calls, tool_call, wire_name
 from tests.support.rawserver import response, serving
 
 EMPTY = ChatRequest("", (Message("user", "hi"),), "m")
@@ -90,17 +90,17 @@ def test_ids_are_unique_within_an_answer_and_in_the_conversation() -> None:
         (Message("user", "hi"), Message("assistant", "", tuple(made("a", "call-1", "a-2")))),
         "m",
     )
-    found = numbered(made("a", "", "b", "b", ""), spoken)
+    found = number_calls(made("a", "", "b", "b", ""), spoken)
     assert [call.id for call in found] == ["a-3", "call-2", "b", "b-2", "call-5"]
 
 
 def test_too_many_calls_are_told() -> None:
-    found = numbered(made(*map(str, range(MAX_CALLS + 200))), EMPTY)
+    found = number_calls(made(*map(str, range(MAX_CALLS + 200))), EMPTY)
     assert len(found) == MAX_CALLS + 1
     assert all(call.problem is None for call in found[:MAX_CALLS])
     assert found[-1].problem is not None
     assert "200 in all" in found[-1].problem
-    assert len(numbered(made(*map(str, range(MAX_CALLS))), EMPTY)) == MAX_CALLS
+    assert len(number_calls(made(*map(str, range(MAX_CALLS))), EMPTY)) == MAX_CALLS
 
 
 def test_a_name_that_was_made_up_is_sent_as_every_api_takes_it() -> None:

@@ -39,7 +39,7 @@ from coilclaw.models.recorded_answers import (
     AnswerRecording,
     Playing,
     decode,
-    described,
+    describe_request,
     encode,
 )
 from coilclaw.policy.redaction import SecretRedactor
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_every_error_is_played_as_what_it_was(kind: type[ProviderError]) -> None:
-    line = encode(described(request("hi"), str), kind("said", provider="m"), str)
+    line = encode(describe_request(request("hi"), str), kind("said", provider="m"), str)
     outcome = decode(line, "taped").outcome
     assert isinstance(outcome, ProviderError)
     assert (type(outcome), outcome.message, outcome.provider) == (kind, "said", "taped")
@@ -279,7 +279,7 @@ SAID: list[tuple[ChatRequest, ChatResponse | ProviderError]] = [
 
 
 def test_exchanges_are_written_today_as_the_baseline_has_them() -> None:
-    lines = [encode(described(asked, str), outcome, str) for asked, outcome in SAID]
+    lines = [encode(describe_request(asked, str), outcome, str) for asked, outcome in SAID]
     assert BASELINE.read_bytes() == b"".join(line + b"\n" for line in lines)
 
 

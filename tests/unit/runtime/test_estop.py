@@ -43,7 +43,7 @@ def test_whatever_stands_there_means_stop(tmp_path: Path, what: str) -> None:
 def test_watching_cancels_when_it_is_set(tmp_path: Path) -> None:
     estop = Estop.of(tmp_path)
     cancel = Cancellation()
-    with estop.watched(cancel, 600):
+    with estop.watch_call(cancel, 600):
         assert not cancel.cancelled
         estop.trigger("now")
         _wait(cancel)
@@ -52,7 +52,7 @@ def test_watching_cancels_when_it_is_set(tmp_path: Path) -> None:
 
 def test_watching_cancels_when_the_time_is_up(tmp_path: Path) -> None:
     cancel = Cancellation()
-    with Estop.of(tmp_path).watched(cancel, 0.05):
+    with Estop.of(tmp_path).watch_call(cancel, 0.05):
         _wait(cancel)
     assert cancel.reason == "the tool took longer than 0.05 s"
 
@@ -62,7 +62,7 @@ def test_watching_ends_with_its_block(tmp_path: Path) -> None:
 
     before = threading.active_count()
     cancel = Cancellation()
-    with Estop.of(tmp_path).watched(cancel, 600):
+    with Estop.of(tmp_path).watch_call(cancel, 600):
         pass
     Estop.of(tmp_path).trigger("too late")
     assert not cancel.cancelled

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coilclaw.gateway.systemd import NAME, Unit, is_ours, program, quoted
+from coilclaw.gateway.systemd import NAME, Unit, is_ours, program, quote_word
 from coilclaw.kernel.errors import UsageError
 
 UNIT = Unit(("/bin/true", "serve"), Path("/srv/home"), Path("/srv/work"))
@@ -41,7 +41,7 @@ def test_its_neighbour_is_seen() -> None:
 @pytest.mark.parametrize("word", ["a\nb", "a\tb", "\x00", "\x7f", "caf\udcff"])
 def test_a_word_that_cannot_be_written_is_refused(word: str) -> None:
     with pytest.raises(UsageError) as caught:
-        quoted(word)
+        quote_word(word)
     assert caught.value.rule == "service.path"
 
 
@@ -58,7 +58,7 @@ def test_a_word_that_cannot_be_written_is_refused(word: str) -> None:
     ],
 )
 def test_a_word_is_written_so_that_it_comes_back(word: str, written: str) -> None:
-    assert quoted(word) == written
+    assert quote_word(word) == written
 
 
 def test_the_hardening_is_there() -> None:
@@ -146,7 +146,7 @@ def test_the_service_manager_finds_every_program(tmp_path: Path, name: str) -> N
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     # The tests stand below /tmp, which a real unit refuses; what is checked here is the writing.
-    text = UNIT.text().replace('":/bin/true"', quoted(f":{program}"))
+    text = UNIT.text().replace('":/bin/true"', quote_word(f":{program}"))
     assert verified(tmp_path, text) == (0, [])
 
 
@@ -158,7 +158,7 @@ def test_a_program_that_systemd_does_not_start_is_refused(tmp_path: Path, name: 
     program = tmp_path / name
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    code, said = verified(tmp_path, UNIT.text().replace('":/bin/true"', quoted(str(program))))
+    code, said = verified(tmp_path, UNIT.text().replace('":/bin/true"', quote_word(str(program))))
     assert code != 0, said
 
 

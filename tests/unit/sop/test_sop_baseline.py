@@ -83,7 +83,7 @@ def test_the_baseline_can_be_continued(tmp_path: Path) -> None:
     (tmp_path / "key").chmod(0o600)
     file = run_file(tmp_path)
     file.reload()
-    file.finished(StageOutcome("ask", "done", 1, approval=EXPECTED.approval))
+    file.record_outcome(StageOutcome("ask", "done", 1, approval=EXPECTED.approval))
     file.end("done", "")
     file.close()
     after = run_file(tmp_path).read()

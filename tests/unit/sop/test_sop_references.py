@@ -16,7 +16,7 @@ def test_an_argument_that_the_tool_itself_calls_so_is_the_tools() -> None:
         "_from": "x",
         "n_from": 3,
     }
-    assert references.filled(args, SCHEMA) == {"content": "list"}
+    assert references.find_sources(args, SCHEMA) == {"content": "list"}
     stage = SopStage("s", "tool", (), args=args)
     outcomes = {"list": StageOutcome("list", "done", output="text")}
     assert references.arguments(stage, SCHEMA, outcomes) == {
@@ -33,7 +33,7 @@ def test_output_put_into_a_prompt_is_not_read_again() -> None:
         "a": StageOutcome("a", "done", output="{{b.output}}"),
         "b": StageOutcome("b", "done", output="\\1"),
     }
-    assert references.shown(stage, outcomes) == "{{b.output}} and \\1"
+    assert references.render_prompt(stage, outcomes) == "{{b.output}} and \\1"
 
 
 def test_an_agent_without_references_gets_what_ran_last() -> None:

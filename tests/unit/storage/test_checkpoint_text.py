@@ -56,7 +56,7 @@ def test_keys_and_signatures_are_those_of_another_program() -> None:
     assert key_hash(name, public).hex() == short
     assert verifier_key(name, public) == FOREIGN_KEY
     assert made[:4] == key_hash(name, public)
-    assert public.made(made[4:], FOREIGN_TEXT.encode())
+    assert public.is_signature_of(made[4:], FOREIGN_TEXT.encode())
 
 
 def test_what_is_signed_is_recognised(key: checkpoint.SigningKey, tmp_path: Path) -> None:

@@ -110,11 +110,11 @@ def test_a_key_is_private_and_the_same_when_read_again(tmp_path: Path) -> None:
 def test_only_what_was_signed_by_this_key_is_recognised(tmp_path: Path) -> None:
     key, other = checkpoint.create_key(tmp_path / "one"), checkpoint.create_key(tmp_path / "other")
     made = key.sign(b"text")
-    assert key.public.made(made, b"text")
-    assert not key.public.made(made, b"Text")
-    assert not other.public.made(made, b"text")
-    assert not key.public.made(made[:-1], b"text")
-    assert not key.public.made(b"", b"text")
+    assert key.public.is_signature_of(made, b"text")
+    assert not key.public.is_signature_of(made, b"Text")
+    assert not other.public.is_signature_of(made, b"text")
+    assert not key.public.is_signature_of(made[:-1], b"text")
+    assert not key.public.is_signature_of(b"", b"text")
 
 
 def test_a_key_shows_nothing_of_itself(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def standing(*calls: EnvoiCall, required: tuple[str, ...] = ("x", "y")) -> Suite
     ],
 )
 def test_this_is_not_solved(calls: tuple[EnvoiCall, ...]) -> None:
-    assert not standing(*calls).solved(A)
+    assert not standing(*calls).is_solved(A)
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_this_is_not_solved(calls: tuple[EnvoiCall, ...]) -> None:
 )
 def test_this_is_solved_on_its_tree_and_on_no_other(calls: tuple[EnvoiCall, ...]) -> None:
     found = standing(*calls)
-    assert found.solved(A)
-    assert not found.solved(B)
+    assert found.is_solved(A)
+    assert not found.is_solved(B)
 
 
 def test_where_nothing_is_required_nothing_is_solved() -> None:
-    assert not standing(call("", x__1="passed"), required=()).solved(A)
+    assert not standing(call("", x__1="passed"), required=()).is_solved(A)
 
 
 def test_a_regression_takes_back_what_was_solved_and_remembers_that_it_was() -> None:

@@ -135,7 +135,9 @@ def test_its_report_is_read(data: bytes, expected: tuple[int | None, int | None]
 
 
 def test_what_is_enforced_is_recorded() -> None:
-    assert bubblewrap.enforced(Confinement(notes=("n",)), proc=False, scoped=True) == Enforced(
+    assert bubblewrap.describe_enforced(
+        Confinement(notes=("n",)), proc=False, scoped=True
+    ) == Enforced(
         kind="bubblewrap",
         filesystem=True,
         network="blocked",

@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def ask(root: Path, *paths: str) -> frozenset[str]:
-    return Git(root.parent / "store").ignored(root, paths)
+    return Git(root.parent / "store").find_ignored(root, paths)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "./a", "a\0b"])
@@ -120,7 +120,7 @@ def test_a_path_through_a_link_counts_as_the_link_or_the_place_it_leads_to(root:
 
 def test_nothing_to_ask_starts_nothing(root: Path) -> None:
     store = root.parent / "store"
-    assert Git(store).ignored(root, []) == frozenset()
+    assert Git(store).find_ignored(root, []) == frozenset()
     assert not store.exists()
 
 

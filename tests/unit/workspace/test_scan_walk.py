@@ -430,7 +430,7 @@ def test_paths_can_be_left_out(root: Path, store: SnapshotStore) -> None:
     assert paths(store, taken.id) == ["d/b", "d/e2/x"]
     called = store.take(root, exclude=lambda path: path in {"d/e", "only/left-out", "a"})
     assert called.tree == taken.tree
-    assert (store.excluded(taken.id), store.excluded(called.id)) == (
+    assert (store.list_excluded(taken.id), store.list_excluded(called.id)) == (
         ("a", "d/e", "only/left-out"),
         (),
     )

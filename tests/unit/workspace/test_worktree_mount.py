@@ -71,7 +71,7 @@ class Checkout:
                 dependencies=find_dependencies(self.top, files),
                 mounting=can_mount(self.kind, self.support),
             ) as mount,
-            mount.points.held(),
+            mount.points.hold_mounts(),
         ):
             yield mount
 

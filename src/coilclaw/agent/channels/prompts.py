@@ -70,14 +70,14 @@ class Screen:
         name = (self.stream.encoding or "utf-8").lower()
         return name.replace("-", "").replace("_", "") != "utf8"
 
-    def styled(self, text: str, style: str) -> str:
+    def style_text(self, text: str, style: str) -> str:
         return f"{_STYLES[style]}{text}{_RESET}" if self.colour else text
 
     def write(self, text: str, style: str | None = None) -> None:
         """Write and flush a text; escape characters that the encoding does not have."""
         encoding = self.stream.encoding or "utf-8"
         text = text.encode(encoding, "backslashreplace").decode(encoding)
-        self.stream.write(self.styled(text, style) if style else text)
+        self.stream.write(self.style_text(text, style) if style else text)
         self.stream.flush()
 
     def line(self, text: str = "", style: str | None = None) -> None:
@@ -219,7 +219,7 @@ class TerminalApprover(TerminalPrompt):
         shown = self._request(request)
         self._print(shown)
         whole = not any(row.startswith(_CUT) for row in shown)
-        question = self._screen.styled(QUESTION.rstrip(), "bold") + " "
+        question = self._screen.style_text(QUESTION.rstrip(), "bold") + " "
         while True:
             try:
                 answer = self._keyboard.answer(self._screen, question, also=self._copy)
@@ -368,7 +368,7 @@ class TerminalAsker(TerminalPrompt):
                 self._screen.write(row + "\n")
         if len(question) > len(shown):
             self._screen.write(f"… {len(question) - len(shown)} more characters\n")
-        prompt = self._screen.styled("Your answer, which the model is given:", "bold") + " "
+        prompt = self._screen.style_text("Your answer, which the model is given:", "bold") + " "
         answer = self._keyboard.answer(self._screen, prompt)
         if answer is None:
             self._screen.write("\n")

@@ -79,7 +79,7 @@ class SessionTable:
         self._opening[client] = self._opening.get(client, 0) + 1
         return True, gone
 
-    def opened(self, client: str, name: str | None) -> None:
+    def note_session(self, client: str, name: str | None) -> None:
         """Record the session that a request opened, or ``None`` if it opened none."""
         self._opening[client] -= 1
         if not self._opening[client]:
@@ -218,7 +218,7 @@ class McpApp:
         def note(status: int, session: str | None) -> None:
             # Before the client gets the answer and can send its next request.
             if session is not None and status < _BAD:
-                self._table.opened(client, session)
+                self._table.note_session(client, session)
                 self._table.begin(session)
                 opened.append(session)
 
@@ -228,7 +228,7 @@ class McpApp:
             if opened:
                 self._table.end(opened[0])
             else:
-                self._table.opened(client, None)
+                self._table.note_session(client, None)
 
 
 def _noting(send: Send, note: Callable[[int, str | None], None]) -> Send:

@@ -48,7 +48,7 @@ class _Lines:
         self._rest = bytearray()
         self._unasked = 0
 
-    def asked(self) -> None:
+    def note_question(self) -> None:
         self._unasked = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -95,7 +95,7 @@ async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
         async with to_send:
             try:
                 async for message in to_send:
-                    lines.asked()
+                    lines.note_question()
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await pipe.transmit(text.encode("utf-8") + b"\n")
             except (OSError, ValueError):

@@ -69,11 +69,11 @@ async def _serve(
         halt(HALTED)
         scope.cancel()
 
-    def arrived(_: signal.Signals) -> None:
+    def note_signal(_: signal.Signals) -> None:
         loop.call_soon_threadsafe(stop)
 
     # Running calls end in order, so that each gets its receipt.
-    with signal_scope(arrived, signal.SIGINT, signal.SIGTERM), scope:
+    with signal_scope(note_signal, signal.SIGINT, signal.SIGTERM), scope:
         async with message_stream.streams(pipe) as (incoming, outgoing):
             await made.run(incoming, outgoing, made.create_initialization_options())
 

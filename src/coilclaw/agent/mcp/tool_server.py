@@ -117,7 +117,7 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
 
     places = anyio.CapacityLimiter(CALLS_AT_ONCE)
 
-    async def listed(
+    async def list_tools(
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         return ListToolsResult(
@@ -136,7 +136,7 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
             ]
         )
 
-    async def called(
+    async def call_tool(
         context: ServerRequestContext[Any], params: CallToolRequestParams
     ) -> CallToolResult:
         where = conversation or _conversation(context)
@@ -150,8 +150,8 @@ def server(call: Call, tools: Offered, *, conversation: str | None = None) -> Se
         "coilclaw",
         version=__version__,
         instructions=INSTRUCTIONS,
-        on_list_tools=listed,
-        on_call_tool=called,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
 
 

@@ -60,7 +60,7 @@ def is_word(token: str) -> bool:
     return _TOKEN.fullmatch(f"{token}0") is not None  # another letter or digit would extend it
 
 
-def indexed(sequence: list[str]) -> str:
+def join_tokens(sequence: list[str]) -> str:
     """Return tokens in the form of the full-text index."""
     name = _INDEXED.get
     return " ".join([name(token, token) for token in sequence])
@@ -133,7 +133,7 @@ def _phrase(parts: list[str]) -> str:
 
 def _quote_tokens(parts: list[str]) -> str:
     # The result of `indexed` has no quotation marks.
-    return f'"{indexed(parts)}"'
+    return f'"{join_tokens(parts)}"'
 
 
 _BATCH: Final = 10_000
@@ -156,7 +156,7 @@ def index(connection: sqlite3.Connection) -> None:
             if any(len(token) > MAX_WORD for token in distinct):
                 sequence = [token[:MAX_WORD] for token in sequence]
                 long_worded.append((number,))
-            entries.append((number, indexed(sequence)))
+            entries.append((number, join_tokens(sequence)))
         connection.executemany("INSERT INTO turn_tokens (rowid, tokens) VALUES (?, ?)", entries)
         connection.executemany("INSERT INTO long_worded (turn) VALUES (?)", long_worded)
         (known,) = connection.execute("SELECT coalesce(max(id), 0) FROM words").fetchone()

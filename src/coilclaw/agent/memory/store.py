@@ -236,13 +236,13 @@ def _owner_filter(connection: sqlite3.Connection, owner: str | None) -> Callable
         return lambda _: True
     known: dict[str, bool] = {}
 
-    def wanted(conversation_id: str) -> bool:
+    def is_wanted(conversation_id: str) -> bool:
         if conversation_id not in known:
             row = connection.execute(_OWNER, (conversation_id,)).fetchone()
             known[conversation_id] = row is not None and row[0] == owner
         return known[conversation_id]
 
-    return wanted
+    return is_wanted
 
 
 def _index(connection: sqlite3.Connection) -> None:

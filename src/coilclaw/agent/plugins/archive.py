@@ -19,7 +19,7 @@ from coilclaw.agent.plugins.files import (
     MAX_FILES,
     MAX_TOTAL_BYTES,
     Collection,
-    refused,
+    refusal_error,
     strip_top_directory,
     too_large,
 )
@@ -57,7 +57,9 @@ def read_archive(path: Path) -> tuple[PluginFile, ...]:
     with explain_os_errors(f"read {path}", rule="plugin.source"), path.open("rb") as file:
         data = file.read(MAX_ARCHIVE_BYTES + 1)
     if len(data) > MAX_ARCHIVE_BYTES:
-        raise refused("plugin.bounds", f"the archive is larger than {MAX_ARCHIVE_BYTES:,} bytes")
+        raise refusal_error(
+            "plugin.bounds", f"the archive is larger than {MAX_ARCHIVE_BYTES:,} bytes"
+        )
     collection = Collection()
     if name.endswith(".zip"):
         _read_zip(data, collection)
@@ -69,13 +71,13 @@ def read_archive(path: Path) -> tuple[PluginFile, ...]:
 
 def _refuse_ratio(unpacked: int, packed: int) -> None:
     if unpacked > RATIO_FREE_BYTES and unpacked > MAX_RATIO * packed:
-        raise refused("plugin.bounds", f"it unpacks to more than {MAX_RATIO} times its size")
+        raise refusal_error("plugin.bounds", f"it unpacks to more than {MAX_RATIO} times its size")
 
 
 def _read_zip(data: bytes, collection: Collection) -> None:
     # Counted before they are parsed: each entry becomes an object.
     if data.count(_ENTRY) > MAX_ENTRIES:
-        raise refused("plugin.bounds", f"the archive has more than {MAX_ENTRIES} entries")
+        raise refusal_error("plugin.bounds", f"the archive has more than {MAX_ENTRIES} entries")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             for info in archive.infolist():
@@ -89,22 +91,22 @@ def _take_zip_entry(
 ) -> None:
     name = info.filename
     if info.orig_filename != name:
-        raise refused("plugin.name", f"{quote_text(info.orig_filename)} holds a NUL")
+        raise refusal_error("plugin.name", f"{quote_text(info.orig_filename)} holds a NUL")
     if info.flag_bits & _ENCRYPTED:
-        raise refused("plugin.archive", f"{quote_text(name)} is encrypted")
+        raise refusal_error("plugin.archive", f"{quote_text(name)} is encrypted")
     mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
     kind = stat.S_IFMT(mode)
     if name.endswith("/"):
         if kind not in {0, stat.S_IFDIR} or info.file_size:
-            raise refused("plugin.kind", f"{quote_text(name)} is not a plain directory")
+            raise refusal_error("plugin.kind", f"{quote_text(name)} is not a plain directory")
         collection.directory(name)
         return
     if kind not in {0, stat.S_IFREG}:
-        raise refused(
+        raise refusal_error(
             "plugin.kind", f"{quote_text(name)} is a link, a device or another special file"
         )
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise refused("plugin.archive", f"{quote_text(name)} is packed in an unusual way")
+        raise refusal_error("plugin.archive", f"{quote_text(name)} is packed in an unusual way")
     collection.expect(name)
     with archive.open(info) as member:
         content = member.read(collection.room + 1)
@@ -124,11 +126,11 @@ def _decompress(data: bytes, *, is_gzip: bool) -> bytes:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as problem:
         raise _damaged_error(problem) from problem
     if len(unpacked) > limit:
-        raise refused("plugin.bounds", f"the archive unpacks to more than {limit:,} bytes")
+        raise refusal_error("plugin.bounds", f"the archive unpacks to more than {limit:,} bytes")
     if not is_gzip and not unpacker.eof:
-        raise refused("plugin.archive", "the archive ends too early")
+        raise refusal_error("plugin.archive", "the archive ends too early")
     if not is_gzip and unpacker.unused_data:
-        raise refused("plugin.archive", "something follows the archive")
+        raise refusal_error("plugin.archive", "something follows the archive")
     _refuse_ratio(len(unpacked), len(data))
     return unpacked
 
@@ -143,12 +145,12 @@ def _read_tar(data: bytes, collection: Collection) -> None:
                     return
                 # A header may point back to an entry that was read before.
                 if info.size < 0 or info.offset <= reached:
-                    raise refused("plugin.archive", "the archive leads in a circle")
+                    raise refusal_error("plugin.archive", "the archive leads in a circle")
                 reached = info.offset
                 _take_tar_entry(archive, info, collection)
     except (tarfile.TarError, EOFError, ValueError, RecursionError, OSError) as problem:
         raise _damaged_error(problem) from problem
-    raise refused("plugin.bounds", f"the archive has more than {MAX_ENTRIES} entries")
+    raise refusal_error("plugin.bounds", f"the archive has more than {MAX_ENTRIES} entries")
 
 
 def _take_tar_entry(
@@ -161,17 +163,17 @@ def _take_tar_entry(
         return
     if info.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} or info.issparse():
         what = "is a link, a device or another special file"
-        raise refused("plugin.kind", f"{quote_text(info.name)} {what}")
+        raise refusal_error("plugin.kind", f"{quote_text(info.name)} {what}")
     collection.expect(info.name)
     if info.size > collection.room:
         raise too_large(info.name)
     member = archive.extractfile(info)
     content = b"" if member is None else member.read(collection.room + 1)
     if len(content) != info.size:
-        raise refused("plugin.archive", "the archive ends too early")
+        raise refusal_error("plugin.archive", "the archive ends too early")
     collection.add(info.name, content, executable=bool(info.mode & 0o100))
 
 
 def _damaged_error(problem: Exception) -> Exception:
     what = str(problem)[:200] or type(problem).__name__
-    return refused("plugin.archive", f"the archive cannot be read: {quote_text(what)}")
+    return refusal_error("plugin.archive", f"the archive cannot be read: {quote_text(what)}")

@@ -61,12 +61,12 @@ class Collection:
     def expect(self, name: str) -> TreePath:
         """Check the name of a file before its content is read."""
         if len(self._files) >= MAX_FILES:
-            raise refused("plugin.bounds", f"there are more than {MAX_FILES} files")
+            raise refusal_error("plugin.bounds", f"there are more than {MAX_FILES} files")
         path = _path(name)
         if str(path) in self._files:
-            raise refused("plugin.duplicate", f"{quote_text(name)} is there twice")
+            raise refusal_error("plugin.duplicate", f"{quote_text(name)} is there twice")
         if path.parts in self._directories:
-            raise refused("plugin.duplicate", f"{quote_text(name)} is a file and a directory")
+            raise refusal_error("plugin.duplicate", f"{quote_text(name)} is a file and a directory")
         self._note(path.parts)
         for length in range(1, len(path.parts)):
             self._directory(path.parts[:length], name)
@@ -93,7 +93,7 @@ class Collection:
 
     def _directory(self, parts: tuple[str, ...], name: str) -> None:
         if "/".join(parts) in self._files:
-            raise refused("plugin.duplicate", f"{quote_text(name)} is below a file")
+            raise refusal_error("plugin.duplicate", f"{quote_text(name)} is below a file")
         self._directories.add(parts)
 
     def _note(self, parts: tuple[str, ...]) -> None:
@@ -104,7 +104,7 @@ class Collection:
             other = self._spellings.setdefault(folded[:length], here)
             if other != here:
                 names = f"{quote_text('/'.join(here))} and {quote_text('/'.join(other))}"
-                raise refused("plugin.duplicate", f"{names} are one name elsewhere")
+                raise refusal_error("plugin.duplicate", f"{names} are one name elsewhere")
 
 
 def strip_top_directory(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]:
@@ -115,7 +115,7 @@ def strip_top_directory(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]
     return tuple(PluginFile(file.path.partition("/")[2], file.content, file.mode) for file in files)
 
 
-def refused(rule: str, reason: str) -> DeniedError:
+def refusal_error(rule: str, reason: str) -> DeniedError:
     """Return the error for a plugin that cannot be installed."""
     return DeniedError(f"the plugin is refused: {reason}", rule=rule)
 
@@ -124,13 +124,15 @@ def too_large(name: str) -> DeniedError:
     """Return the error for a file that exceeds a size limit."""
     all_files = f"all files together are larger than {MAX_TOTAL_BYTES:,}"
     message = f"{quote_text(name)} is larger than {MAX_FILE_BYTES:,} bytes, or {all_files}"
-    return refused("plugin.bounds", message)
+    return refusal_error("plugin.bounds", message)
 
 
 def _path(name: str) -> TreePath:
     path = TreePath.parse(name)
     if len(path.parts) > MAX_DEPTH:
-        raise refused("plugin.bounds", f"{quote_text(name)} is more than {MAX_DEPTH} levels deep")
+        raise refusal_error(
+            "plugin.bounds", f"{quote_text(name)} is more than {MAX_DEPTH} levels deep"
+        )
     return path
 
 
@@ -166,7 +168,7 @@ def check_files(seen: FolderState) -> tuple[PluginFile, ...]:
     """Return untrusted files after all checks; raise ``DeniedError`` if any is refused."""
     if seen.odd:
         what = ", ".join(f"{quote_text(name)} is {kind}" for name, kind in sorted(seen.odd.items()))
-        raise refused("plugin.kind", what)
+        raise refusal_error("plugin.kind", what)
     collection = Collection()
     for name, file in sorted(seen.files.items()):
         collection.add(name, file.content, executable=file.executable)
@@ -175,7 +177,7 @@ def check_files(seen: FolderState) -> tuple[PluginFile, ...]:
 
 def _walk(descriptor: int, parts: tuple[str, ...], seen: FolderState, skip: frozenset[str]) -> None:
     if len(parts) > MAX_DEPTH:
-        raise refused("plugin.bounds", f"{quote_text('/'.join(parts))} is too deep")
+        raise refusal_error("plugin.bounds", f"{quote_text('/'.join(parts))} is too deep")
     names = os.listdir(descriptor)
     if not names and parts:
         seen.empty.append("/".join(parts))
@@ -193,7 +195,7 @@ def _walk(descriptor: int, parts: tuple[str, ...], seen: FolderState, skip: froz
         else:
             _take(descriptor, here, mode, seen)
         if len(seen.files) + len(seen.odd) + len(seen.empty) > MAX_FILES:
-            raise refused("plugin.bounds", f"there are more than {MAX_FILES} files")
+            raise refusal_error("plugin.bounds", f"there are more than {MAX_FILES} files")
 
 
 def _take(descriptor: int, parts: tuple[str, ...], mode: int, seen: FolderState) -> None:

@@ -27,7 +27,7 @@ from coilclaw.agent.plugins.files import (
     look_at,
     read_directory,
 )
-from coilclaw.agent.plugins.pins import Pin, pinned
+from coilclaw.agent.plugins.pins import Pin, pin_files
 from coilclaw.agent.plugins.store import differences, missing
 from coilclaw.kernel import (
     DeniedError,
@@ -356,7 +356,7 @@ def install_plugin(store: PluginStore, source: Path, reserved: Iterable[str]) ->
                 hint="remove it first to install another version",
             )
         staged = stage(store.folder, files)
-        pin = Pin(found.name, found.version, True, text, pinned(files))
+        pin = Pin(found.name, found.version, True, text, pin_files(files))
         _save(store, {**known, found.name: pin}, files)
         _move(staged, store.place(found.name))
     return found
@@ -425,7 +425,7 @@ def _review_plugin(
     # The bytes that were read here are pinned, under the same rules as for an installation.
     files = check_files(seen)
     described, text = _read_manifest(files, known, reserved, directory=name)
-    now = replace(pin, version=described.version, manifest=text, files=pinned(files))
+    now = replace(pin, version=described.version, manifest=text, files=pin_files(files))
     lines = describe_changes(store.home, pin, seen, found)
     return PluginApproval(described, found, before is None, lines, now.digest), now, files
 

@@ -49,7 +49,7 @@ class Pin:
         return canonical_json.hash_json(_files(self.files))
 
 
-def pinned(files: Iterable[PluginFile]) -> dict[str, PinnedFile]:
+def pin_files(files: Iterable[PluginFile]) -> dict[str, PinnedFile]:
     """Return the entries that record some files."""
     return {file.path: PinnedFile(file.sha256, file.mode) for file in files}
 

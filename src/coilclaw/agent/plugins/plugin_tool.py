@@ -149,7 +149,7 @@ class ExternalTool(Tool):
                 "program started",
                 rule="plugin.changed",
             )
-        return self._store.verified(pin)
+        return self._store.read_verified(pin)
 
     def _run(self, call: _Call, context: ToolContext) -> ToolResult:
         entry, settings = self._entry, self._settings

@@ -77,7 +77,7 @@ class PluginStore:
             return ()
         return tuple(sorted(name for name in entries if not name.startswith(".")))
 
-    def installed(self) -> tuple[InstalledPlugin, ...]:
+    def list_installed(self) -> tuple[InstalledPlugin, ...]:
         """Return the state of every plugin, after reading all of its files."""
         names = self.names()
         if not names:
@@ -99,7 +99,7 @@ class PluginStore:
             )
         return pin
 
-    def verified(self, pin: Pin) -> tuple[PluginFile, ...]:
+    def read_verified(self, pin: Pin) -> tuple[PluginFile, ...]:
         """Return all files of a plugin; raise ``DeniedError`` if one differs from its pin."""
         seen = look_at(self.place(pin.name))
         found = differences(pin, seen)

@@ -125,14 +125,14 @@ def calls_line(intent: Mapping[str, object]) -> tuple[str, str] | None:
     return str(intent.get("process")), conversation
 
 
-def bounded(name: str) -> str:
+def shorten_name(name: str) -> str:
     """Return a name from a model as valid text of bounded length, for a record."""
     return name.encode("utf-8", "replace").decode("utf-8")[:MAX_NAME_CHARS]
 
 
 def name_call(call_id: str) -> str:
     """Return the name of a call in its intent: its id, or the hash of an id that does not fit."""
-    name = bounded(call_id)
+    name = shorten_name(call_id)
     return name if name == call_id else digest_bytes(call_id.encode("utf-8", "backslashreplace"))
 
 

@@ -93,13 +93,13 @@ class HomeReceipts:
 
         state = read_checkpoint_state(self.home)
 
-        def remembered() -> bool:
+        def has_memory() -> bool:
             if not self.memory.exists():
                 return False
             with Memory(self.memory) as opened:
                 return opened.tells_of_receipts()
 
-        found = verify(book, is_alive, remembered)
+        found = verify(book, is_alive, has_memory)
         if state.size > found.receipts and state.origin == read_origin(book):
             problem = (
                 f"there are {found.receipts} receipts, and a checkpoint of {state.size} was "

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.agent.sop import conditions, references
 from coilclaw.agent.sop.document import StageOutcome
 from coilclaw.agent.sop.interruption import Interruptions, rounds_outcome
-from coilclaw.agent.sop.stage_attempt import AttemptMaker, Begun, Waiting, check_stop, failed, tell
+from coilclaw.agent.sop.stage_attempt import (
+    AttemptMaker,
+    Begun,
+    Waiting,
+    check_stop,
+    failed_outcome,
+    tell,
+)
 from coilclaw.kernel import UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ class SopEngine:
                 return (stage,)
             items = references.items(stage, run.outcomes, run.inputs)
         except UsageError as problem:
-            self._finish(failed(stage, 1, problem))
+            self._finish(failed_outcome(stage, 1, problem))
             return ()
         return tuple(stage.round(index, item) for index, item in enumerate(items))
 
@@ -119,13 +126,13 @@ class SopEngine:
             results = list(self._perform_units(pending))
             for unit, result in zip(pending, results, strict=True):
                 if isinstance(result, Waiting):
-                    self._file.asked(unit.id, result.approval)
+                    self._file.record_question(unit.id, result.approval)
                     tell("sop_waiting", unit.id, result.approval)
                 elif isinstance(result, StageOutcome):
                     # A denial by a rule or a person would be repeated, so it is not retried.
                     tried = self._file.run.failures.get(unit.id, 0)
                     if result.status == "failed" and tried < unit.retries:
-                        self._file.finished(result, again=True)
+                        self._file.record_outcome(result, again=True)
                         again.append(unit)
                     else:
                         self._finish(result)
@@ -171,7 +178,7 @@ class SopEngine:
         return {name: one.exception() or one.result() for name, one in futures.items()}
 
     def _finish(self, outcome: StageOutcome) -> None:
-        self._file.finished(outcome)
+        self._file.record_outcome(outcome)
         tell("sop_stage_finished", outcome.stage, outcome.status)
 
     def _pause(self, seconds: float) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agent.sop import references, stage_attempt
 from coilclaw.agent.sop.document import StageOutcome
-from coilclaw.agent.sop.stage_attempt import kept
+from coilclaw.agent.sop.stage_attempt import drop_long_output
 from coilclaw.kernel import DeniedError, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Interruptions:
             attempt = self._file.run.attempts[name]
             self._file.settle(attempt, said.how, said.by, said.note)
             for outcome in self._file.run.settlements[-1].outcomes:
-                self._file.finished(outcome)
+                self._file.record_outcome(outcome)
 
     def _stage(self, name: str) -> SopStage:
         """Return the stage, or the round of a loop, with this name."""
@@ -110,7 +110,7 @@ class Interruptions:
         records = self._dependencies.said(name)
         text = stage_attempt.final_text(records)
         if text is not None:
-            return kept(StageOutcome(stage.id, "done", attempt.number, text))
+            return drop_long_output(StageOutcome(stage.id, "done", attempt.number, text))
         if not found.intents or stage_attempt.only_looked(records, self._dependencies.tools):
             return None
         return _Open(stage, attempt, f"the agent had called tools; {UNKNOWN}")
@@ -164,4 +164,4 @@ def rounds_outcome(stage: SopStage, rounds: list[StageOutcome]) -> StageOutcome:
     if bad is not None:
         error = f"{bad.stage}: {bad.error}"
         outcome = replace(outcome, status=bad.status, error=error, rule=bad.rule)
-    return kept(outcome)
+    return drop_long_output(outcome)

@@ -36,7 +36,7 @@ _DATA: Final = (
 )
 
 
-def filled(args: Mapping[str, Json], schema: Mapping[str, Json]) -> dict[str, str]:
+def find_sources(args: Mapping[str, Json], schema: Mapping[str, Json]) -> dict[str, str]:
     """Return the arguments that are references, as the name to fill → the source."""
     properties = schema.get("properties")
     own = properties if isinstance(properties, dict) else {}
@@ -55,12 +55,12 @@ def arguments(
     inputs: Mapping[str, Json] = NO_INPUTS,
 ) -> dict[str, Json]:
     """Return the arguments of a tool stage, with all references replaced by their values."""
-    taken = filled(stage.args, schema)
+    taken = find_sources(stage.args, schema)
     values = {name: _value(source, stage, outcomes, inputs) for name, source in taken.items()}
-    return {**given(stage.args, taken), **values}
+    return {**literal_arguments(stage.args, taken), **values}
 
 
-def given(args: Mapping[str, Json], taken: Mapping[str, str]) -> dict[str, Json]:
+def literal_arguments(args: Mapping[str, Json], taken: Mapping[str, str]) -> dict[str, Json]:
     """Return the arguments that have their value in the file."""
     return {
         name: value
@@ -105,12 +105,12 @@ def _usable(outcome: StageOutcome) -> str:
     return output
 
 
-def named(prompt: str) -> tuple[str, ...]:
+def find_names(prompt: str) -> tuple[str, ...]:
     """Return the names of the references in a prompt, in order, known or not."""
     return tuple(dict.fromkeys(found[1] for found in REFERENCE.finditer(prompt)))
 
 
-def shown(
+def render_prompt(
     stage: SopStage, outcomes: Mapping[str, StageOutcome], inputs: Mapping[str, Json] = NO_INPUTS
 ) -> str:
     """Return the prompt of an approval with all values, which is exactly what is approved."""
@@ -126,7 +126,7 @@ def message(
     inputs: Mapping[str, Json] = NO_INPUTS,
 ) -> str:
     """Return the prompt of an agent, followed by the texts that it refers to as data."""
-    names = named(stage.prompt)
+    names = find_names(stage.prompt)
     fences: dict[str, str] = {}
     inline: dict[str, str] = {}
     for name in names:

@@ -252,13 +252,13 @@ class RunFile:
     def reload(self) -> None:
         self._run = self.read()
 
-    def started(self, stage: str, attempt: int) -> None:
+    def record_start(self, stage: str, attempt: int) -> None:
         self.record("started", stage=stage, attempt=attempt)
 
-    def asked(self, stage: str, approval: str) -> None:
+    def record_question(self, stage: str, approval: str) -> None:
         self.record("asked", stage=stage, approval=approval)
 
-    def finished(self, outcome: StageOutcome, *, again: bool = False) -> None:
+    def record_outcome(self, outcome: StageOutcome, *, again: bool = False) -> None:
         """Record the outcome of a stage; ``again`` means that another attempt follows."""
         shortened = replace(outcome, error=outcome.error[:MAX_ERROR_CHARS])
         self.record("finished", **asdict(shortened), again=again)

@@ -306,7 +306,7 @@ def end_rejected_run(runs: SopRuns, approval: Approval) -> bool:
         error = f"{approval.answered_by} said no"
         number = run.attempts[stage].number
         told = (error, "approval.rejected", "", approval.id)
-        file.finished(StageOutcome(stage, "rejected", number, "", True, *told))
+        file.record_outcome(StageOutcome(stage, "rejected", number, "", True, *told))
         file.end("rejected", f"{stage}: {error}")
         return True
 

@@ -193,7 +193,7 @@ def latest(approvals: ApprovalStore, question: ApprovalQuestion) -> Approval | N
     return found[-1] if found else None
 
 
-def settled(
+def settle_approval(
     approvals: ApprovalStore,
     question: ApprovalQuestion,
     confirm: Callable[[ApprovalQuestion], bool | None] | None,
@@ -297,9 +297,9 @@ class AttemptMaker:
             begun = self._prepare_stage(stage, number, run)
         except UsageError as problem:
             # The output of an earlier stage is missing or unusable.
-            return failed(stage, number, problem)
+            return failed_outcome(stage, number, problem)
         if stage.kind != "approval" or stage.id not in run.attempts:
-            self._file.started(stage.id, number)
+            self._file.record_start(stage.id, number)
             tell("sop_stage_started", stage.id, str(number))
         return begun
 
@@ -320,7 +320,7 @@ class AttemptMaker:
         if stage.kind == "agent":
             prompt = references.message(stage, self._sop, run.outcomes, run.inputs)
         else:
-            prompt = references.shown(stage, run.outcomes, run.inputs)
+            prompt = references.render_prompt(stage, run.outcomes, run.inputs)
         return Begun(stage, number, run, prompt=prompt)
 
     def _number(self, stage: SopStage) -> int:
@@ -353,7 +353,7 @@ class AttemptMaker:
         rule = "" if result.success else str(result.metadata.get("rule", "tool.failed"))
         error, receipt = result.error or "", result.receipt_id or ""
         output = result.output
-        return kept(
+        return drop_long_output(
             StageOutcome(stage.id, status, number, output, error=error, rule=rule, receipt=receipt)
         )
 
@@ -365,17 +365,17 @@ class AttemptMaker:
         except Stopped:
             raise
         except CoilClawError as problem:
-            return failed(stage, number, problem)
+            return failed_outcome(stage, number, problem)
         outcome = StageOutcome(stage.id, "done", number, turn.text)
         if turn.exhausted:
             rule = "limits.max_tool_rounds"
             outcome = replace(outcome, status="failed", error="it used up its rounds", rule=rule)
-        return kept(outcome)
+        return drop_long_output(outcome)
 
     def _approval(self, begun: Begun) -> Result:
         stage, approvals = begun.stage, self._dependencies.approvals
         question = stage_question(begun.run, stage, begun.prompt)
-        approval = settled(approvals, question, self._dependencies.confirm)
+        approval = settle_approval(approvals, question, self._dependencies.confirm)
         if approval.state == "rejected":
             return StageOutcome(
                 stage.id,
@@ -411,14 +411,14 @@ def check_stop(dependencies: SopDependencies, run: SopRun) -> None:
         )
 
 
-def kept(outcome: StageOutcome) -> StageOutcome:
+def drop_long_output(outcome: StageOutcome) -> StageOutcome:
     """Return the outcome without an output that is too long: a part could look complete."""
     if len(outcome.output) <= MAX_OUTPUT_CHARS:
         return outcome
     return replace(outcome, output="", output_known=False)
 
 
-def failed(stage: SopStage, number: int, problem: CoilClawError) -> StageOutcome:
+def failed_outcome(stage: SopStage, number: int, problem: CoilClawError) -> StageOutcome:
     """Return the outcome of a stage that an error ended."""
     return StageOutcome(stage.id, "failed", number, error=problem.message, rule=problem.rule)
 

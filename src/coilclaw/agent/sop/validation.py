@@ -90,7 +90,7 @@ class _StageCheck:
             check(("when",), name)
         if isinstance(stage.for_each, str):
             self._check_source(("for_each",), stage.for_each, item=False)
-        for name in references.named(stage.prompt):
+        for name in references.find_names(stage.prompt):
             found = references.OUTPUT.fullmatch(name)
             if found:
                 self._check_stage(("prompt",), found[1])
@@ -115,7 +115,7 @@ class _StageCheck:
     def _check_arguments(self, schema: Mapping[str, Json] | None, validators: Validators) -> None:
         """Check the arguments against the schema; the output of a stage counts as any text."""
         stage = self._stage
-        taken = references.filled(stage.args, schema or {})
+        taken = references.find_sources(stage.args, schema or {})
         for name, source in taken.items():
             place = ("args", f"{name}{FROM}")
             self._check_source(place, source, item=stage.for_each is not None)
@@ -123,7 +123,7 @@ class _StageCheck:
                 self._note(place, f"conflicts with {name}")
         if schema is None:
             return
-        given = references.given(stage.args, taken)
+        given = references.literal_arguments(stage.args, taken)
         stand_ins = {name: self._stand_in(source) for name, source in taken.items()}
         for sentence in validators.check(schema, {**given, **stand_ins}):
             pointer, _, _ = sentence.partition(":")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from coilclaw.app.config.keys import ANY, TABLES, TEXTUAL, find, general, known
+from coilclaw.app.config.keys import ANY, TABLES, TEXTUAL, find, general, known_names
 from coilclaw.app.config.load import (
     MAX_BYTES,
     dotty_line,
@@ -40,7 +40,7 @@ def set_value(text: str, dotted_key: str, value_text: str) -> str:
     The result is TOML that says exactly this; whether the value makes sense is for ``load`` to say.
     """
     names = parsed_key(dotted_key)
-    return changed(text, {names: parsed_value(names, value_text)})
+    return change_text(text, {names: parsed_value(names, value_text)})
 
 
 def parsed_key(dotted_key: str) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def parsed_value(names: tuple[str, ...], value_text: str) -> object:
     return value
 
 
-def changed(text: str, values: Changes, removed: Sequence[tuple[str, ...]] = ()) -> str:
+def change_text(text: str, values: Changes, removed: Sequence[tuple[str, ...]] = ()) -> str:
     """Return the text with keys set and others removed, and nothing else different."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -137,7 +137,7 @@ def _unknown(names: tuple[str, ...]) -> UsageError:
     for depth, name in enumerate(names):
         table = names[:depth]
         entry = general(table)
-        options = tuple(TABLES[entry]) if ANY in entry else known(table)
+        options = tuple(TABLES[entry]) if ANY in entry else known_names(table)
         if name not in options and ANY not in options:
             message, allowed = describe_unknown(name, options)
             choices = f"; known there: {', '.join(allowed)}" if allowed else ""

@@ -196,7 +196,7 @@ SECRETS: Final = frozenset(
 """Names under which a key would stand in the file itself."""
 
 
-def known(table: tuple[str, ...]) -> tuple[str, ...]:
+def known_names(table: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names that may stand in a table: its keys, and the tables below it."""
     depth = len(table)
     below = [path[depth] for path in TABLES if len(path) > depth and path[:depth] == table]

@@ -10,7 +10,7 @@ from coilclaw.app.config import models
 from coilclaw.app.config.keys import ANY, MODELS, TABLES
 from coilclaw.app.config.section import escape_path, find_user_home
 from coilclaw.app.config.sections import MEMORY_NAME, RECEIPTS_NAME, WORKSPACE
-from coilclaw.app.config.show import header, name, written
+from coilclaw.app.config.show import header, name, write_value
 from coilclaw.app.config.values import CliChannel, Security
 from coilclaw.kernel import UsageError
 from coilclaw.policy import FORBIDDEN_PATHS
@@ -124,7 +124,7 @@ def text(home: Path, environ: Mapping[str, str], workspace: Path | None = None) 
             if described not in explained:
                 explained.add(described)
                 lines += _comment(described)
-            lines.append(f"{name(key)} = {written(value)}")
+            lines.append(f"{name(key)} = {write_value(value)}")
         parts.append("\n".join(lines) + "\n")
         if table == (*MODELS, "openai_compatible"):
             parts.append(_MORE_PROVIDERS)

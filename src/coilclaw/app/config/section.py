@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from coilclaw.app.config.keys import TABLES, general, is_secret, known
+from coilclaw.app.config.keys import TABLES, general, is_secret, known_names
 from coilclaw.kernel import MAX_PROBLEMS, Document, Table, suggest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ConfigDocument(Document):
         """Return the table at a place; an absent one says nothing."""
         for depth, name in enumerate(place, start=1):
             if depth > 1:
-                self.refuse_unknown(data, place[: depth - 1], known(place[: depth - 1]))
+                self.refuse_unknown(data, place[: depth - 1], known_names(place[: depth - 1]))
             data = self.table(data.get(name, {}), place[:depth]).values
         return data
 
@@ -60,7 +60,7 @@ class Section(Table):
     ) -> None:
         super().__init__(document, values, place)
         self.keys = TABLES[general(place)]
-        names = tuple(dict.fromkeys((*self.keys, *known(place))))
+        names = tuple(dict.fromkeys((*self.keys, *known_names(place))))
         document.refuse_unknown(values, place, names)
 
     def read(self, *names: str) -> dict[str, Any]:

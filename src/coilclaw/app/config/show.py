@@ -83,16 +83,16 @@ def _receipts(settings: ReceiptSettings) -> dict[str, Value]:
 def _extensions(config: Config) -> Iterator[tuple[tuple[str, ...], dict[str, Value]]]:
     """What was said about things beyond the program itself; what was not said is left out."""
 
-    def said(settings: object, table: tuple[str, ...]) -> dict[str, Value]:
+    def stated_keys(settings: object, table: tuple[str, ...]) -> dict[str, Value]:
         kept = _shown_keys(settings, table).items()
         return {key: value for key, value in kept if value not in ("", [], {})}
 
-    yield ("gateway",), said(config.gateway, ("gateway",))
-    yield ("web_search",), said(config.web_search, ("web_search",))
+    yield ("gateway",), stated_keys(config.gateway, ("gateway",))
+    yield ("web_search",), stated_keys(config.web_search, ("web_search",))
     for called, plugin in config.plugins.items():
         yield (*PLUGINS, called), {"risk": str(plugin.risk), "network": plugin.network}
     for called, server in config.mcp_servers.items():
-        yield (*SERVERS, called), said(server, (*SERVERS, ANY))
+        yield (*SERVERS, called), stated_keys(server, (*SERVERS, ANY))
 
 
 def lines(config: Config, environ: Mapping[str, str]) -> list[str]:
@@ -101,7 +101,7 @@ def lines(config: Config, environ: Mapping[str, str]) -> list[str]:
     for table, values in tables(config, environ).items():
         said += ["", header(table)] if table else []
         for key, value in values.items():
-            said.append(f"{name(key)} = {written(value)}")
+            said.append(f"{name(key)} = {write_value(value)}")
             if table[:2] == MODELS and key in {"api_key_env", "api_key_file"}:
                 said[-1] += f"  # {key_state(config.providers[table[-1]], environ)}"
     return said
@@ -184,7 +184,7 @@ def _clean_value(value: Value, clean: Callable[[str], str]) -> Value:
 Value: TypeAlias = "str | bool | int | float | Sequence[str] | Mapping[str, str]"
 
 
-def written(value: Value) -> str:
+def write_value(value: Value) -> str:
     """Write a value as it stands behind ``=``."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -194,14 +194,14 @@ def written(value: Value) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if hasattr(value, "items"):
-        pairs = (f"{name(key)} = {written(item)}" for key, item in value.items())
+        pairs = (f"{name(key)} = {write_value(item)}" for key, item in value.items())
         return f"{{ {', '.join(pairs)} }}" if value else "{}"
-    return f"[{', '.join(written(item) for item in value)}]"
+    return f"[{', '.join(write_value(item) for item in value)}]"
 
 
 def name(text: str) -> str:
     """Write a name as it stands before ``=``."""
-    return text if is_bare(text) else written(text)
+    return text if is_bare(text) else write_value(text)
 
 
 def header(parts: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
-def malformed(
+def malformed_error(
     line: int, rule: str, message: str, *, path: str | None = None, hint: str | None = None
 ) -> AnswerError:
     """Return the error for a line of the answer, which the message names too."""
@@ -122,7 +122,7 @@ class Cursor:
     ) -> AnswerError:
         """Return the error for the next line, or for the line that is given."""
         at = self.number if line is None else line
-        return malformed(at, f"{self._rules}.{rule}", message, path=path, hint=hint)
+        return malformed_error(at, f"{self._rules}.{rule}", message, path=path, hint=hint)
 
 
 def to_bytes(text: str) -> bytes:
@@ -235,7 +235,7 @@ def strip_indent(text: str, indent: str, first_line: int) -> str:
     prefix = re.escape(indent)
     lacking = re.search(rf"^(?!{prefix}|[ \t\r]*$)", text, re.MULTILINE)
     if lacking and lacking.start() < len(text):
-        raise malformed(
+        raise malformed_error(
             first_line + text.count("\n", 0, lacking.start()),
             "answer.indent",
             f"the line lacks the indentation of the block it is in, which began in line "
@@ -315,7 +315,7 @@ class BlockScan:
         """Keep a block, and return where it ends."""
         if len(self.segments) >= self._most:
             message = f"the answer holds more than the bound of {self._most:,} blocks"
-            raise malformed(segment.first_line, "answer.bounds", message)
+            raise malformed_error(segment.first_line, "answer.bounds", message)
         self.segments.append(segment)
         return segment.end
 

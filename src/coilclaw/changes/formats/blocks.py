@@ -25,7 +25,7 @@ from coilclaw.changes.formats.answer_text import (
     MAX_NAME_CHARS,
     Cursor,
     fence_at,
-    malformed,
+    malformed_error,
     to_bytes,
 )
 from coilclaw.changes.operations import (
@@ -81,7 +81,7 @@ def take(scan: BlockScan, start: int) -> int:
     """Keep the block that begins on a line, with the line of its path before it."""
     indent = scan.indent_at(start)
     if scan.text.startswith(">", start + len(indent)):
-        raise malformed(
+        raise malformed_error(
             scan.line(start),
             "blocks.marker",
             f"'{REPLACE}' stands outside a block",
@@ -90,7 +90,7 @@ def take(scan: BlockScan, start: int) -> int:
     closing = scan.find_closing(_REPLACE_LINE, start, indent)
     if closing is None and indent:
         message = f"an indented block has no '{REPLACE}' with the same indentation"
-        raise malformed(scan.line(start), "blocks.unclosed", message)
+        raise malformed_error(scan.line(start), "blocks.unclosed", message)
     end = scan.end if closing is None else scan.after(closing)
     last = scan.segments[-1] if scan.segments else None
     floor = last.end if last else 0

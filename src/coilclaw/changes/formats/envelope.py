@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.formats.answer_text import Cursor, collect_failures, malformed, to_bytes
+from coilclaw.changes.formats.answer_text import Cursor, collect_failures, malformed_error, to_bytes
 from coilclaw.changes.operations import (
     ADDED,
     CONTEXT,
@@ -64,7 +64,7 @@ def take(scan: BlockScan, start: int) -> int:
     closing = scan.find_closing(_END_LINE, start, indent) if begins else None
     if closing is None:
         what = "an envelope has no" if begins else "no envelope begins before"
-        raise malformed(scan.line(start), "envelope.end", f"{what} '{END}'")
+        raise malformed_error(scan.line(start), "envelope.end", f"{what} '{END}'")
     return scan.add_indented(Format.ENVELOPE, start, start, scan.after(closing), indent)
 
 

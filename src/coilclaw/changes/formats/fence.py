@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.changes.formats.answer_text import malformed
+from coilclaw.changes.formats.answer_text import malformed_error
 from coilclaw.changes.operations import AnswerSource, DeleteFile, Format, Operation, WriteFile
 from coilclaw.kernel import TreePath, quote_text
 
@@ -33,7 +33,7 @@ def take(scan: BlockScan, start: int) -> int:
         if " " in scan.text[start:after].strip():
             return after  # a sentence about the marker
         message = "an indented ^^^ block has no ^^^end with the same indentation"
-        raise malformed(scan.line(start), "fence.unclosed", message)
+        raise malformed_error(scan.line(start), "fence.unclosed", message)
     end = scan.end if marker < 0 else scan.after(marker + 1)
     return scan.add_indented(Format.FENCE, start, start, end, indent)
 
@@ -43,15 +43,15 @@ def parse(text: str, first_line: int) -> tuple[Operation, ...]:
     opener, _, rest = text.partition("\n")
     name = opener.removeprefix(MARKER).rstrip(_BLANKS)
     if name in {END, DELETE}:
-        raise malformed(first_line, "fence.stray", f"^^^{name} stands outside a block")
+        raise malformed_error(first_line, "fence.stray", f"^^^{name} stands outside a block")
     if name == "" or name[0].isspace() or name[0] == "^":
         message = f"{quote_text(opener)} begins with ^^^, but no path follows at once"
-        raise malformed(first_line, "fence.opener", message)
+        raise malformed_error(first_line, "fence.opener", message)
     path = TreePath.parse(name)
     block = f"the ^^^ block of {quote_text(name)}"
     content, found, closer = f"\n{rest}".partition(f"\n{MARKER}")
     if not found:
-        raise malformed(first_line, "fence.unclosed", f"{block} has no ^^^end", path=name)
+        raise malformed_error(first_line, "fence.unclosed", f"{block} has no ^^^end", path=name)
     content = content[1:] + "\n" if content else ""
     word = closer.partition("\n")[0].rstrip(_BLANKS)
     line = first_line + 1 + content.count("\n")
@@ -60,7 +60,7 @@ def parse(text: str, first_line: int) -> tuple[Operation, ...]:
         return (WriteFile(path, content.encode("utf-8"), source=source),)
     if word != DELETE:
         marker = MARKER + closer.partition("\n")[0]
-        raise malformed(
+        raise malformed_error(
             line,
             "fence.nested",
             f"{block} holds the marker {quote_text(marker)} before its ^^^end",
@@ -69,5 +69,5 @@ def parse(text: str, first_line: int) -> tuple[Operation, ...]:
         )
     if content:
         message = f"{block} has content before its ^^^delete"
-        raise malformed(line, "fence.delete", message, path=name)
+        raise malformed_error(line, "fence.delete", message, path=name)
     return (DeleteFile(path, source=source),)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.formats import git_binary, git_header, git_patch
-from coilclaw.changes.formats.answer_text import MAX_LINES, malformed
+from coilclaw.changes.formats.answer_text import MAX_LINES, malformed_error
 from coilclaw.changes.operations import Format
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def take(scan: BlockScan, start: int) -> int:
     """Keep the patch that begins on a line of prose; return where it ends."""
     line = scan.line(start)
     if scan.text.startswith("@@", start):
-        raise malformed(line, "git.header", "a hunk stands without the header of its file")
+        raise malformed_error(line, "git.header", "a hunk stands without the header of its file")
     indent = scan.indent_at(start)
     end = _Reader(scan.text, start, indent, line).find_end()
     scan.bare_lines += scan.text.count("\n", start, end)
     if scan.bare_lines > MAX_LINES:
         message = f"the patches of the answer have more than {MAX_LINES:,} lines"
-        raise malformed(line, "answer.bounds", message)
+        raise malformed_error(line, "answer.bounds", message)
     return scan.add_indented(Format.GIT, start, start, end, indent)
 
 
@@ -142,7 +142,7 @@ class _Reader:
         self._count += 1
         if self._count > MAX_LINES:
             message = f"the patch has more than {MAX_LINES:,} lines"
-            raise malformed(self._first_line, "git.long", message)
+            raise malformed_error(self._first_line, "git.long", message)
         self._at = self._after
         self._load()
 

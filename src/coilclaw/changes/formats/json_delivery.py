@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.formats import git_patch
-from coilclaw.changes.formats.answer_text import collect_failures, malformed
+from coilclaw.changes.formats.answer_text import collect_failures, malformed_error
 from coilclaw.changes.formats.json_values import JsonArray, JsonObject, JsonValue, name_kind
 from coilclaw.changes.operations import (
     AnswerOptions,
@@ -71,7 +71,7 @@ def parse(
     root_name = document.members.get("root", ".")
     if not isinstance(root_name, str):
         message = f"the root is {name_kind(root_name)}, not a string"
-        raise malformed(document.line, "json.root", message)
+        raise malformed_error(document.line, "json.root", message)
     root = TreePath.parse_directory(root_name)
     operations: list[Operation] = []
     for form, key in KEYS.items():
@@ -80,7 +80,7 @@ def parse(
                 name = entry.members.get("path")
                 if not isinstance(name, str):
                     message = f"entry {index + 1} of '{key}' has no path"
-                    raise malformed(entry.line, "json.entries", message)
+                    raise malformed_error(entry.line, "json.entries", message)
                 path = TreePath.parse(name)
                 target = path.under(root) if root else path
                 _refuse_unknown(entry, _KNOWN[form], str(path))
@@ -95,13 +95,15 @@ def _entries(document: JsonObject, key: str) -> tuple[JsonObject, ...]:
         return ()
     value = document.members[key]
     if not isinstance(value, JsonArray):
-        raise malformed(document.line, "json.entries", f"'{key}' is {name_kind(value)}, not a list")
+        raise malformed_error(
+            document.line, "json.entries", f"'{key}' is {name_kind(value)}, not a list"
+        )
     found: list[JsonObject] = []
     for index, item in enumerate(value.items, 1):
         if not isinstance(item, JsonObject):
             line = found[-1].line if found else value.line
             message = f"entry {index} of '{key}' is {name_kind(item)}, not an object"
-            raise malformed(line, "json.entries", message)
+            raise malformed_error(line, "json.entries", message)
         found.append(item)
     return tuple(found)
 
@@ -164,7 +166,7 @@ def _git_patch(
         problem.line = entry.line
         raise
     except AnswerError as problem:
-        raise malformed(
+        raise malformed_error(
             entry.line,
             problem.rule,
             f"the diff of {quote_text(str(path))} cannot be read, {problem.message}",
@@ -173,7 +175,7 @@ def _git_patch(
         ) from problem
     if len(found) != 1 or named_paths(found[0]) != (path,):
         message = f"the diff of {quote_text(str(path))} does not change exactly that file"
-        raise malformed(entry.line, "bundle.gitpatch_path", message, path=str(path))
+        raise malformed_error(entry.line, "bundle.gitpatch_path", message, path=str(path))
     operation = replace(found[0], path=target, source=source)
     if isinstance(operation, PatchFile):
         hunks = tuple(replace(hunk, source=source) for hunk in operation.hunks)
@@ -183,7 +185,7 @@ def _git_patch(
 
 def _wrong(entry: JsonObject, path: TreePath, what: str) -> AnswerError:
     message = f"the entry for {quote_text(str(path))} {what}"
-    return malformed(entry.line, "bundle.entry", message, path=str(path))
+    return malformed_error(entry.line, "bundle.entry", message, path=str(path))
 
 
 def _replacements(entry: JsonObject, path: str) -> tuple[Replacement, ...]:
@@ -191,7 +193,7 @@ def _replacements(entry: JsonObject, path: str) -> tuple[Replacement, ...]:
     value = entry.members.get("replacements")
     if not isinstance(value, JsonArray) or not value.items:
         message = f"the entry for {quote_text(path)} has no list of replacements"
-        raise malformed(entry.line, "patch.replacements", message, path=path)
+        raise malformed_error(entry.line, "patch.replacements", message, path=path)
     return tuple(
         _replacement(item, number, value.line, path)
         for number, item in enumerate(value.items, start=1)
@@ -202,7 +204,7 @@ def _refuse_unknown(entry: JsonObject, known: frozenset[str], path: str) -> None
     """Refuse an unknown key: it may say that the content means something else."""
     if unknown := next((key for key in entry.members if key not in known), None):
         message = f"the entry for {quote_text(path)} has an unknown key {quote_text(unknown)}"
-        raise malformed(entry.line, "json.key", message, path=path)
+        raise malformed_error(entry.line, "json.key", message, path=path)
 
 
 def _replacement(item: JsonValue, number: int, line: int, path: str) -> Replacement:
@@ -222,4 +224,4 @@ def _replacement(item: JsonValue, number: int, line: int, path: str) -> Replacem
         else:
             wrong = "has a limit that is neither 'once' nor 'all'"
     message = f"replacement {number} of {quote_text(path)} {wrong}"
-    raise malformed(line, "patch.replacement", message, path=path)
+    raise malformed_error(line, "patch.replacement", message, path=path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.changes.formats import json_delivery, json_values
-from coilclaw.changes.formats.answer_text import fence_at, malformed, next_fence
+from coilclaw.changes.formats.answer_text import fence_at, malformed_error, next_fence
 from coilclaw.changes.formats.json_values import Flaw, JsonDocument, JsonObject
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class JsonSearch:
         read = json_values.read(self.scan.text, first, line)
         self.values += read.count
         if self.values > MAX_VALUES:
-            raise malformed(
+            raise malformed_error(
                 line, "answer.bounds", f"the JSON of the answer has more than {MAX_VALUES:,} values"
             )
         return read
@@ -145,7 +145,7 @@ class JsonSearch:
     def _count_stray(self, line: int) -> None:
         self.strays += 1
         if self.strays > MAX_STRAYS:
-            raise malformed(
+            raise malformed_error(
                 line,
                 "answer.bounds",
                 f"the answer holds more than the bound of {MAX_STRAYS:,} JSON texts besides "
@@ -163,7 +163,7 @@ class JsonSearch:
             ]
         place = bisect_left(self.mentions, start)
         if place < len(self.mentions) and self.mentions[place] < end:
-            raise malformed(
+            raise malformed_error(
                 flaw.line,
                 flaw.rule,
                 f"the JSON of what looks like a delivery {flaw.reason}",
@@ -172,8 +172,8 @@ class JsonSearch:
 
 
 def _unclosed_error(line: int) -> AnswerError:
-    return malformed(line, "answer.unclosed", "the code block that holds JSON is not closed")
+    return malformed_error(line, "answer.unclosed", "the code block that holds JSON is not closed")
 
 
 def _trailing(line: int) -> AnswerError:
-    return malformed(line, "json.trailing", "something follows the JSON of a delivery")
+    return malformed_error(line, "json.trailing", "something follows the JSON of a delivery")

@@ -13,7 +13,7 @@ from coilclaw.changes.formats import (
     git_patch,
     json_delivery,
 )
-from coilclaw.changes.formats.answer_text import malformed
+from coilclaw.changes.formats.answer_text import malformed_error
 from coilclaw.changes.operations import Format
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class AnswerFormat:
 
 def _read_git(segment: AnswerSegment, options: AnswerOptions, failures: Failures) -> Operations:
     if options.lenient and segment.more_line is not None:
-        raise malformed(
+        raise malformed_error(
             segment.more_line,
             "git.corrupt",
             "what looks like more of the patch follows the end of its code block",

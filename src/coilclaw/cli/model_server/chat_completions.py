@@ -56,7 +56,7 @@ def check(asked: ChatQuery) -> None:
         check_openai(mapping(wanted.get("json_schema")), "response_format.json_schema")
 
 
-def said(body: Body) -> list[Said]:
+def read_messages(body: Body) -> list[Said]:
     """Return the messages with their speakers."""
     found = []
     for message in objects(body.get("messages")):
@@ -77,7 +77,7 @@ def tools(body: Body) -> list[OfferedTool]:
     return found
 
 
-def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
+def render_answer(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a ``chat.completion``."""
     message: dict[str, object] = {
         "role": "assistant",

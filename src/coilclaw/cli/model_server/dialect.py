@@ -251,13 +251,13 @@ class Dialect(Protocol):
     def check(self, asked: ChatQuery) -> None:
         """Raise ``UsageError`` for a request that the real service would reject."""
 
-    def said(self, body: Body) -> Iterable[Said]:
+    def read_messages(self, body: Body) -> Iterable[Said]:
         """Return the history in the request, oldest first."""
 
     def tools(self, body: Body) -> Sequence[OfferedTool]:
         """Return the tools that the request offers."""
 
-    def whole(self, reply: Reply, asked: ChatQuery) -> dict[str, object]:
+    def render_answer(self, reply: Reply, asked: ChatQuery) -> dict[str, object]:
         """Return the answer as one body."""
 
     def stream(self, reply: Reply, asked: ChatQuery) -> Iterator[bytes]:

@@ -45,7 +45,7 @@ def check(asked: ChatQuery) -> None:
     check_gemini(asked.body)
 
 
-def said(body: Body) -> Iterator[Said]:
+def read_messages(body: Body) -> Iterator[Said]:
     """Return the system instruction and the contents with their speakers."""
     system = mapping(body.get("systemInstruction") or body.get("system_instruction"))
     yield Said(Speaker.SYSTEM, dialect.texts(system.get("parts")))
@@ -75,7 +75,7 @@ def tools(body: Body) -> list[OfferedTool]:
     ]
 
 
-def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
+def render_answer(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a ``GenerateContentResponse``."""
     return _response(
         _parts(reply), reply.name_stop(_FINISH), reply.tokens, asked, dialect.new_id("")

@@ -49,7 +49,7 @@ def check(asked: ChatQuery) -> None:
     check_anthropic(asked.body)
 
 
-def said(body: Body) -> Iterator[Said]:
+def read_messages(body: Body) -> Iterator[Said]:
     """Return the system prompt and the messages with their speakers."""
     yield Said(Speaker.SYSTEM, dialect.texts(body.get("system")))
     for message in objects(body.get("messages")):
@@ -73,7 +73,7 @@ def tools(body: Body) -> list[OfferedTool]:
     ]
 
 
-def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
+def render_answer(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a ``message``."""
     return {
         **_frame(asked),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coilclaw.cli.model_server.dialect import Body, ChatQuery, Reply, Tokens
     from coilclaw.cli.model_server.script import CallTool
 
-__all__ = ["check", "error", "said", "stream", "tools", "whole"]
+__all__ = ["check", "error", "read_messages", "render_answer", "stream", "tools"]
 
 _ENCRYPTED: Final = "c2NyaXB0ZWQ="
 _STATEFUL: Final = ("previous_response_id", "conversation")
@@ -44,7 +44,7 @@ def check(asked: ChatQuery) -> None:
         check_openai(wanted, "text.format")
 
 
-def said(body: Body) -> Iterator[Said]:
+def read_messages(body: Body) -> Iterator[Said]:
     """Return the input with its speakers."""
     yield Said(Speaker.SYSTEM, dialect.texts(body.get("instructions")))
     entries = body.get("input")
@@ -68,7 +68,7 @@ def tools(body: Body) -> list[OfferedTool]:
     return [tool for holder in (body, *added) for tool in _tools(holder.get("tools"))]
 
 
-def whole(reply: Reply, asked: ChatQuery) -> dict[str, object]:
+def render_answer(reply: Reply, asked: ChatQuery) -> dict[str, object]:
     """Return a finished ``response``."""
     return _finish_response(_response(reply, asked), reply, _records(reply, asked))
 
@@ -77,20 +77,20 @@ def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
     """Yield the events from ``response.created`` to ``response.completed``."""
     number = -1
 
-    def numbered(kind: str, fields: dict[str, object]) -> bytes:
+    def number_event(kind: str, fields: dict[str, object]) -> bytes:
         nonlocal number
         number += 1
         return dialect.encode_event({"type": kind, "sequence_number": number, **fields}, kind)
 
     response = _response(reply, asked)
-    yield numbered("response.created", {"response": response})
-    yield numbered("response.in_progress", {"response": response})
+    yield number_event("response.created", {"response": response})
+    yield number_event("response.in_progress", {"response": response})
     records = _records(reply, asked)
     for index, record in enumerate(records):
         for kind, fields in _record_events(record, index):
-            yield numbered(kind, fields)
+            yield number_event(kind, fields)
     finished = _finish_response(response, reply, records)
-    yield numbered(f"response.{finished['status']}", {"response": finished})
+    yield number_event(f"response.{finished['status']}", {"response": finished})
 
 
 def _tools(offered: object) -> Iterator[OfferedTool]:

@@ -207,7 +207,7 @@ class Service:
         model = found.model or text(body.get("model")) or self._script.models[0]
         asked, dialect = ChatQuery(body, head.headers, model, streaming), DIALECTS[found.dialect]
         dialect.check(asked)
-        heard = read_history(dialect.said(body), self._script.context_prefixes)
+        heard = read_history(dialect.read_messages(body), self._script.context_prefixes)
         answer = choose(self._script, found.dialect, asked, heard)
         fault = self._count_fault(answer)
         if fault.status is not None:
@@ -215,7 +215,7 @@ class Service:
         else:
             reply = _make_reply(answer, fault, dialect.tools(body), size, int(self._clock()))
             if streaming is Streaming.NO:
-                payload = Payload(200, (encode_json(dialect.whole(reply, asked)),))
+                payload = Payload(200, (encode_json(dialect.render_answer(reply, asked)),))
             else:
                 pieces = tuple(dialect.stream(reply, asked))
                 payload = Payload(200, pieces, streamed=True)

@@ -131,7 +131,7 @@ def _record(name: str, one: CheckedContract) -> dict[str, object]:
 def _explain(args: Namespace, console: Console) -> None:
     from coilclaw.cli.runs.run import read_contract
 
-    summary = _open_checks(args).explained(read_contract(args.file))
+    summary = _open_checks(args).explain_contract(read_contract(args.file))
     if not console.emit(summary):
         for key, value in summary.items():
             _show_value(console, key, value, 0)

@@ -181,5 +181,5 @@ def read_options(args: Namespace, request: RunRequest) -> RunOptions:
         merge=getattr(args, "merge", False),
         diagnostic=args.diagnostic,
         baseline=not getattr(args, "no_baseline", False),
-        hint=f"choose one with --runner: {runner.listed()}",
+        hint=f"choose one with --runner: {runner.list_runners()}",
     )

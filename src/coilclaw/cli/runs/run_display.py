@@ -65,7 +65,7 @@ def attend_run(
         shown.show_stop(problem.message)
         return DENIED
     if outcome.waiting:
-        outcome = replace(outcome, waiting=_unanswered(runs, outcome.waiting))
+        outcome = replace(outcome, waiting=_find_unanswered(runs, outcome.waiting))
     return shown.show_end(outcome)
 
 
@@ -93,7 +93,7 @@ def _ask_user(console: Console, cancel: Cancellation) -> Callable[[str], str | N
     return ask
 
 
-def _unanswered(runs: Orchestrator, waiting: tuple[str, ...]) -> tuple[str, ...]:
+def _find_unanswered(runs: Orchestrator, waiting: tuple[str, ...]) -> tuple[str, ...]:
     """Return the questions of a run that are not answered yet."""
     pending = {each.id for each in runs.equipment.desk.list()}
     return tuple(name for name in waiting if name in pending)

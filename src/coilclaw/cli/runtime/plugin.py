@@ -47,7 +47,7 @@ def run(args: Namespace, console: Console) -> int:
         case "test":
             return _test(args, store, console)
         case "list":
-            found = store.installed()
+            found = store.list_installed()
             lines = (line for plugin in found for line in _describe(plugin))
             console.table(map(_record, found), lines, "no plugin is installed")
         case "install":

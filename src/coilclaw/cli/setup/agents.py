@@ -55,7 +55,7 @@ def _show(row: dict[str, object], console: Console) -> None:
 def _install(args: Namespace, console: Console) -> None:
     from coilclaw.runners import agent_install, agent_program
 
-    agent = agent_program.known(args.name)
+    agent = agent_program.find_known_agent(args.name)
     made = agent_install.present(agent, find_home()) if args.missing else None
     done = "is already installed" if made is not None else "installed"
     if made is None:

@@ -59,7 +59,7 @@ def _find_sets(file: str) -> tuple[EnvironmentPlace, tuple[FixtureSet, ...]]:
     from coilclaw.traces import catalogue, fixtures
 
     place = catalogue.find_environment(file)
-    sets = fixtures.declared(place.directory) if place.file.name == catalogue.MAIN else ()
+    sets = fixtures.read_declared(place.directory) if place.file.name == catalogue.MAIN else ()
     if not sets:
         raise UsageError(f"the environment {place.name} needs no fixtures", rule="fixtures.none")
     return place, sets
@@ -149,11 +149,11 @@ def _install(args: Namespace, console: Console) -> int:
 
     place, sets = _find_sets(args.file)
     origins = _parse_origins(args.origins)
-    fixtures.chosen(sets, list(origins))
+    fixtures.choose_sets(sets, list(origins))
     root = find_root(args.fixtures, to_write=True)
     rows: list[dict[str, object]] = []
     problems = 0
-    for wanted in fixtures.chosen(sets, [*args.sets, *(origins if args.sets else ())]):
+    for wanted in fixtures.choose_sets(sets, [*args.sets, *(origins if args.sets else ())]):
         name = wanted.name
         if not args.sets and origins and name not in origins:
             continue

@@ -258,14 +258,14 @@ def stop_on_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Let a first signal end the trajectory cleanly, and a second one at once."""
     seen = False
 
-    def arrived(number: signal.Signals) -> None:
+    def note_signal(number: signal.Signals) -> None:
         nonlocal seen
         if seen:
             raise KeyboardInterrupt
         seen = True
         stop(f"signal {number.name}")
 
-    with signal_scope(arrived, signal.SIGINT, signal.SIGTERM):
+    with signal_scope(note_signal, signal.SIGINT, signal.SIGTERM):
         yield
 
 

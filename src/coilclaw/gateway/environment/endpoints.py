@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from coilclaw.gateway.environment import forms as envforms
 from coilclaw.gateway.environment.forms import FILE, FormRules, read_form
-from coilclaw.gateway.http.faults import json_response, refused
+from coilclaw.gateway.http.faults import json_response, refusal_error
 from coilclaw.kernel import UsageError
 from coilclaw.traces import DEFAULT_IDLE_S, MAX_IDLE_S
 
@@ -148,7 +148,7 @@ class EnvEndpoints:
                 finally:
                     self._reading.discard(reading)
         except TimeoutError:
-            raise refused("gateway.stopping", "the server is being stopped") from None
+            raise refusal_error("gateway.stopping", "the server is being stopped") from None
 
     async def _run_test(self, asked: EnvironmentRequest, call: Callable[[], T]) -> T:
         try:

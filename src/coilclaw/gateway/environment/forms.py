@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from coilclaw.gateway.http import body
-from coilclaw.gateway.http.faults import refused
+from coilclaw.gateway.http.faults import refusal_error
 from coilclaw.kernel import EnvironmentFault, JsonFault, UsageError, read_json_object
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ async def read_form(content_type: bytes, receive: Receive, rules: FormRules) -> 
     if kind == URLENCODED:
         return _parse_urlencoded(data, rules)
     if data:
-        raise refused("body.type", "a body must be a form")
+        raise refusal_error("body.type", "a body must be a form")
     return {}
 
 
@@ -219,7 +219,7 @@ def _decode(name: str, data: bytearray) -> str:
 
 
 def _long(name: str) -> UsageError:
-    return refused("body.large", f"the field {name} has at most {MAX_TEXT_BYTES} bytes")
+    return refusal_error("body.large", f"the field {name} has at most {MAX_TEXT_BYTES} bytes")
 
 
 def _malformed_error(why: str) -> UsageError:

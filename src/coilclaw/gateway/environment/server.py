@@ -22,7 +22,7 @@ from coilclaw.gateway.environment.forms import MULTIPART, URLENCODED
 from coilclaw.gateway.http import faults, lifetime
 from coilclaw.gateway.http.admission import HEALTH, Admission, RateLimit
 from coilclaw.gateway.http.body import Drained
-from coilclaw.gateway.http.faults import json_response, refused
+from coilclaw.gateway.http.faults import json_response, refusal_error
 from coilclaw.gateway.http.listener import Hosts, bracket_address, check, is_loopback, listener
 from coilclaw.gateway.http.protocol import http_config
 from coilclaw.gateway.tokens import KnownClients
@@ -158,7 +158,9 @@ class _Place:
         handler = self.methods.get(scope["method"])
         if handler is None:
             allowed = ", ".join(self.methods)
-            refusal = plain_response(refused("http.method", f"only {allowed} can be used here"))
+            refusal = plain_response(
+                refusal_error("http.method", f"only {allowed} can be used here")
+            )
             refusal.headers["allow"] = allowed
             await refusal(scope, receive, send)
             return
@@ -180,7 +182,7 @@ def _quiet_library() -> Iterator[None]:
 
 
 async def _missing(_: Request, __: Exception) -> Response:
-    return plain_response(refused("http.not_found", "there is nothing at this address"))
+    return plain_response(refusal_error("http.not_found", "there is nothing at this address"))
 
 
 NAME: Final = "environment.token"

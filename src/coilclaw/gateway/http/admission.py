@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coilclaw.gateway.clients import NOBODY, OPERATOR, Client, scope_fields
-from coilclaw.gateway.http.faults import problem_response, refused, status_of
+from coilclaw.gateway.http.faults import problem_response, refusal_error, status_of
 from coilclaw.kernel import CoilClawError, UsageError
 
 if TYPE_CHECKING:
@@ -95,12 +95,16 @@ class Admission:
         for name, value in scope["headers"]:
             size += len(name) + len(value)
             if name in headers and name in {b"authorization", b"host", b"origin", b"content-type"}:
-                return refused("http.headers", f"there are two {name.decode('ascii')} headers")
+                return refusal_error(
+                    "http.headers", f"there are two {name.decode('ascii')} headers"
+                )
             headers[name] = value
         if size > self.settings.max_header_bytes:
             # Below us only an incomplete head is bounded, not one that came in one piece.
             most = self.settings.max_header_bytes
-            return refused("http.head_large", f"the head of a request has at most {most} bytes")
+            return refusal_error(
+                "http.head_large", f"the head of a request has at most {most} bytes"
+            )
         problem = self._from_elsewhere(scope, headers)
         if problem is not None:
             return problem
@@ -112,7 +116,7 @@ class Admission:
     def _from_elsewhere(self, scope: Scope, headers: dict[bytes, bytes]) -> UsageError | None:
         reached = (scope.get("server") or ("",))[0]
         if not self.hosts.knows(headers.get(b"host", b"").decode("latin-1"), reached):
-            return refused(
+            return refusal_error(
                 "host.foreign",
                 "this is not a name that we are reached under",
                 "use the address that was printed when it began to listen, or --allow-host NAME",
@@ -122,14 +126,14 @@ class Admission:
             origin.decode("latin-1"), reached
         )
         if foreign or headers.get(b"sec-fetch-site") in _FOREIGN_SITES:
-            return refused("origin.foreign", "pages of other sites may not ask us anything")
+            return refusal_error("origin.foreign", "pages of other sites may not ask us anything")
         return None
 
     def _identify(self, scope: Scope, headers: dict[bytes, bytes]) -> Client | UsageError:
         query = scope["query_string"].lower()
         told = self.clients is not None and self.clients.told_in(query)
         if query and (told or _names_a_token(query)):
-            return refused(
+            return refusal_error(
                 "auth.query",
                 "a token in the address would be logged and remembered along the way",
                 "send it as 'Authorization: Bearer TOKEN'",
@@ -140,7 +144,7 @@ class Admission:
             return NOBODY
         given = headers.get(b"authorization")
         if given is None:
-            return refused(
+            return refusal_error(
                 "auth.missing",
                 "this request has no token",
                 "send 'Authorization: Bearer TOKEN'; the file that was named at the start holds "
@@ -152,17 +156,17 @@ class Admission:
         if scope["path"] not in UNLIMITED:
             wait = self.rate.take()
             if wait:
-                return refused("rate.limit", f"too many requests; wait {wait:.1f} s")
+                return refusal_error("rate.limit", f"too many requests; wait {wait:.1f} s")
         length = headers.get(b"content-length", b"")
         chunked = b"transfer-encoding" in headers
         most = self.settings.max_body_bytes
         if length.isdigit() and int(length[:20]) > most:
-            return refused("body.large", f"a body has at most {most} bytes")
+            return refusal_error("body.large", f"a body has at most {most} bytes")
         if scope["method"] in _WITH_BODY and (chunked or length.strip(b"0")):
             kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
             if kind not in self.media:
                 wanted = b" or ".join(sorted(self.media)).decode("ascii")
-                return refused("body.type", f"a body must be {wanted}")
+                return refusal_error("body.type", f"a body must be {wanted}")
         return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from coilclaw.gateway.http.faults import refused
+from coilclaw.gateway.http.faults import refusal_error
 from coilclaw.kernel import JsonFault, UsageError, read_json_object
 
 if TYPE_CHECKING:
@@ -42,17 +42,21 @@ async def pieces(receive: Receive, max_bytes: int, timeout_s: float) -> AsyncIte
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise refused("body.slow", "the client went away before its request ended")
+                    raise refusal_error(
+                        "body.slow", "the client went away before its request ended"
+                    )
                 piece = message.get("body", b"")
                 size += len(piece)
                 if size > max_bytes:
-                    raise refused("body.large", f"a body like this has at most {max_bytes} bytes")
+                    raise refusal_error(
+                        "body.large", f"a body like this has at most {max_bytes} bytes"
+                    )
                 if piece:
                     yield piece
                 if not message.get("more_body", False):
                     return
     except TimeoutError:
-        raise refused("body.slow", f"the body did not come within {timeout_s:g} s") from None
+        raise refusal_error("body.slow", f"the body did not come within {timeout_s:g} s") from None
 
 
 def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> dict[str, Json]:

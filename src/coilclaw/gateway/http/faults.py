@@ -79,7 +79,7 @@ _OPENAI_TYPES: Final = {
 }
 
 
-def refused(rule: str, message: str, hint: str | None = None) -> UsageError:
+def refusal_error(rule: str, message: str, hint: str | None = None) -> UsageError:
     """An error whose status the table above knows by its rule."""
     assert rule in BY_RULE, rule
     return UsageError(message, rule=rule, hint=hint)

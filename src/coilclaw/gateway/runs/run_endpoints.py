@@ -21,7 +21,7 @@ from coilclaw.gateway.http.event_stream import (
     send_part,
     wait_gone,
 )
-from coilclaw.gateway.http.faults import json_response, refused
+from coilclaw.gateway.http.faults import json_response, refusal_error
 from coilclaw.gateway.runs.run_workers import RunStart
 from coilclaw.gateway.runs.served_runs import ServedRuns
 from coilclaw.gateway.runs.served_sops import ServedSops
@@ -64,7 +64,7 @@ class _Endpoints(Generic[Keeper]):
     @property
     def runs(self) -> Keeper:
         if self.keeper is None:
-            raise refused(*self.unavailable)
+            raise refusal_error(*self.unavailable)
         return self.keeper
 
     @property
@@ -77,9 +77,9 @@ class _Endpoints(Generic[Keeper]):
         if self.keeper is not None:
             self.keeper.halt(reason)
 
-    async def ended(self, timeout_s: float) -> None:
+    async def wait_ended(self, timeout_s: float) -> None:
         """Give stopped runs time to put things in order; one that takes longer can be resumed."""
-        if self.keeper is not None and not await to_thread(self.keeper.drained, timeout_s):
+        if self.keeper is not None and not await to_thread(self.keeper.wait_drained, timeout_s):
             _log.warning(
                 "%d runs did not stop in time; they can be resumed",
                 self.active,
@@ -88,11 +88,11 @@ class _Endpoints(Generic[Keeper]):
 
     async def list(self, call: EndpointCall) -> ASGIApp:
         """The newest runs of the repository, newest first."""
-        return json_response({"runs": await to_thread(self.runs.listed, limit_of(call))})
+        return json_response({"runs": await to_thread(self.runs.list_runs, limit_of(call))})
 
     async def show(self, call: EndpointCall) -> ASGIApp:
         """State, tasks, gates, reviews, tests and merge of one run."""
-        return json_response(await to_thread(self.runs.described, _id(call)))
+        return json_response(await to_thread(self.runs.show_run, _id(call)))
 
     async def events(self, call: EndpointCall) -> ASGIApp:
         """Its events from number 'since' on: one page, or as they come until it ends."""

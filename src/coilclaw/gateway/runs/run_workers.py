@@ -74,7 +74,7 @@ class RunWorkers:
         for each in found:
             each.cancel.cancel(reason)
 
-    def drained(self, timeout_s: float) -> bool:
+    def wait_drained(self, timeout_s: float) -> bool:
         """Wait until none is carried out, and say whether that is so."""
         deadline = time.monotonic() + timeout_s
         while self._working and time.monotonic() < deadline:

@@ -123,13 +123,13 @@ class ServedRuns(RunWorkers):
         standing = read_run(directory).standing
         raise UsageError(f"no process works on run {run_id}: it is {standing}", rule="run.idle")
 
-    def listed(self, limit: int) -> list[Json]:
+    def list_runs(self, limit: int) -> list[Json]:
         newest = self._store.ids()[: -limit - 1 : -1]
         return [
             self._with_reason(read_run(self._store.places.runs / name).json()) for name in newest
         ]
 
-    def described(self, run_id: str) -> dict[str, Json]:
+    def show_run(self, run_id: str) -> dict[str, Json]:
         directory = self._directory(run_id)
         if not any(True for _ in read_events(directory)):
             raise UsageError(f"run {run_id} was killed before it had begun", rule="run.empty")

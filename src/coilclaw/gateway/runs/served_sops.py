@@ -79,11 +79,11 @@ class ServedSops(RunWorkers):
         asker = run.asker or by
         self._carry_out(lambda sops, begun: sops.resume(run.id, said, begun), run.id, asker=asker)
 
-    def listed(self, limit: int) -> list[Json]:
+    def list_runs(self, limit: int) -> list[Json]:
         newest = self._runs.list()[: -limit - 1 : -1]
         return [self._describe(run, MAX_EVENT_CHARS) for run in newest]
 
-    def described(self, run_id: str) -> dict[str, Json]:
+    def show_run(self, run_id: str) -> dict[str, Json]:
         return self._describe(self._find(run_id), MAX_OUTPUT_CHARS)
 
     def page(self, run_id: str, since: int, limit: int) -> list[Json]:

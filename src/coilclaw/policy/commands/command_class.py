@@ -82,7 +82,7 @@ def harmless(rule: str, reason: str) -> Classed:
     return Classed(CommandClass.HARMLESS, rule, reason)
 
 
-def allowed(rule: str, reason: str, *, network: bool = False) -> Classed:
+def make_allowed(rule: str, reason: str, *, network: bool = False) -> Classed:
     return Classed(CommandClass.ALLOWED, rule, reason, network)
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from coilclaw.policy.commands.command_class import (
     Classed,
     CommandClass,
-    allowed,
     family_name,
     forbidden,
     harmless,
+    make_allowed,
     other,
     program_name,
     strictest,
@@ -220,7 +220,7 @@ def _permits(rule: Rule) -> Classed:
     if rule.cls == "harmless":
         return harmless(rule.id, rule.reason or f"{name} only reads, with these words")
     reason = rule.reason or f"{name} is on the list of allowed commands"
-    return allowed(rule.id, reason, network=rule.network)
+    return make_allowed(rule.id, reason, network=rule.network)
 
 
 def _candidates(

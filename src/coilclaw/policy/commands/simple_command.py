@@ -12,11 +12,11 @@ from coilclaw.policy.commands.command_class import (
     CommandClass,
     CommandInput,
     UnwrappedCommand,
-    allowed,
     family_name,
     forbidden,
     harmless,
     is_bare,
+    make_allowed,
     other,
     program_name,
     strictest,
@@ -122,7 +122,7 @@ class SimpleJudge:
             return []
         if not redirection.writes:
             return check_read(word.text, self._scene)
-        into = allowed("redirect.write", f"writes {word.text!r}")
+        into = make_allowed("redirect.write", f"writes {word.text!r}")
         return [into, *check_write(word.text, self._scene)]
 
     def _layers(

@@ -107,7 +107,7 @@ class CommandReader(WordReader):
             self._body(document)
         self._pending = []
 
-    def reserved(self) -> str | None:
+    def reserved_word(self) -> str | None:
         """Return the reserved word at this place, which is where a command may begin."""
         self.blank()
         word = _RESERVED_WORD.match(self.text, self.at, self.end)
@@ -115,7 +115,7 @@ class CommandReader(WordReader):
 
     def keyword(self, word: str) -> None:
         """Go past a reserved word that must stand here."""
-        if self.reserved() != word:
+        if self.reserved_word() != word:
             self.refuse("shell.syntax", f"{word!r} is missing")
         self.at += len(word)
 
@@ -165,10 +165,10 @@ class CommandReader(WordReader):
             return True
         if ";;" in closers and CASE_END.match(self.text, self.at, self.end):
             return True
-        return self.reserved() in closers
+        return self.reserved_word() in closers
 
     def _pipeline(self) -> tuple[Element, ...]:
-        while self.reserved() == "!":
+        while self.reserved_word() == "!":
             self.operator("!")
             if self.looking_at("("):
                 self.refuse("shell.construct", "an extended pattern")
@@ -187,7 +187,7 @@ class CommandReader(WordReader):
         self._count += 1
         if self._count > MAX_COMMANDS:
             self.refuse("shell.bound", f"it holds more than {MAX_COMMANDS} commands")
-        word = self.reserved()
+        word = self.reserved_word()
         if self.looking_at("(("):
             return self.arithmetic_command()
         if word == "[[":
@@ -235,7 +235,7 @@ class CommandReader(WordReader):
         if (
             first
             and raw == "time"
-            and (self.reserved() or _ASSIGNMENT.match(self.text, self.at, self.end))
+            and (self.reserved_word() or _ASSIGNMENT.match(self.text, self.at, self.end))
         ):
             self.refuse("shell.construct", "time before more than a simple command", token.start)
         return token

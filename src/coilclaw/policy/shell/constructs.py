@@ -70,12 +70,12 @@ class ShellReader(CommandReader):
         bodies = [self._some("then")]
         self.keyword("then")
         bodies.append(self._some("elif", "else", "fi"))
-        while self.reserved() == "elif":
+        while self.reserved_word() == "elif":
             self.keyword("elif")
             bodies.append(self._some("then"))
             self.keyword("then")
             bodies.append(self._some("elif", "else", "fi"))
-        if self.reserved() == "else":
+        if self.reserved_word() == "else":
             self.keyword("else")
             bodies.append(self._some("fi"))
         self.keyword("fi")
@@ -103,7 +103,7 @@ class ShellReader(CommandReader):
         head_end = self.at
         values = [Token(head_end, head_end, None)]
         self.newlines()
-        if self.reserved() == "in":
+        if self.reserved_word() == "in":
             self.keyword("in")
             listed = self._read_loop_words()
             values = listed or values
@@ -138,7 +138,7 @@ class ShellReader(CommandReader):
         self.keyword("in")
         bodies = []
         self.newlines()
-        while self.reserved() != "esac":
+        while self.reserved_word() != "esac":
             words += self._patterns()
             bodies.append(self.commands((";;", "esac")))
             end = CASE_END.match(self.text, self.at, self.end)

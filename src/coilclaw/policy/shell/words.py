@@ -51,7 +51,7 @@ class Piece:
         self.text.append(text)
         self.shape.append(text)
 
-    def quoted(self, text: str | None) -> None:
+    def add_quoted(self, text: str | None) -> None:
         """Add quoted text; ``None`` when it is known only at run time."""
         if text is None:
             self.expansion()
@@ -181,13 +181,13 @@ class WordReader:
             case "\\":
                 if self.at + 1 >= self.end:
                     self.refuse("shell.syntax", "a backslash with nothing behind it")
-                piece.quoted(self.text[self.at + 1])
+                piece.add_quoted(self.text[self.at + 1])
                 self.at += 2
             case "'":
                 close = self.text.find("'", self.at + 1, self.end)
                 if close < 0:
                     self.refuse("shell.syntax", "a quotation without an end")
-                piece.quoted(self.text[self.at + 1 : close])
+                piece.add_quoted(self.text[self.at + 1 : close])
                 self.at = close + 1
             case '"':
                 self._double_quotes(piece)
@@ -204,7 +204,7 @@ class WordReader:
     def _double_quotes(self, piece: Piece) -> None:
         start = self.at
         self.at += 1
-        piece.quoted("")
+        piece.add_quoted("")
         self.deeper()
         while self.at < self.end and self.text[self.at] != '"':
             self._quoted_part(piece, '$`"\\')
@@ -222,7 +222,7 @@ class WordReader:
                 while self.looking_at("\t"):
                     self.at += 1
             if self.looking_at('"'):
-                piece.quoted('"')
+                piece.add_quoted('"')
                 self.at += 1
             elif self.at < self.end:
                 newline = self.text.find("\n", self.at, self.end)
@@ -239,7 +239,7 @@ class WordReader:
             if not following:
                 self.refuse("shell.syntax", "a backslash with nothing behind it")
             if following != "\n":
-                piece.quoted(following if following in escapable else char + following)
+                piece.add_quoted(following if following in escapable else char + following)
             self.at += 2
         elif char == "$":
             self._dollar(piece, quoted=True)
@@ -248,7 +248,7 @@ class WordReader:
         else:
             plain = _QUOTED.match(self.text, self.at, self.end)
             assert plain is not None
-            piece.quoted(plain[0])
+            piece.add_quoted(plain[0])
             self.at = plain.end()
 
     # -- expansions --------------------------------------------------------------------------
@@ -268,13 +268,13 @@ class WordReader:
             self.refuse("shell.construct", "a word that a line continuation breaks")
         elif following == "'" and not quoted:
             value, self.at = expressions.read_ansi_string(self.text, self.at, self.end)
-            piece.quoted(value)
+            piece.add_quoted(value)
         elif following == '"' and not quoted:
             self.refuse("shell.construct", "a string that the locale translates")
         else:
             parameter = _PARAMETER.match(self.text, self.at, self.end)
             if parameter is None:
-                piece.quoted("$")
+                piece.add_quoted("$")
                 self.at += 1
                 return
             splits = parameter[0] == "$@" or (not quoted and parameter[0] not in _NUMBERS)

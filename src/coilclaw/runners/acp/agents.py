@@ -233,7 +233,7 @@ class AcpRunner:
     def perform(self, assignment: Assignment, means: Means) -> Generator[Part, None, Ending]:
         """Start the agent, give it the task, and return how the turn ended."""
         deadline = Deadline.of(assignment.budget)
-        program = agent_program.named(self.argv[0], self.environ, self.home, self.base)
+        program = agent_program.find_named_program(self.argv[0], self.environ, self.home, self.base)
         agent = find_agent(program)
         env = make_environment(agent, assignment, self.environ, self.passed)
         routed = is_routed(assignment)
@@ -277,7 +277,7 @@ def perform_turn(
             hint="Install bubblewrap, or allow the network.",
         )
     with ExitStack() as stack:
-        tests = stack.enter_context(test_tool.offered(means.run_tests, assignment.home))
+        tests = stack.enter_context(test_tool.offer_tool(means.run_tests, assignment.home))
         agent = start_agent(
             stack,
             start.argv,

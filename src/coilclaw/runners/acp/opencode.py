@@ -82,7 +82,7 @@ class OpencodeRunner:
         program = agent_program.find(agent_program.KNOWN["opencode"], self.environ, self.home)
         tests = None if means.run_tests is None else test_tool.TestTool(assignment.home)
         turns: list[AcpTurn] = []
-        with prepared(assignment, self.settings, self.environ, tests) as home:
+        with prepare_home(assignment, self.settings, self.environ, tests) as home:
             start = AcpStart(
                 title="opencode",
                 argv=[str(program), "acp"],
@@ -164,7 +164,7 @@ class OpencodeHome:
 
 
 @contextmanager
-def prepared(
+def prepare_home(
     assignment: Assignment,
     template: Path | None,
     environ: Mapping[str, str],

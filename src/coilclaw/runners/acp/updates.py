@@ -171,7 +171,7 @@ class Updates:
             raise UsageError(f"more than {MAX_CALLS:,} tool calls", rule="acp.calls")
         return self._calls.setdefault(name, AcpToolCall(name))
 
-    def asked(self, name: str, tool_call: Mapping[str, Json]) -> AcpToolCall:
+    def note_question(self, name: str, tool_call: Mapping[str, Json]) -> AcpToolCall:
         """Return a call as the agent asks for it.
 
         A request uses other words than updates do, and does not replace theirs.
@@ -182,7 +182,7 @@ class Updates:
         call.take({key: value for key, value in tool_call.items() if key not in call.fields})
         return wanted
 
-    def refused(self, name: str) -> None:
+    def note_refusal(self, name: str) -> None:
         """Remember that a call was not allowed."""
         self._refused.add(name)
 

@@ -134,7 +134,7 @@ class _ExecTurn(CodexTurn):
             try:
                 event, raw = self.wire.receive(self.deadline.at, heed_cancel=True)
             except WireProblem:
-                yield from self.items.unfinished()
+                yield from self.items.list_unfinished()
                 raise
             kind = text_of(event.get("type"))
             if kind == "thread.started":
@@ -168,12 +168,12 @@ class _ExecTurn(CodexTurn):
         item = event.get("item")
         found = self.rollout.parts(self._thread, self._printed)
         if kind in ("turn.completed", "turn.failed"):
-            found += self.items.unfinished()
+            found += self.items.list_unfinished()
         elif isinstance(item, dict) and kind == "item.started":
             self.items.began(item, raw)
         elif isinstance(item, dict) and kind == "item.completed":
             self._printed += item.get("type") in COUNTED
-            part = self.items.completed(item, raw)
+            part = self.items.read_completed(item, raw)
             found += [] if part is None else [part]
         elif kind == "error":
             self.items.warning = text_of(event.get("message"))

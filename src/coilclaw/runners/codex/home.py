@@ -109,7 +109,7 @@ class CodexHome:
 
 
 @contextmanager
-def prepared(assignment: Assignment, base: Path | None) -> Iterator[CodexHome]:
+def prepare_home(assignment: Assignment, base: Path | None) -> Iterator[CodexHome]:
     """Yield the home for an assignment; the key is removed afterwards."""
     import tomlkit
 

@@ -119,7 +119,7 @@ class Items:
         if item.get("type") == "fileChange":
             self.changes[name] = items_of(item.get("changes"))
 
-    def completed(self, item: dict[str, Json], raw: str) -> Part | None:
+    def read_completed(self, item: dict[str, Json], raw: str) -> Part | None:
         """Return the part that an item is; ``None`` for one that is not work of the agent."""
         kind, name = text_of(item.get("type")), text_of(item.get("id"))
         self._seen.add(name)
@@ -143,17 +143,17 @@ class Items:
             return self._change(item, kind, name, raw)
         return _tool_call(item, kind, name, raw)
 
-    def called(self, item: dict[str, Json], raw: str) -> Part | None:
+    def read_call(self, item: dict[str, Json], raw: str) -> Part | None:
         """Return the part that shows a call which became no item, such as one that was refused.
 
         Codex reports the model's call and its result for itself, beside the items.
         """
         return self._calls.heard(item, raw, self._seen)
 
-    def unfinished(self) -> list[Part]:
+    def list_unfinished(self) -> list[Part]:
         """Return a part for each command that is still running when the turn ends."""
         left = [pair for pair in self._open.values() if pair[0].get("type") in _COMMANDS]
-        return [part for item, raw in left if (part := self.completed(item, raw)) is not None]
+        return [part for item, raw in left if (part := self.read_completed(item, raw)) is not None]
 
     def _command(self, item: Mapping[str, Json], kind: str, name: str, raw: str) -> Part:
         status = text_of(item.get("status"))

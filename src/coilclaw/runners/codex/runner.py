@@ -99,8 +99,8 @@ class CodexRunner:
         """Start Codex with these arguments in a home that is made for the assignment."""
         program = self.find_program()
         stack.enter_context(tidy_mounts(assignment.directory))
-        home = stack.enter_context(codex_home.prepared(assignment, self.base_home))
-        tests = stack.enter_context(test_tool.offered(means.run_tests, home.temporary))
+        home = stack.enter_context(codex_home.prepare_home(assignment, self.base_home))
+        tests = stack.enter_context(test_tool.offer_tool(means.run_tests, home.temporary))
         routed = assignment.network == "deny" and assignment.sandbox.kind != "none"
         agent = start_agent(
             stack,
@@ -308,13 +308,13 @@ class CodexConversation(CodexTurn):
         if method == "thread/tokenUsage/updated" and params.get("turnId") == self._turn:
             self._count(object_of(params.get("tokenUsage")))
         elif method == "turn/completed":
-            return self.items.unfinished()
+            return self.items.list_unfinished()
         elif isinstance(item, dict) and method == "item/started":
             self.items.began(item, raw)
         elif isinstance(item, dict) and method == "item/completed":
-            part = self.items.completed(item, raw)
+            part = self.items.read_completed(item, raw)
         elif isinstance(item, dict) and method == "rawResponseItem/completed":
-            part = self.items.called(item, raw)
+            part = self.items.read_call(item, raw)
         return [] if part is None else [part]
 
     def _answer(self, message: dict[str, Json]) -> None:

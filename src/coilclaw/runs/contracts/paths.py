@@ -54,7 +54,7 @@ def contains(scope: str, path: str) -> bool:
     return segments(path)[: len(outer)] == outer
 
 
-def within(path: str, scopes: Iterable[str]) -> bool:
+def is_within(path: str, scopes: Iterable[str]) -> bool:
     """Whether a path lies in one of some scopes."""
     return any(contains(scope, path) for scope in scopes)
 

@@ -87,7 +87,7 @@ class PolicySet:
         )
 
     @classmethod
-    def shipped(cls, pack: str | None = None, role: Role = "WORKER") -> Self:
+    def read_shipped(cls, pack: str | None = None, role: Role = "WORKER") -> Self:
         """The policies that CoilClaw comes with."""
         return cls.of(shipped_files(), pack, role)
 

@@ -112,7 +112,7 @@ def _check_inner_paths(contract: TaskContract, policies: PolicySet) -> Iterator[
     for key, listed in (("binary_paths", contract.binary_paths), ("locks", contract.locks)):
         for index, path in enumerate(listed or ()):
             wrong = paths.find_path_flaw(path)
-            if not wrong and not paths.within(path, contract.allowed_paths):
+            if not wrong and not paths.is_within(path, contract.allowed_paths):
                 wrong = f"{quote_text(path)} is not in allowed_paths"
             if wrong:
                 yield SchemaProblem(f"/{key}/{index}", wrong)

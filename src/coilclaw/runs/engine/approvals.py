@@ -83,11 +83,11 @@ class RunApprovals:
         self._settle(given, ask, digest, yes=yes)
         return "yes" if yes else "no"
 
-    def granted(self, ask: RunApprovalRequest) -> bool:
+    def is_granted(self, ask: RunApprovalRequest) -> bool:
         """Return whether the user approved this request in this run."""
         return self.run.progress.approvals.get(self._digest(ask), False)
 
-    def judged(self, asks: Sequence[RunApprovalRequest]) -> GateResult:
+    def judge_asked(self, asks: Sequence[RunApprovalRequest]) -> GateResult:
         """Let the gate judge the approvals as they were when they were used."""
         needs = [Need(ask.kind, self._digest(ask), ask.reason, ask.task_id or None) for ask in asks]
         # Also those that were settled before a kill.

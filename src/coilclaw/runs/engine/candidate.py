@@ -285,7 +285,7 @@ class TestStage(RunStage):
     def _find_weakened(self) -> Iterator[Violation]:
         for task in self.run.progress.active:
             if not self.run.contract(task.task_id).may_change_tests:
-                yield from self.inspection.weakened(task.origin, task.snapshot)
+                yield from self.inspection.find_weakened(task.origin, task.snapshot)
 
     def _write_logs(self, done: Sequence[FinishedCommand]) -> None:
         """Write the files of ``tests/``: all output, one command after the other."""

@@ -108,7 +108,7 @@ class Baseline:
         many = {name for name, count in counts.items() if count >= BROAD_FILES}
         return frozenset(many | (ROOTS & self.directories))
 
-    def told(self, scopes: Collection[str] = (), *, limit: int = MAX_TOLD) -> dict[str, Json]:
+    def list_names(self, scopes: Collection[str] = (), *, limit: int = MAX_TOLD) -> dict[str, Json]:
         """Return names for a model, those within ``scopes`` first, and how many are left out."""
         files = _choose_names(self.files, scopes, limit)
         directories = _choose_names(self.directories, scopes, limit)
@@ -120,7 +120,7 @@ class Baseline:
             "directories_left_out": len(self.directories) - len(directories),
         }
 
-    def mentioned(self, text: str) -> tuple[str, ...]:
+    def find_mentioned(self, text: str) -> tuple[str, ...]:
         """Return the files and directories that a text names, in its order."""
         words = (word.strip("\"'`.,:;!?()[]{}<>").rstrip("/") for word in text.split())
         names = self.files | self.directories
@@ -172,7 +172,8 @@ class Baseline:
             rules=policies.commands,
             forbidden_actions=tuple(dict.fromkeys(forbidden)),
             is_file=lambda name: (
-                name not in self.links and (name in self.files or paths.within(name, allowed_paths))
+                name not in self.links
+                and (name in self.files or paths.is_within(name, allowed_paths))
             ),
             is_directory=lambda name: self.files.isdisjoint((name, *_list_parents(name))),
         )
@@ -184,7 +185,9 @@ def _list_parents(name: str) -> Iterator[str]:
 
 
 def _choose_names(names: Iterable[str], scopes: Collection[str], limit: int) -> list[Json]:
-    order = sorted(names, key=lambda name: (not paths.within(name, scopes), name.count("/"), name))
+    order = sorted(
+        names, key=lambda name: (not paths.is_within(name, scopes), name.count("/"), name)
+    )
     chosen: list[Json] = []
     left = MAX_TOLD_CHARS
     for name in map(valid_text, order[:limit]):

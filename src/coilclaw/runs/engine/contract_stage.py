@@ -78,7 +78,7 @@ def _take_paths(run: Run, equipment: RunDependencies, paths: Sequence[str]) -> H
     """
     locks, wait_s = equipment.locks, equipment.lock_wait_s
     if wait_s is None:
-        waited = any(ticket.run_id == run.id for ticket in locks.queued())
+        waited = any(ticket.run_id == run.id for ticket in locks.list_queue())
         wait_s = math.inf if waited else 0.0
     until = time.monotonic() + wait_s
     notice = WaitNotice(run)
@@ -299,7 +299,7 @@ class ContractStage:
         answers = {ask.kind: asking.answer(ask) for ask in asks}
         if "waiting" in answers.values():
             raise RunWaiting
-        if not run.record_gate(asking.judged(asks), task_id=task_id):
+        if not run.record_gate(asking.judge_asked(asks), task_id=task_id):
             return self._refuse("it needs an approval that was not given", "denied")
         approved = [kind for kind, answer in answers.items() if answer == "yes"]
         passed = [

@@ -148,8 +148,8 @@ class _Collection:
             *layout.list_names(places.homes),
             *layout.list_names(places.runtime / "active"),
             *(name.removesuffix(_SUFFIX) for name in owners),
-            *(lock.run_id for lock in locks.held()),
-            *(ticket.run_id for ticket in locks.queued()),
+            *(lock.run_id for lock in locks.list_locks()),
+            *(ticket.run_id for ticket in locks.list_queue()),
             *(ref.removeprefix(merging.REFS + "/").partition("/")[0] for ref in refs),
         }
         return {name for name in names if layout.is_run_id(name)}
@@ -225,10 +225,10 @@ class _Collection:
                 if not dry:
                     remove_tree(place)
         locks = self.equipment.locks
-        held = [lock for lock in locks.held(run_id) if not lock.owner.runs()]
+        held = [lock for lock in locks.list_locks(run_id) if not lock.owner.runs()]
         for lock in held if dry else locks.reclaim(run_id) if held else ():
             yield Removed("lock", run_id, lock.path)
-        if run_id in {ticket.run_id for ticket in locks.queued()}:
+        if run_id in {ticket.run_id for ticket in locks.list_queue()}:
             yield Removed("lock", run_id, "its place in the queue")
             if not dry:
                 locks.leave(run_id)

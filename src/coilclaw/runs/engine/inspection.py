@@ -236,7 +236,7 @@ class Inspection:
                 if text is not None:
                     (root / name).parent.mkdir(parents=True, exist_ok=True)
                     (root / name).write_bytes(text)
-            return Git(places.git).ignored(root, paths)
+            return Git(places.git).find_ignored(root, paths)
 
     def kept_of(self, commit: str) -> AbstractSet[str]:
         """Return the files of a commit, and every directory that holds one."""
@@ -244,7 +244,7 @@ class Inspection:
             self._trees[commit] = with_parents(self.equipment.repository.files(commit))
         return self._trees[commit]
 
-    def weakened(
+    def find_weakened(
         self,
         origin: str,
         after: str,

@@ -210,7 +210,7 @@ class Locks:
             place.unlink(missing_ok=True)
             return had
 
-    def queued(self) -> tuple[Ticket, ...]:
+    def list_queue(self) -> tuple[Ticket, ...]:
         """Return the places in the queue, first come first, also those of runs that stand still."""
         if not self.directory.is_dir():
             return ()
@@ -224,7 +224,7 @@ class Locks:
             self._remove(mine)
         return tuple(lock.path for lock in mine)
 
-    def held(self, run_id: str | None = None) -> tuple[Lock, ...]:
+    def list_locks(self, run_id: str | None = None) -> tuple[Lock, ...]:
         """Return the locks of a run, or all of them, sorted by path."""
         if not self.directory.is_dir():
             return ()

@@ -62,7 +62,7 @@ class ReadyWorktree:
 
     def in_use(self) -> AbstractContextManager[None]:
         """Let something be mounted in it; outside of this it holds nothing but its tree."""
-        return self.mount.points.held()
+        return self.mount.points.hold_mounts()
 
     @property
     def warning(self) -> str:

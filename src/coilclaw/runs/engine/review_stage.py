@@ -151,7 +151,7 @@ class ReviewStage(RunStage):
         run, inspection = self.run, self.inspection
         contract, path = run.contract(task.task_id), patch_path(task.task_id)
         old, new = inspection.contents(task.origin, task.snapshot)
-        weakened = inspection.weakened(task.origin, task.snapshot, (old, new))
+        weakened = inspection.find_weakened(task.origin, task.snapshot, (old, new))
         return rule_review.ReviewEvidence(
             run_id=run.id,
             task_id=task.task_id,

@@ -226,7 +226,7 @@ def own_run(equipment: RunDependencies, run_id: str) -> Iterator[None]:
     stop = stop_switch(equipment.places.runtime, run_id)
     stop.clear()
     try:
-        with stop.watched(equipment.cancel, MAX_RUN_S):
+        with stop.watch_call(equipment.cancel, MAX_RUN_S):
             yield
     finally:
         stop.clear()

@@ -192,7 +192,7 @@ class TaskStage(RunStage):
         home = self.run.places.home(self.run.id, contract.task_id)
         worktree.make_home(home)
         network = permissions.network
-        if network == "on-request" and self.asking.granted(network_ask(contract)):
+        if network == "on-request" and self.asking.is_granted(network_ask(contract)):
             network = "allow"
         options = contract.runtime_options
         return Assignment(

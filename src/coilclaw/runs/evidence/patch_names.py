@@ -45,14 +45,14 @@ def read_patch_names(patch: bytes) -> PatchNames:
     return PatchNames(tuple(sorted(changed)), tuple(sorted(touched)))
 
 
-def rendered(paths: Iterable[bytes]) -> bytes:
+def render_names(paths: Iterable[bytes]) -> bytes:
     """Return the text of ``diff_name_only.txt``: one path a line, quoted as git does."""
     return b"".join(_quote(path) + b"\n" for path in sorted(set(paths)))
 
 
 def name_only(patch: bytes) -> bytes:
     """Return the ``diff_name_only.txt`` of a patch: exactly the paths that changed."""
-    return rendered(read_patch_names(patch).changed)
+    return render_names(read_patch_names(patch).changed)
 
 
 def _list_headers(patch: bytes) -> Iterator[list[bytes]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import CoilClawError, UsageError, digest_bytes
 from coilclaw.runs.contracts.event_types import EventType
-from coilclaw.runs.contracts.paths import within
+from coilclaw.runs.contracts.paths import is_within
 from coilclaw.runs.evidence import audits, bundle, layout
 from coilclaw.runs.evidence.event_index import Examination, get_part, parse_json
 from coilclaw.runs.evidence.patch_names import name_only, read_patch_names
@@ -252,7 +252,7 @@ def _check_scope(examination: Examination, patch: bytes, path: str, task_id: str
     except UsageError:
         return
     for name in touched:
-        if not within(name, [str(scope) for scope in allowed]):
+        if not is_within(name, [str(scope) for scope in allowed]):
             said = f"{path} has {name}, which task {task_id} may not change"
             examination.say(Code.DIFF_GATE_VIOLATION, said, path)
 

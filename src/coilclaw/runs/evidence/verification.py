@@ -203,7 +203,7 @@ def _read_key(path: Path) -> bytes | None:
 
 def _is_signed(signature: str, root: str, key: PublicKey) -> bool:
     try:
-        return key.made(b64decode(signature, validate=True), signed_text(root))
+        return key.is_signature_of(b64decode(signature, validate=True), signed_text(root))
     except ValueError:
         return False
 

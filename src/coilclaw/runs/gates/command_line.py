@@ -39,7 +39,7 @@ def parse_command(text: str) -> ContractCommand:
     A POSIX shell reads every accepted text as the same words.
     """
     if len(text) > MAX_COMMAND:
-        return _refused("tool.length", f"the command is longer than {MAX_COMMAND} characters")
+        return _make_refusal("tool.length", f"the command is longer than {MAX_COMMAND} characters")
     # A blank other than the plain one is a part of a word, and looks as if it were not.
     hidden = {char for char in text if category(char) in _HIDDEN or char.isspace()} - {" "}
     found = [
@@ -57,15 +57,17 @@ def parse_command(text: str) -> ContractCommand:
     if found:
         return ContractCommand((), tuple(found))
     if not argv or not argv[0]:
-        return _refused("tool.empty", "the command is empty")
+        return _make_refusal("tool.empty", "the command is empty")
     if len(argv) > MAX_ARGUMENTS:
-        return _refused("tool.length", f"the command has more than {MAX_ARGUMENTS} words")
+        return _make_refusal("tool.length", f"the command has more than {MAX_ARGUMENTS} words")
     if _ASSIGNMENT.match(argv[0]):
-        return _refused("tool.assignment", f"{quote_text(argv[0])} sets a variable for the command")
+        return _make_refusal(
+            "tool.assignment", f"{quote_text(argv[0])} sets a variable for the command"
+        )
     return ContractCommand(argv)
 
 
-def _refused(rule: str, message: str) -> ContractCommand:
+def _make_refusal(rule: str, message: str) -> ContractCommand:
     return ContractCommand((), (Violation(rule, message),))
 
 

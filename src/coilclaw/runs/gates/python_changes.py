@@ -22,11 +22,11 @@ from coilclaw.runs.gates.python_tests import (
     Definition,
     Function,
     Import,
-    bound,
     bound_in_scope,
+    bound_names,
     dump,
     dumps,
-    imported,
+    imported_names,
     is_hook,
     is_main_guard,
     is_test,
@@ -145,7 +145,7 @@ class _Additions:
                     found = path(node)
                     if found[0] not in self.local or not self.last or _is_denied(found[1:]):
                         return f"sets {_shorten(node)}"
-        for name in bound(nodes):
+        for name in bound_names(nodes):
             if name in self.taken or name == "*" or name.startswith("__"):
                 return f"binds {name} anew"
         return ""
@@ -182,7 +182,7 @@ class _Comparison:
         self._shared = {name for node in new.body for name in bound_in_scope(node)}
         self._known = {name for node in old.body for name in bound_in_scope(node)}
         for node in new.body:
-            for name, origin in imported(node):
+            for name, origin in imported_names(node):
                 if origin.split()[1].partition(".")[0] in _HARMLESS_MODULES:
                     self._known.add(name)
         self._mentioned = _count_uses(old)
@@ -264,7 +264,7 @@ class _Comparison:
             for was, now in zip(*decorators, strict=True)
         ):
             return "has other decorators"
-        parameters, local = set(bound([new.args])), set(bound(new.body))
+        parameters, local = set(bound_names([new.args])), set(bound_names(new.body))
         judge = _Additions(
             (self._known, parameters, local - self._shared),
             names([old]) | parameters,
@@ -332,7 +332,7 @@ class _Comparison:
         what = _Sequel(before, judge, judge).find_problem(after)
         members = set(dumps(before))
         for node in after:
-            added = bound([node])
+            added = bound_names([node])
             if dump(node) not in members and any(
                 is_hook(name) or (prefix and not name.isupper()) for name in added
             ):
@@ -422,7 +422,7 @@ def _find_patch(node: Definition, shared: AbstractSet[str]) -> str:
 def _is_calm(node: Definition, judge: _Additions) -> bool:
     """Tell whether something new may be called while the file is imported."""
     unsafe = (ast.Raise, ast.While, ast.Try, ast.TryStar, ast.Global, ast.Import, ast.ImportFrom)
-    within = _Additions((*judge.known, set(bound([node]))))
+    within = _Additions((*judge.known, set(bound_names([node]))))
     return not any(
         isinstance(child, unsafe)
         or (isinstance(child, ast.Call) and within.judge_expression(child))
@@ -450,7 +450,7 @@ def _list_definitions(body: Sequence[ast.stmt]) -> dict[str, list[Definition]]:
 def _list_imports(tree: ast.Module) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in tree.body:
-        for name, origin in imported(node):
+        for name, origin in imported_names(node):
             if origin not in found.setdefault(name, []):
                 found[name].append(origin)
     return found

@@ -69,7 +69,7 @@ def path(node: ast.AST) -> tuple[str, ...]:
             return tuple(reversed(found))
 
 
-def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
+def imported_names(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the names that an import binds, each with what it stands for."""
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -81,7 +81,7 @@ def imported(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield alias.asname or alias.name, f"from {module} import {alias.name}"
 
 
-def bound(nodes: Iterable[ast.AST]) -> list[str]:
+def bound_names(nodes: Iterable[ast.AST]) -> list[str]:
     """Return the names that nodes bind, with all that is inside them."""
     return [name for node in walk(nodes) for name in _bound_by(node)]
 
@@ -91,7 +91,7 @@ def _bound_by(node: ast.AST) -> list[str]:
         case ast.Name(ctx=ast.Load()):
             return []
         case ast.Import() | ast.ImportFrom():
-            return [name for name, _ in imported(node)]
+            return [name for name, _ in imported_names(node)]
         case ast.Global(names=names) | ast.Nonlocal(names=names):
             return names
         case (
@@ -111,7 +111,7 @@ def _bound_by(node: ast.AST) -> list[str]:
 
 def bound_in_scope(node: ast.stmt) -> list[str]:
     """Return the names that a statement of a module binds in it."""
-    return [node.name] if isinstance(node, Definition) else bound([node])
+    return [node.name] if isinstance(node, Definition) else bound_names([node])
 
 
 def names(nodes: Sequence[ast.AST]) -> set[str]:
@@ -119,7 +119,7 @@ def names(nodes: Sequence[ast.AST]) -> set[str]:
 
     Such a text may name a fixture.
     """
-    found = set(bound(nodes))
+    found = set(bound_names(nodes))
     for node in walk(nodes):
         if isinstance(node, ast.Name):
             found.add(node.id)
@@ -199,7 +199,7 @@ class _Reader:
         self._needs: dict[str, list[set[str]]] = {}
         for node in tree.body:
             if isinstance(node, Import):
-                for name, origin in imported(node):
+                for name, origin in imported_names(node):
                     self._texts.setdefault(name, []).append(origin)
                 continue
             text, needs = _digest([dump(node)]), names([node])
@@ -322,7 +322,7 @@ def _find_loose(tree: ast.Module) -> Iterator[str]:
             isinstance(child, ast.Attribute | ast.Subscript) and isinstance(child.ctx, ast.Store)
             for child in ast.walk(node)
         )
-        if any(map(is_hook, bound([node]))) or not (plain or is_main_guard(node)):
+        if any(map(is_hook, bound_names([node]))) or not (plain or is_main_guard(node)):
             yield dump(node)
 
 

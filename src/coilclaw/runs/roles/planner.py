@@ -90,7 +90,7 @@ class SeenPaths:
                     f"{quote_text(path)} exists, and you have not seen it: list, search or read it "
                     "first"
                 )
-            elif paths.within(name, announced):
+            elif paths.is_within(name, announced):
                 continue
             else:
                 said = (
@@ -181,7 +181,7 @@ def plan(
             f"a request has 1 to {MAX_REQUEST_CHARS:,} characters", rule="plan.request"
         )
     baseline, policies = terms.baseline, terms.policies
-    names = baseline.told(baseline.mentioned(request), limit=author.max_names)
+    names = baseline.list_names(baseline.find_mentioned(request), limit=author.max_names)
     for kind in ("files", "directories"):
         author.sightings.add(cast("list[str]", names[kind]))
     commands: list[Json] = [*sorted({rule.exec for rule in policies.commands})]

@@ -41,7 +41,7 @@ class ChangedFile:
         """The path as valid Unicode."""
         return valid_text(self.path)
 
-    def added(self) -> Iterator[tuple[int, str]]:
+    def added_lines(self) -> Iterator[tuple[int, str]]:
         """Return the lines that the change adds, with their numbers in the new file.
 
         A line that only moved is not added: each line before stands for one equal line after.
@@ -107,7 +107,7 @@ def find_in_file(change: ChangedFile) -> Iterator[Finding]:
     if b"\0" in after:
         yield _make_finding("non_blocking", "no text, and not looked into", change)
         return
-    added = list(change.added())
+    added = list(change.added_lines())
     yield from _find_conflict_markers(change, added)
     yield from _find_lines(change, added, _PRIVATE_KEY, "blocking", "a private key is added")
     yield from _find_unparsable(change)
@@ -298,7 +298,7 @@ def _find_all(evidence: ReviewEvidence) -> Iterator[Finding]:
     for gate in evidence.gates:
         if not gate.passed:
             yield Finding(severity="blocking", message=f"{gate.gate} did not pass")
-    lines = sum(sum(1 for _ in change.added()) for change in changes)
+    lines = sum(sum(1 for _ in change.added_lines()) for change in changes)
     if lines > LARGE_CHANGE_LINES:
         yield Finding(severity="non_blocking", message=f"a large change: {lines:,} lines are new")
     for path in _list_outside(evidence):

@@ -70,7 +70,10 @@ def split(
     """Ask the Tech Lead for a split, and compile it."""
     if not needs_split(contract):
         return Divided((contract,), (), ())
-    told: dict[str, Json] = {"contract": contract.json(), **baseline.told(contract.allowed_paths)}
+    told: dict[str, Json] = {
+        "contract": contract.json(),
+        **baseline.list_names(contract.allowed_paths),
+    }
     answer = plane.ask(ModelQuestion("TECH_LEAD", prompts.TECH_LEAD, told, BoundSchema.of(SCHEMA)))
     if answer.value is None:
         return Divided((), (), answer.problems)
@@ -148,7 +151,9 @@ def _make_child(
         policy_pack=policies.pack_for(parent),
         handoff_chain=None,
         audit_only=True if reading else parent.audit_only,
-        binary_paths=tuple(each for each in parent.binary_paths or () if paths.within(each, scope))
+        binary_paths=tuple(
+            each for each in parent.binary_paths or () if paths.is_within(each, scope)
+        )
         or None,
         locks=tuple(cast("list[str]", task["locks"])) or None,
         # It is said of the tests of the whole, and a part has others or needs only some.
@@ -167,7 +172,7 @@ def _check_scope(
         yield SchemaProblem("/name", f"{quote_text(name)} looks like a repair of another task")
     for index, path in enumerate(child.allowed_paths):
         # What is malformed is told by the rules.
-        if paths.find_path_flaw(path) is None and not paths.within(path, parent.allowed_paths):
+        if paths.find_path_flaw(path) is None and not paths.is_within(path, parent.allowed_paths):
             said = f"{quote_text(path)} is not in the allowed_paths of {parent.task_id}"
             yield SchemaProblem(f"/allowed_paths/{index}", said)
 

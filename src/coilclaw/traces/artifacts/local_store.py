@@ -267,7 +267,7 @@ class LocalStore:
                     digest = _pour(source, descriptor)
                 sync_data(descriptor)
                 if digest_file(staged) != digest:
-                    raise store.damaged(str(staged))
+                    raise store.damaged_error(str(staged))
                 yield staged, digest
             finally:
                 with suppress(FileNotFoundError):

@@ -199,7 +199,7 @@ class S3Store:
             version = self._put(key, content, version)
             if self._holds(key, version, content):
                 return version
-        raise store.damaged(self.uri(key))
+        raise store.damaged_error(self.uri(key))
 
     def head(self, key: str) -> store.ArtifactVersion | None:
         import obstore
@@ -301,7 +301,7 @@ class S3Store:
         if kept is None and _MD5.fullmatch(tag):
             kept = digest.sha256 if tag == digest.md5 else tag
         if kept is not None and kept != digest.sha256:
-            raise store.damaged(self.uri(key))
+            raise store.damaged_error(self.uri(key))
         return version
 
     def _stream(
@@ -323,7 +323,7 @@ class S3Store:
                     break
                 sink(bytes(piece))
         if size != version.size:
-            raise store.damaged(where)
+            raise store.damaged_error(where)
         return version, result.attributes.get(_SHA256)
 
     def _read_version(self, key: str, meta: ObjectMeta) -> store.ArtifactVersion:

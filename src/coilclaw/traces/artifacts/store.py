@@ -23,18 +23,20 @@ def check_key(key: str) -> str:
     """Return the key, or refuse it: ASCII names between slashes, none hidden, none special."""
     segments = key.split("/")
     if len(key) > MAX_KEY_CHARS or len(segments) > MAX_SEGMENTS:
-        raise _refused(
+        raise _refusal_error(
             key, f"is longer than {MAX_KEY_CHARS} characters or {MAX_SEGMENTS} levels deep"
         )
     for segment in segments:
         if len(segment) > MAX_SEGMENT_CHARS:
-            raise _refused(key, f"has a name longer than {MAX_SEGMENT_CHARS} characters")
+            raise _refusal_error(key, f"has a name longer than {MAX_SEGMENT_CHARS} characters")
         if not _SEGMENT.fullmatch(segment):
-            raise _refused(key, "has a name that is not letters, digits, '.', '_' and '-'")
+            raise _refusal_error(key, "has a name that is not letters, digits, '.', '_' and '-'")
     try:
         TreePath.parse(key)  # devices, short names of .git and names that end in a dot
     except PathRefused as problem:
-        raise _refused(key, "names something that a file system treats in its own way") from problem
+        raise _refusal_error(
+            key, "names something that a file system treats in its own way"
+        ) from problem
     return key
 
 
@@ -52,7 +54,7 @@ def is_safe_key(key: str) -> bool:
     return True
 
 
-def _refused(key: str, what: str) -> PathRefused:
+def _refusal_error(key: str, what: str) -> PathRefused:
     message = f"the artifact key {quote_text(key)} {what}"
     hint = "a key is names of letters, digits, '.', '_' and '-', with slashes between them"
     return PathRefused(message, path=key, rule="artifact.key", hint=hint)
@@ -141,7 +143,7 @@ def too_large(where: str, limit: int) -> EnvironmentFault:
     return EnvironmentFault(f"{where} is larger than {limit} bytes", rule=LARGE)
 
 
-def damaged(where: str) -> EnvironmentFault:
+def damaged_error(where: str) -> EnvironmentFault:
     message = f"{where} does not hold the bytes that were written to it"
     return EnvironmentFault(message, rule=CHECKSUM)
 

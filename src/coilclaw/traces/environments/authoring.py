@@ -195,7 +195,7 @@ def anew() -> None:
     """Take away what the case's programs left: the next one finds as much as the first did."""
     slot = programs.current().slot
     if slot is not None:
-        slot.anew()
+        slot.reset()
 
 
 def hide(path: Path) -> None:

@@ -69,7 +69,7 @@ class Builds:
         return self._snapshots.take(submission)
 
     @contextmanager
-    def prepared(
+    def prepare_build(
         self, snapshot: Snapshot, version: str, params: Mapping[str, Json], timeout_s: float
     ) -> Iterator[KeptBuild]:
         """Yield the files of a snapshot in a directory, already built if they were before.

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from coilclaw.kernel import CoilClawError, Json
 from coilclaw.traces.environments.checks import CaseFailed, CaseSkipped
 from coilclaw.traces.environments.declarations import Documents, bind
-from coilclaw.traces.environments.programs import ProgramScope, ScopeOver, entered
+from coilclaw.traces.environments.programs import ProgramScope, ScopeOver, enter_scope
 from coilclaw.traces.environments.results import Case, Status
 from coilclaw.traces.environments.sandbox_boxes import Slot
 from coilclaw.workspace import SandboxSupport
@@ -116,7 +116,7 @@ class Handling:
         given = bind(hook.parameters, {}, self.request.params, self.documents, f"the {what}")
         scope = self.scope(hook.timeout_s)
         try:
-            with entered(scope):
+            with enter_scope(scope):
                 _call(hook, given)
         except CaseSkipped as problem:
             return f"it was skipped: {problem}"
@@ -137,7 +137,7 @@ class Handling:
         began = time.monotonic()
         try:
             arguments = self._bind(planned)
-            with entered(scope):
+            with enter_scope(scope):
                 _call(planned, arguments)
         except BaseException as problem:  # noqa: BLE001 - the author's code may raise anything
             return _make_failed(planned, scope, problem, _measure_ms(began))

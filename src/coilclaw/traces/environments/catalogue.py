@@ -40,7 +40,7 @@ class EnvironmentPlace:
         return self.file.parent
 
 
-def shipped() -> Path:
+def shipped_directory() -> Path:
     """Return the directory of the environments that ship with CoilClaw."""
     return Path(__file__).parent / "shipped"
 
@@ -48,7 +48,7 @@ def shipped() -> Path:
 def names() -> tuple[str, ...]:
     """Return the names of the shipped environments."""
     try:
-        entries = sorted(shipped().iterdir())
+        entries = sorted(shipped_directory().iterdir())
     except FileNotFoundError:
         return ()
     return tuple(entry.name for entry in entries if (entry / MAIN).is_file())
@@ -56,7 +56,7 @@ def names() -> tuple[str, ...]:
 
 def list_environments() -> tuple[EnvironmentPlace, ...]:
     """Return the shipped environments."""
-    return tuple(_read_place(shipped() / name / MAIN) for name in names())
+    return tuple(_read_place(shipped_directory() / name / MAIN) for name in names())
 
 
 def find_environment(name_or_path: str) -> EnvironmentPlace:
@@ -64,7 +64,7 @@ def find_environment(name_or_path: str) -> EnvironmentPlace:
     if not name_or_path or "\0" in name_or_path:
         raise UsageError("no environment is named", rule="environment.unknown")
     if "/" not in name_or_path and name_or_path in names():
-        return _read_place(shipped() / name_or_path / MAIN)
+        return _read_place(shipped_directory() / name_or_path / MAIN)
     path = Path(name_or_path)
     file = path / MAIN if path.is_dir() else path
     if not file.is_file():

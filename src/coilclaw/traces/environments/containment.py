@@ -101,7 +101,7 @@ class Cover:
         # Only now, because we have just opened them ourselves.
         self._watch = _watch(directory)
 
-    def touched(self) -> tuple[str, ...]:
+    def find_touched(self) -> tuple[str, ...]:
         """Name the originals that were opened or executed since this was last asked."""
         found: set[str] = set()
         while self._watch is not None:
@@ -154,7 +154,7 @@ class Confined:
         return replace(plain, hidden=hidden) if can_hide else plain
 
 
-def confined(
+def confine_program(
     scope: ProgramScope, without: Sequence[Path] = (), *, shown: tuple[Path, ...] = ()
 ) -> Confined:
     """Return what a program is held to: it reads the system, tools and the session, no more.
@@ -248,14 +248,18 @@ def tool_places(path: str) -> tuple[Path, ...]:
         if _is_system(entry) or os.path.basename(entry) != "bin" or not os.path.isdir(entry):
             continue
         at = os.path.realpath(entry)
-        for other in (toolchain.FollowedPath(at), *toolchain.beside(at), *toolchain.pythons(at)):
+        for other in (
+            toolchain.FollowedPath(at),
+            *toolchain.find_needed(at),
+            *toolchain.pythons(at),
+        ):
             place = toolchain.find_installation(other)
             if place is not None and not _is_system(place):
                 found[Path(place)] = None
     return tuple(found)
 
 
-def limited(
+def limit_program(
     argv: Sequence[str], limits: Limits, timeout_s: float, support: SandboxSupport
 ) -> list[str]:
     """Return the argv that runs a program within its limits."""
@@ -275,7 +279,7 @@ def _judging(places: tuple[Path, ...]) -> tuple[Path, ...]:
     shown = {os.path.realpath(place) for place in places}
     package = Path(coilclaw.__file__).parent
     others = (path for place in shown for glob in _INSTALLED for path in Path(place).glob(glob))
-    own = {os.path.realpath(path) for path in (package, catalogue.shipped(), *others)}
+    own = {os.path.realpath(path) for path in (package, catalogue.shipped_directory(), *others)}
     return tuple(Path(path) for path in sorted(own) if _is_within(path, shown))
 
 

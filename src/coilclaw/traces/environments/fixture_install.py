@@ -323,7 +323,7 @@ def _sweep(root: Path) -> None:
 
 
 def _check_and_record(wanted: FixtureSet, made: Path, source: str, *, force: bool) -> None:
-    names = fixtures.selected(wanted, made)
+    names = fixtures.select_files(wanted, made)
     digest = fixtures.fingerprint(made, names)
     if digest != wanted.sha256 and not force:
         raise UsageError(

@@ -101,7 +101,7 @@ class FoundFixture:
     files: int = 0
 
 
-def declared(directory: Path) -> tuple[FixtureSet, ...]:
+def read_declared(directory: Path) -> tuple[FixtureSet, ...]:
     """Return the sets that the environment in a directory declares; none without such a file."""
     file = directory / FILE
     if not file.exists():
@@ -123,7 +123,7 @@ def declared(directory: Path) -> tuple[FixtureSet, ...]:
     return made
 
 
-def chosen(sets: tuple[FixtureSet, ...], names: list[str]) -> tuple[FixtureSet, ...]:
+def choose_sets(sets: tuple[FixtureSet, ...], names: list[str]) -> tuple[FixtureSet, ...]:
     """Return the sets with these names, all sets if no name is given."""
     known = {one.name: one for one in sets}
     for name in names:
@@ -147,7 +147,7 @@ def find(wanted: FixtureSet, root: Path) -> FoundFixture:
     place = locate(wanted, root)
     if place is None:
         return FoundFixture(wanted, "missing")
-    names = selected(wanted, place)
+    names = select_files(wanted, place)
     digest = fingerprint(place, names)
     state: State = "pinned" if digest == wanted.sha256 else "other"
     return FoundFixture(wanted, state, place, digest, len(names))
@@ -162,7 +162,7 @@ def locate(wanted: FixtureSet, root: Path) -> Path | None:
     return None
 
 
-def selected(wanted: FixtureSet, place: Path) -> tuple[str, ...]:
+def select_files(wanted: FixtureSet, place: Path) -> tuple[str, ...]:
     """Return the sorted names of the files of a set, as they are hashed."""
     names: list[str] = []
     for folder, folders, files in os.walk(place):

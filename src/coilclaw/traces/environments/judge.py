@@ -114,7 +114,7 @@ class Judge:
         began = time.monotonic()
         given = dict(params or {})
         snapshot = self._builds.take(submission)
-        prepared = self._builds.prepared(snapshot, self.place.version, given, self.timeout_s)
+        prepared = self._builds.prepare_build(snapshot, self.place.version, given, self.timeout_s)
         with prepared as build, self._builds.scratch() as scratch:
             request = self._request("test", build.tree, scratch, path, given, built=build.built)
             left = max(began + self.timeout_s - time.monotonic(), 1.0)
@@ -301,7 +301,7 @@ class ReadyEnvironment:
 
 def read_environment(place: EnvironmentPlace, home: Path) -> ReadyEnvironment:
     """Return what judging by an environment rests on; other fixtures make another version."""
-    sets = fixtures.declared(place.directory)
+    sets = fixtures.read_declared(place.directory)
     if not sets:
         return ReadyEnvironment(place.version)
     root = fixtures.default_root(home)

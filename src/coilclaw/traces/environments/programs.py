@@ -116,7 +116,7 @@ def talking() -> ProgramScope | None:
 
 
 @contextmanager
-def entered(scope: ProgramScope) -> Iterator[ProgramScope]:
+def enter_scope(scope: ProgramScope) -> Iterator[ProgramScope]:
     """Run a handler in a scope, and leave nothing of it behind."""
     token = _scope.set(scope)
     try:
@@ -191,7 +191,7 @@ def run(
             support=scope.support,
             cancel=scope.cancel,
         )
-        touched = cover.touched()
+        touched = cover.find_touched()
     if done.outcome == "cancelled":
         raise ScopeOver
     if done.outcome == "timed_out":
@@ -291,7 +291,7 @@ class Program:
         return self._result
 
     def _end(self) -> RunResult:
-        done = replace(_result_of(self._live.close(0.0)), touched=self._cover.touched())
+        done = replace(_result_of(self._live.close(0.0)), touched=self._cover.find_touched())
         self._cover.close()
         return done
 
@@ -338,13 +338,13 @@ def _plan(
         program = environment.find_program(argv[0], given, directory)
     except ProcessFault as fault:
         return RunResult("", fault.message, NOT_FOUND)
-    limited = containment.limited([program, *argv[1:]], limits, seconds, scope.support)
+    limited = containment.limit_program([program, *argv[1:]], limits, seconds, scope.support)
     return Errand(limited, directory, given, seconds)
 
 
 def _cover(scope: ProgramScope, without: Sequence[Path]) -> tuple[Sandbox, Cover]:
     """Return the sandbox of one program, with a cover of its own if it is to be without a file."""
-    plan = containment.confined(scope, without)
+    plan = containment.confine_program(scope, without)
     if not plan.originals or not containment.can_cover(scope.support):
         return plan.sandbox(), Cover()
     scope.covers += 1
@@ -365,7 +365,7 @@ def _run_in_box(box: Box, errand: Errand, scope: ProgramScope) -> RunResult:
     lost = done.code is None and not done.timed_out
     result = _make_result(done.stdout, done.stderr, done.code, time.monotonic() - began)
     signal = signals.SIGKILL if lost else result.signal
-    touched = box.cover.touched()
+    touched = box.cover.find_touched()
     return replace(result, signal=signal, timed_out=done.timed_out, touched=touched)
 
 

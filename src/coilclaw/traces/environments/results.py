@@ -44,7 +44,7 @@ class Case(Record):
     def name(self) -> str:
         return self.id.rpartition("/")[2]
 
-    def bounded(self) -> Self:
+    def limit_texts(self) -> Self:
         """Return the case with every text cut to its bound."""
         return replace(
             self,

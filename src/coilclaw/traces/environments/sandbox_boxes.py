@@ -143,7 +143,7 @@ class Box:
         late = code is None and time.monotonic() >= deadline
         if code is None:
             self.kill()
-        return BoxedEnd(code, out.captured(), err.captured(), late, cancel.cancelled)
+        return BoxedEnd(code, out.read_captured(), err.read_captured(), late, cancel.cancelled)
 
     def close(self) -> None:
         """End it; nothing runs in it between two programs."""
@@ -261,7 +261,7 @@ class Slot:
         place = self.apart / str(self._made)
         pipes = place / "pipes"
         pipes.mkdir(parents=True)
-        plan = containment.confined(scope, without, shown=(pipes,))
+        plan = containment.confine_program(scope, without, shown=(pipes,))
         cover = Cover(place / "cover", plan.originals)
         env = containment.environ(scope, {})
         self._box = Box(pipes, plan.sandbox(cover), env, scope.support, cover)
@@ -280,7 +280,7 @@ class Slot:
             for name in os.listdir(place):
                 remove_tree(place / name)
 
-    def anew(self) -> None:
+    def reset(self) -> None:
         """Take away whatever a case has left so far; for the box another one begins."""
         self._last = None
         self.tidy()

@@ -206,7 +206,7 @@ class SelfCheck:
         self._params: dict[str, Json] = {REFERENCE: compiler.path, FIXTURES: str(root)}
         directory = self._judge.place.directory
         self.known: Expectation | None = expectation(directory, compiler.name)
-        sets = fixtures.declared(directory)
+        sets = fixtures.read_declared(directory)
         self._found = {one.suite: fixtures.find(one, root) for one in sets}
 
     def suites(self, wanted: Sequence[str] = ()) -> tuple[str, ...]:

@@ -79,14 +79,14 @@ class SessionProcess:
         """Run the tests at a path, after the calls that came before."""
         with self._turn:
             if self._closing:
-                raise closed()
+                raise closed_error()
             if self._cancel.cancelled:
                 raise self.lost()
             self._number += 1
             with self._limit_time(timeout_s):
                 with self._writing:
                     if self._closing:
-                        raise closed()
+                        raise closed_error()
                     self._write({"call": self._number, "path": path, "params": dict(params)})
                 return self._read_result()
 
@@ -142,7 +142,7 @@ class SessionProcess:
                     case = Case.of(value)
                     cases[case.id] = case
                 case {"kind": "called", "stopped": True}:
-                    raise closed()
+                    raise closed_error()
                 case {"kind": "called"}:
                     break
                 case _:
@@ -209,7 +209,7 @@ class SessionProcess:
             message = "the session took too long and was ended"
             return EnvironmentFault(message, rule="session.timeout")
         if self._cancel.cancelled:
-            return closed()
+            return closed_error()
         ending = self._live.wait(_END_S)
         how = "without a word"
         if ending is not None:
@@ -327,7 +327,7 @@ def _owner_of(name: str, here: Owner) -> Owner | None:
     return Owner(number, ticks, here.boot if same else boot)
 
 
-def closed() -> Stopped:
+def closed_error() -> Stopped:
     """Return the error for a call whose session ended before its tests did."""
     return Stopped("the session was closed before its tests were over", rule="session.closed")
 

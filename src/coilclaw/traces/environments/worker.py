@@ -77,7 +77,7 @@ class Answers:
         self.say("selected", base=selection.base, ids=[case.id for case in selection.cases])
 
     def report(self, case: Case) -> None:
-        self.say("case", case=case.bounded().json())
+        self.say("case", case=case.limit_texts().json())
 
     def refuse(self, problem: CoilClawError) -> None:
         self.say(

@@ -156,7 +156,7 @@ class _Search:
             return self._by_tree[tree]
         names = self._case.split("/")
         for end in range(len(names), -1, -1):
-            known = self._court.known(self._court.question(tree, "/".join(names[:end])))
+            known = self._court.look_up_tree(self._court.question(tree, "/".join(names[:end])))
             answer = known and known.answer
             if answer and (status := answer.result.statuses().get(self._case)) is not None:
                 return status

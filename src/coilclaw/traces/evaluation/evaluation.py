@@ -199,7 +199,7 @@ class Evaluator:
     def question(self, tree: str, path: str) -> TreeQuestion:
         return TreeQuestion(tree, self.version, path)
 
-    def known(self, question: TreeQuestion) -> JudgedTree | None:
+    def look_up_tree(self, question: TreeQuestion) -> JudgedTree | None:
         answer = None if self.fresh else self.cache.get(question)
         return None if answer is None else JudgedTree(question, "kept", answer)
 
@@ -210,7 +210,7 @@ class Evaluator:
         commits = {tree: commit for commit, tree in recording.trees.items()}
         open_ones = []
         for question in dict.fromkeys(questions):
-            known = self.known(question)
+            known = self.look_up_tree(question)
             if known is None:
                 open_ones.append(question)
             else:

@@ -72,7 +72,7 @@ class TrajectoryOpening:
         with explain_os_errors(f"create {directory}", rule="trajectory.create"):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.places.key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.locked(), open_journal(self.places) as journal:
+        with self.lock_trajectory(), open_journal(self.places) as journal:
             if next(journal.read(), None) is not None:
                 raise refuse_existing(wanted.trajectory_id)
             yield from self._show(self._make(wanted, journal))
@@ -83,7 +83,7 @@ class TrajectoryOpening:
     ) -> Iterator[Opened]:
         """Resume a trajectory where its record ends; ``change`` gives it another budget."""
         wanted = change(plan.load_plan(self.places.session))
-        with self.locked(), open_journal(self.places) as journal:
+        with self.lock_trajectory(), open_journal(self.places) as journal:
             journal.open()
             history = _read_history(journal, History(on_call=self.on_call))
             history.on_call = None
@@ -209,7 +209,7 @@ class TrajectoryOpening:
         return Checkpoints(where.repository, where.workspace, ignored=ignored, seconds=self.seconds)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock_trajectory(self) -> Iterator[None]:
         """Hold the lock of the trajectory; raise if another process records it."""
         with ExitStack() as held:
             try:
@@ -242,7 +242,7 @@ def repair_document(places: TracePlaces) -> bool:
     """
     before = places.document.read_bytes() if places.document.exists() else b""
     opening = TrajectoryOpening(places, stamp=str, seconds=int)
-    with opening.locked(), open_journal(places) as journal:
+    with opening.lock_trajectory(), open_journal(places) as journal:
         journal.open()
         history = _require_begun(places, _read_history(journal, History()))
         document = TraceDocument(places.document)

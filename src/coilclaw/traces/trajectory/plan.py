@@ -165,17 +165,19 @@ class TrajectoryPlan:
     def __post_init__(self) -> None:
         check_trajectory_id(self.trajectory_id)
         if not 1 <= self.max_parts <= MOST_PARTS:
-            raise _refused(f"{self.max_parts} parts are not possible", f"from 1 to {MOST_PARTS}")
+            raise _refusal_error(
+                f"{self.max_parts} parts are not possible", f"from 1 to {MOST_PARTS}"
+            )
         if self.max_turns is not None and self.max_turns < 1:
-            raise _refused(f"{self.max_turns} turns are not possible", "at least 1")
+            raise _refusal_error(f"{self.max_turns} turns are not possible", "at least 1")
         if self.timeout_s is not None and not 0 < self.timeout_s < float("inf"):
-            raise _refused(f"{self.timeout_s} s is not a time", "more than 0")
+            raise _refusal_error(f"{self.timeout_s} s is not a time", "more than 0")
 
     def save(self, path: Path) -> None:
         """Keep it where ``load`` finds it."""
-        write_atomic(path, self.encoded(), mode=0o600)
+        write_atomic(path, self.encode_plan(), mode=0o600)
 
-    def encoded(self) -> bytes:
+    def encode_plan(self) -> bytes:
         """Encode the plan for ``load_plan``."""
         document = {"form": _FORM, **asdict(self)}
         return json.dumps(document, ensure_ascii=True, indent=1).encode("ascii")
@@ -200,7 +202,7 @@ def load_plan(path: Path) -> TrajectoryPlan:
         raise EnvironmentFault(message, rule="trajectory.session") from problem
 
 
-def _refused(message: str, hint: str) -> UsageError:
+def _refusal_error(message: str, hint: str) -> UsageError:
     return UsageError(message, rule="trajectory.budget", hint=hint)
 
 

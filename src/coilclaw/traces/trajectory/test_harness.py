@@ -85,7 +85,7 @@ class SuiteStanding:
                 self.green.pop(path, None)
         self.statuses.update(found)
 
-    def solved(self, tree: str) -> bool:
+    def is_solved(self, tree: str) -> bool:
         """Return whether every required path is green on a tree."""
         return bool(self.required) and all(self.green.get(path) == tree for path in self.required)
 

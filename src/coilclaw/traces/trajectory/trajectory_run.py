@@ -178,7 +178,7 @@ class _Session:
         equipment.on_begin()
         redact, plan = equipment.redact, self.plan
         told = replace(plan, prompt=redact(plan.prompt), agent=redact(plan.agent))
-        self.recorder.publish_all(told.encoded())
+        self.recorder.publish_all(told.encode_plan())
         with self._stop_in_time():
             stop = self._stop()
             while stop is None:
@@ -287,7 +287,7 @@ class _Session:
             return problem.calls, _Stop("envoi_error", problem.message)
 
     def _is_solved(self) -> bool:
-        return self.standing.solved(self.recorder.checkpoints.state.tree)
+        return self.standing.is_solved(self.recorder.checkpoints.state.tree)
 
     def _prompt(self, calls: list[EnvoiCall]) -> str:
         if not self.recorder.history.turns:

@@ -174,7 +174,7 @@ class Git:
             for name, text in (("config", _CONFIG), ("HEAD", "ref: refs/heads/none\n")):
                 write_atomic(self.git_dir / name, text.encode("ascii"))
 
-    def ignored(self, root: Path, paths: Sequence[str]) -> frozenset[str]:
+    def find_ignored(self, root: Path, paths: Sequence[str]) -> frozenset[str]:
         """Return the paths that the tree's own ``.gitignore`` files name.
 
         They need not exist, and tracked files count too. A path that leads through a link counts

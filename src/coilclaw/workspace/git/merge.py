@@ -170,7 +170,7 @@ class _Application:
 
     def run(self) -> None:
         if len(self._patch.data) > MAX_PATCH_BYTES:
-            raise self._refused(f"it is larger than {MAX_PATCH_BYTES} bytes")
+            raise self._refusal_error(f"it is larger than {MAX_PATCH_BYTES} bytes")
         # git itself would move a hunk to where its context happens to stand.
         self._compare("it was made from other contents")
         self._apply("--cached", "--binary", "--whitespace=nowarn")
@@ -188,7 +188,7 @@ class _Application:
             path for path, entry in named.items() if there.get(path, b"")[start:] != entry[start:]
         ]
         if wrong:
-            raise self._refused(f"{reason}: {list_paths(wrong)}", wrong[0])
+            raise self._refusal_error(f"{reason}: {list_paths(wrong)}", wrong[0])
 
     def _apply(self, *options: str) -> None:
         command = ("apply", *options, "-")
@@ -199,9 +199,9 @@ class _Application:
             # The first thing that git complains of.
             lines = [line.strip() for line in said.stderr.splitlines() if line.strip()]
             line = lines[0] if lines else "it does not say why"
-            raise self._refused(line.removeprefix("error: ").removeprefix("fatal: ")[:500])
+            raise self._refusal_error(line.removeprefix("error: ").removeprefix("fatal: ")[:500])
 
-    def _refused(self, reason: str, path: str | None = None) -> PlanRefused:
+    def _refusal_error(self, reason: str, path: str | None = None) -> PlanRefused:
         return PlanRefused(
             f"the patch of task {quote_text(self._patch.task_id)} does not apply: {reason}",
             rule="merge.patch",

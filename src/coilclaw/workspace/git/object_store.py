@@ -142,7 +142,7 @@ class ObjectStore:
         """Name a snapshot, so that git holds on to all of it."""
         write_atomic(self._refs / snapshot, f"{snapshot}\n".encode("ascii"))
 
-    def kept(self, snapshot: str) -> bool:
+    def has_snapshot(self, snapshot: str) -> bool:
         return (self._refs / snapshot).is_file()
 
     def snapshots(self) -> tuple[str, ...]:

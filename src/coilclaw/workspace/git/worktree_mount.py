@@ -44,7 +44,7 @@ class MountPoints:
         self._made: list[tuple[str, bool]] = []
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold_mounts(self) -> Iterator[None]:
         """Create the paths for as long as the block lasts; the last user removes them."""
         with self._lock:
             if self._users == 0:

@@ -167,7 +167,7 @@ class Records:
                 with suppress(LockTimeout), hold_guard(place, timeout_s=0.0):
                     place.unlink(missing_ok=True)
 
-    def guarded(self, path: Path) -> AbstractContextManager[BinaryIO]:
+    def guard_worktree(self, path: Path) -> AbstractContextManager[BinaryIO]:
         """Wait until nothing works on a worktree, and hold it."""
         self._create()
         return hold_guard(self._guard(path), timeout_s=GUARD_TIMEOUT_S)
@@ -233,7 +233,7 @@ class Worktrees:
         _refuse_taken(path)
         objects = self.borrowing.own / "objects" / os.urandom(8).hex()
         record = WorktreeRecord(path, check_commit_id(commit), objects, Owner.here())
-        with self._records.guarded(path) as guard:
+        with self._records.guard_worktree(path) as guard:
             _refuse_taken(path)  # a process may have been making it
             try:
                 record = self._make(record, guard)
@@ -259,7 +259,7 @@ class Worktrees:
 
     def reset(self, worktree: Worktree) -> None:
         """Make a worktree what it was when it was added, whatever is in it now."""
-        with self._records.guarded(worktree.path) as guard:
+        with self._records.guard_worktree(worktree.path) as guard:
             remove_tree(worktree.path)
             # Locked, because a free name is taken by the next worktree that is made.
             with self._take_lock():
@@ -278,7 +278,7 @@ class Worktrees:
         record = self._records.find(worktree.path) or WorktreeRecord(
             worktree.path, worktree.commit, worktree.objects, Owner.here(), worktree.git_dir
         )
-        with self._records.guarded(record.path):
+        with self._records.guard_worktree(record.path):
             self._take_down(record)
 
     def leftovers(self) -> tuple[Path, ...]:
@@ -307,7 +307,7 @@ class Worktrees:
                 continue
             nothing = self.borrowing.own / "objects" / "none"
             stray = WorktreeRecord(path, "", nothing, Owner.here(), None)
-            with self._records.guarded(path):
+            with self._records.guard_worktree(path):
                 record = self._records.find(path) or stray
                 # Since the look it may have been removed, and made again by a process that runs.
                 if record is stray or not record.owner.runs():

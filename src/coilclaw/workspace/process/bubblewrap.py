@@ -113,7 +113,7 @@ def environment_arguments(env: Mapping[str, str]) -> bytes:
     return b"".join(os.fsencode(option) + b"\0" for option in options)
 
 
-def enforced(confinement: Confinement, *, proc: bool, scoped: bool) -> Enforced:
+def describe_enforced(confinement: Confinement, *, proc: bool, scoped: bool) -> Enforced:
     """Return the restrictions of a child under bubblewrap.
 
     ``scoped`` is whether abstract sockets can be kept away where the network is shared.

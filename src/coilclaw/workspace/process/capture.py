@@ -78,7 +78,7 @@ class Capture:
         if len(self._tail) > 2 * self._tail_limit:
             del self._tail[: -self._tail_limit]
 
-    def captured(self) -> Captured:
+    def read_captured(self) -> Captured:
         """Return what has been kept so far."""
         head = bytes(self._head)
         tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""

@@ -229,7 +229,9 @@ def _spread(path: str, hidden: Sequence[str]) -> Iterator[str]:
             yield from _spread(os.path.join(path, name), inside)
 
 
-def enforced(confinement: Confinement, abi_version: int, *, seccomp: bool = False) -> Enforced:
+def describe_enforced(
+    confinement: Confinement, abi_version: int, *, seccomp: bool = False
+) -> Enforced:
     """Return the restrictions of a child under this version of Landlock, and their gaps."""
     notes = list(confinement.notes)
     truncation = abi_version >= ABI_TRUNCATE

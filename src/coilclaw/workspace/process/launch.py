@@ -64,8 +64,8 @@ class Command:
         return ProcessResult(
             **asdict(ending),
             argv=self.argv,
-            stdout=stdout.captured(),
-            stderr=stderr.captured(),
+            stdout=stdout.read_captured(),
+            stderr=stderr.read_captured(),
             duration_s=time.monotonic() - self.began,
             enforced=self.choice.enforced,
         )
@@ -247,7 +247,7 @@ def attend(
     command, status = started.command, Capture(bubblewrap.STATUS_LIMIT)
 
     def wardens() -> frozenset[int]:
-        first, _ = bubblewrap.read_status(status.captured().data)
+        first, _ = bubblewrap.read_status(status.read_captured().data)
         found = {started.popen.pid} | ({first} if first else set())
         return frozenset(found if started.status_fd is not None else ())
 
@@ -294,9 +294,9 @@ def attend(
 
 def _refuse_unstarted(command: Command, status: Capture, stderr: Capture) -> None:
     """Raise ``ProcessFault`` if the sandbox failed, and not the command."""
-    _, exit_code = bubblewrap.read_status(status.captured().data)
+    _, exit_code = bubblewrap.read_status(status.read_captured().data)
     if exit_code is None:
-        said = stderr.captured().text().strip() or "it gave no reason"
+        said = stderr.read_captured().text().strip() or "it gave no reason"
         raise ProcessFault(
             f"The program {command.program!r} was not started in its sandbox: {said}",
             rule="process.sandbox",

@@ -61,7 +61,9 @@ def choose_sandbox(
     if mounting:
         setuid = bubblewrap.is_setuid(str(support.bubblewrap))
         scoped = support.landlock_abi >= landlock.ABI_SCOPE and not setuid
-        held = bubblewrap.enforced(confinement, proc=support.bubblewrap_proc, scoped=scoped)
+        held = bubblewrap.describe_enforced(
+            confinement, proc=support.bubblewrap_proc, scoped=scoped
+        )
         return Choice(confinement, support, held, scoped)
     if sandbox.kind != "bubblewrap" and support.landlock_abi:
         if sandbox.nested:
@@ -70,7 +72,9 @@ def choose_sandbox(
                 rule="sandbox.nested",
                 hint="Install bubblewrap.",
             )
-        held = landlock.enforced(confinement, support.landlock_abi, seccomp=support.seccomp)
+        held = landlock.describe_enforced(
+            confinement, support.landlock_abi, seccomp=support.seccomp
+        )
         # An old Landlock may not stand in for what was asked by name, or required.
         if not held.filesystem or (held.network == "open" and not sandbox.network):
             notes = " ".join(held.notes)

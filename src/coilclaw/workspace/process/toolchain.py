@@ -97,7 +97,7 @@ def on_path(path: str, untrusted: Sequence[str] = ()) -> list[FollowedPath]:
         if at.real in read:
             continue  # the same directory, reached by other links
         read.add(at.real)
-        found += [*beside(at.real), *pythons(at.real, untrusted)]
+        found += [*find_needed(at.real), *pythons(at.real, untrusted)]
         links = list(islice(_links_in(at.real), left))
         left -= len(links)
         found += filter(None, (follow(link, untrusted) for link in links))
@@ -154,7 +154,7 @@ def project_pythons(directory: str, untrusted: Sequence[str]) -> list[FollowedPa
     return found
 
 
-def beside(directory: str) -> list[FollowedPath]:
+def find_needed(directory: str) -> list[FollowedPath]:
     """Return what the programs in a directory need elsewhere.
 
     Those of cargo are in the directory of rustup, and the packages of a user's own Python programs

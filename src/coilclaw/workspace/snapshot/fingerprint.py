@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import EnvironmentFault, quote_text
 from coilclaw.workspace.snapshot.stat_cache import key_of, lasting
-from coilclaw.workspace.tree.directory_entry import DIRECTORY, FILE, Changing, fault, opened
+from coilclaw.workspace.tree.directory_entry import DIRECTORY, FILE, Changing, fault, open_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +129,7 @@ class Digester:
         try:
             mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
-                with opened(parent, name, DIRECTORY) as descriptor:
+                with open_entry(parent, name, DIRECTORY) as descriptor:
                     for part, members in GIT_PARTS.items():
                         digests[part] = self._members(descriptor, name, members, part in _QUIET)
             else:
@@ -152,7 +152,7 @@ class Digester:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             mode = status.st_mode
             if stat.S_ISDIR(mode):
-                with opened(parent, name, DIRECTORY) as descriptor:
+                with open_entry(parent, name, DIRECTORY) as descriptor:
                     payload = self._directory(descriptor, path, depth, quiet=quiet)
             elif stat.S_ISREG(mode):
                 payload = self._file(parent, name, path, status)
@@ -183,7 +183,7 @@ class Digester:
         if known is not None and known[0] == key_of(status):
             self.found[path] = known
             return known[1]
-        with opened(parent, name, FILE) as descriptor:
+        with open_entry(parent, name, FILE) as descriptor:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise Changing(path)
@@ -209,7 +209,7 @@ class Digester:
         if not rest:
             return self.entry(parent, name, path, 1, quiet=quiet)
         try:
-            with opened(parent, name, DIRECTORY) as descriptor:
+            with open_entry(parent, name, DIRECTORY) as descriptor:
                 return self._member(descriptor, path, rest, quiet)
         except FileNotFoundError:
             return None

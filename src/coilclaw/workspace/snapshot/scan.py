@@ -26,7 +26,7 @@ from coilclaw.workspace.git.object_format import (
 )
 from coilclaw.workspace.snapshot.fingerprint import Bounds, Digester, ScanTally
 from coilclaw.workspace.snapshot.stat_cache import MARGIN_NS, Directory, StatCache, key_of, lasting
-from coilclaw.workspace.tree.directory_entry import DIRECTORY, FILE, Changing, fault, opened
+from coilclaw.workspace.tree.directory_entry import DIRECTORY, FILE, Changing, fault, open_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -103,7 +103,7 @@ class _Listing:
     subtrees: dict[str, bytes] = field(default_factory=dict)
     empty: bool = True
 
-    def known(self, name: str) -> bytes | None:
+    def find_known_blob(self, name: str) -> bytes | None:
         """Return the blob that a name had the last time, which is stored."""
         return None if self.old is None else self.old.blob(name)
 
@@ -182,7 +182,7 @@ class Scan:
             self._directories[prefix] = self._old.directories[prefix]
             return old.tree, listing.empty
         for name in kept:
-            blob = listing.known(name)
+            blob = listing.find_known_blob(name)
             assert blob is not None
             listing.files[name] = (known[name], blob)
         return self._finish(listing), listing.empty
@@ -237,13 +237,13 @@ class Scan:
         if path == ".git":
             self._git = self._digester.own_git(parent, name)
         elif stat.S_ISREG(mode):
-            listing.files[name] = self._file(parent, name, path, listing.known(name))
+            listing.files[name] = self._file(parent, name, path, listing.find_known_blob(name))
         elif stat.S_ISLNK(mode):
             target = os.fsencode(os.readlink(name, dir_fd=parent))
-            blob = self._spool.put(b"blob", target, known=listing.known(name))
+            blob = self._spool.put(b"blob", target, known=listing.find_known_blob(name))
             listing.files[name] = (lasting(key, self._settled_ns), blob)
         elif stat.S_ISDIR(mode) and name != ".git":
-            with opened(parent, name, DIRECTORY) as descriptor:
+            with open_entry(parent, name, DIRECTORY) as descriptor:
                 tree, empty = self._directory(descriptor, path + "/", listing.depth + 1)
             if tree is not None:
                 listing.subtrees[name] = tree
@@ -257,7 +257,7 @@ class Scan:
             self._tally.enter_special(path)
 
     def _file(self, parent: int, name: str, path: str, known: bytes | None) -> Leaf:
-        with opened(parent, name, FILE) as descriptor:
+        with open_entry(parent, name, FILE) as descriptor:
             for look in range(MAX_LOOKS):
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):

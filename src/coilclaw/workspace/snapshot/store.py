@@ -214,13 +214,13 @@ class SnapshotStore:
         """Return the permission bits of the files whose bits git's two modes do not say."""
         return self._load(snapshot_id)[1].modes
 
-    def excluded(self, snapshot_id: str) -> tuple[str, ...]:
+    def list_excluded(self, snapshot_id: str) -> tuple[str, ...]:
         """Return what was left out when a snapshot was taken."""
         return self._load(snapshot_id)[1].excluded
 
     def exists(self, snapshot_id: str) -> bool:
         """Whether this is the full id of a snapshot that is kept."""
-        return _ID.fullmatch(snapshot_id) is not None and self._objects.kept(snapshot_id)
+        return _ID.fullmatch(snapshot_id) is not None and self._objects.has_snapshot(snapshot_id)
 
     def resolve(self, prefix: str) -> str:
         """Return the one full id that starts like this."""
@@ -260,7 +260,7 @@ class SnapshotStore:
         """Store what is new; ``None`` if what was thought to be stored is gone."""
         commit = encode_commit(picture.tree, picture.manifest)
         name = object_id(b"commit", commit).hex()
-        known = name == old.snapshot and self._objects.kept(name)
+        known = name == old.snapshot and self._objects.has_snapshot(name)
         if not known or picture.changed:
             with self._objects.lock:
                 if self._objects.packs.generation() != old.generation:

@@ -283,7 +283,7 @@ def _find_ignored(
 
     state.create()
     git = Git(state.git)
-    ignored = git.ignored(root.path, names)
+    ignored = git.find_ignored(root.path, names)
     if terms.ignore_root is not None:
-        ignored |= git.ignored(terms.ignore_root, names)
+        ignored |= git.find_ignored(terms.ignore_root, names)
     return ignored

@@ -26,7 +26,7 @@ class Changing(Exception):
 
 
 @contextmanager
-def opened(parent: int, name: str, flags: int) -> Iterator[int]:
+def open_entry(parent: int, name: str, flags: int) -> Iterator[int]:
     """Open an entry of an open directory for as long as the block lasts."""
     descriptor = os.open(name, flags, dir_fd=parent)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.kernel import explain_os_errors, quote_text
 from coilclaw.workspace.process.owner import process_exists
-from coilclaw.workspace.tree.directory_entry import DIRECTORY, opened
+from coilclaw.workspace.tree.directory_entry import DIRECTORY, open_entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def _empty(aside: Path) -> None:
     try:
         done, waiting = 0, 1
         while done < waiting:
-            with opened(root, str(done), DIRECTORY) as directory:
+            with open_entry(root, str(done), DIRECTORY) as directory:
                 with os.scandir(directory) as entries:
                     found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
                 for name, is_directory in found:

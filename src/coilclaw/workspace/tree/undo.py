@@ -58,7 +58,7 @@ def restore_snapshot(
 ) -> Restored:
     """Make the tree what it was when the snapshot was taken; with ``only``, just those paths."""
     target = store.resolve(snapshot_id)
-    left_out = tuple(sorted({*exclude, *store.excluded(target)}))
+    left_out = tuple(sorted({*exclude, *store.list_excluded(target)}))
     now = store.take(root.path, exclude=left_out).id
     difference = store.diff(now, target)
     if only is not None:

@@ -396,7 +396,7 @@ class Tracing:
 
     def stoppable(self) -> AbstractContextManager[None]:
         """Let the emergency stop end a trajectory too; it can be resumed afterwards."""
-        return Estop.of(self.home).require_clear("trajectory").watched(self.cancel, MAX_RUN_S)
+        return Estop.of(self.home).require_clear("trajectory").watch_call(self.cancel, MAX_RUN_S)
 
 
 def new_id() -> str:
@@ -419,7 +419,7 @@ def _directory(store: ArtifactStore) -> tuple[Path, ...]:
 
 def _name_environment(environment: EnvironmentPlace) -> str:
     """What finds an environment again: its name if it comes with us, else its file."""
-    shipped = os.path.realpath(catalogue.shipped() / environment.name / catalogue.MAIN)
+    shipped = os.path.realpath(catalogue.shipped_directory() / environment.name / catalogue.MAIN)
     return environment.name if str(environment.file) == shipped else str(environment.file)
 
 
