@@ -14,7 +14,8 @@ from coilclaw.agent.sop.interruption import Resolution
 from coilclaw.agent.sop.run_journal import Decision, SopRun
 from coilclaw.agent.sop.sop_runner import Attended, Sops
 from coilclaw.app.agent_runtime import People
-from coilclaw.app.drivers import open_desk, open_sop_runs, open_sops
+from coilclaw.app.drivers import open_sop_runs, open_sops
+from coilclaw.app.home import open_desk
 from coilclaw.kernel.messages import Json
 from tests.support.agents import AgentHome, Person
 

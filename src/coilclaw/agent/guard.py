@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from coilclaw.agent import estop as stop
 from coilclaw.agent.approvals import NO_ANSWERER, ApprovalSuspended
-from coilclaw.agent.open_turns import describe_lookup
+from coilclaw.agent.open_turns import read_boot_id
 from coilclaw.agent.receipts.book import Intent, Receipt, name_call, shorten_name
 from coilclaw.kernel import (
     ApprovalReply,
@@ -22,6 +22,8 @@ from coilclaw.kernel import (
     Consults,
     Decision,
     DeniedError,
+    Fetches,
+    Reads,
     Risk,
     Runs,
     Stopped,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from coilclaw.agent.estop import Estop
     from coilclaw.agent.receipts.book import ReceiptBook, Status
     from coilclaw.agent.tools.contract import ReadyCall, Tool, ToolContext, Validators
-    from coilclaw.kernel import Approve, Json, ToolCall
+    from coilclaw.kernel import Approve, Effect, Json, ToolCall
 
 _log = logging.getLogger(__name__)
 
@@ -207,7 +209,7 @@ class Guard:
             starting=partial(self.book.mark_start, attempt.intent_id),
         )
         prepared = tool.prepare(call.arguments, context)
-        attempt.lookup = describe_lookup(effects, prepared)
+        attempt.lookup = _describe_lookup(effects, prepared)
         attempt.phase = "asking"
         attempt.approval = self._approval(attempt, verdict, prepared)
         attempt.phase = "preparing"
@@ -396,3 +398,16 @@ def _approved_subject(attempt: CallAttempt, detail: tuple[str, ...]) -> str:
             "conversation": context.conversation_id,
         }
     )
+
+
+def _describe_lookup(effects: tuple[Effect, ...], prepared: ReadyCall) -> str:
+    """Return where to find out after a crash whether a call had its effect, for its intent."""
+    if prepared.lookup == "start":
+        return f"start {read_boot_id()}"
+    if prepared.lookup:
+        return prepared.lookup
+    if effects and all(isinstance(effect, Reads | Consults) for effect in effects):
+        return "nothing"
+    if effects and all(isinstance(effect, Reads | Consults | Fetches) for effect in effects):
+        return "request"
+    return ""

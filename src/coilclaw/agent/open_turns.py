@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from coilclaw.agent.history import LOST
 from coilclaw.agent.receipts.book import ID_FIELD, INTENT_HASH, SETTLES, name_call
-from coilclaw.kernel import Consults, Fetches, Reads, UsageError
+from coilclaw.kernel import UsageError
 from coilclaw.workspace import is_alive
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from coilclaw.agent.history import OpenTurn
     from coilclaw.agent.receipts.book import ReceiptBook
     from coilclaw.agent.receipts.settlement import SettlementFinding
-    from coilclaw.agent.tools.contract import ReadyCall
-    from coilclaw.kernel import Effect
 
 NOT_BEGUN: Final = (
     "this call did not begin: the program ended while it waited for approval, or for another call"
@@ -118,19 +116,6 @@ def is_abandoned(approval: Approval) -> bool:
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _TREE: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
-
-
-def describe_lookup(effects: tuple[Effect, ...], prepared: ReadyCall) -> str:
-    """Return where to find out after a crash whether a call had its effect, for its intent."""
-    if prepared.lookup == "start":
-        return f"start {read_boot_id()}"
-    if prepared.lookup:
-        return prepared.lookup
-    if effects and all(isinstance(effect, Reads | Consults) for effect in effects):
-        return "nothing"
-    if effects and all(isinstance(effect, Reads | Consults | Fetches) for effect in effects):
-        return "request"
-    return ""
 
 
 def read_boot_id() -> str:

@@ -15,11 +15,9 @@ __getattr__, __dir__ = lazy_names(
         "config.edit": "PlannedEdit",
         "config.values": "Config",
         "doctor": "examine examine_runs",
-        "drivers": (
-            "open_desk open_orchestrator open_receipts open_sop_runs open_sops open_tracing"
-        ),
+        "drivers": ("open_orchestrator open_receipts open_sop_runs open_sops open_tracing"),
         "gateway_server": "make_gateway_settings open_gateway",
-        "home": "find_home open_config",
+        "home": "find_home open_config open_desk",
         "policy": "Policy describe_missing",
         "setup": "Choices KINDS init name_of try_provider",
         "telemetry.logs": "Logs VARIABLE configure",

@@ -15,7 +15,6 @@ from coilclaw.app.config.load import load_config as load_config
 from coilclaw.app.config.values import Config as Config
 from coilclaw.app.doctor import examine as examine
 from coilclaw.app.doctor import examine_runs as examine_runs
-from coilclaw.app.drivers import open_desk as open_desk
 from coilclaw.app.drivers import open_orchestrator as open_orchestrator
 from coilclaw.app.drivers import open_receipts as open_receipts
 from coilclaw.app.drivers import open_sop_runs as open_sop_runs
@@ -25,6 +24,7 @@ from coilclaw.app.gateway_server import make_gateway_settings as make_gateway_se
 from coilclaw.app.gateway_server import open_gateway as open_gateway
 from coilclaw.app.home import find_home as find_home
 from coilclaw.app.home import open_config as open_config
+from coilclaw.app.home import open_desk as open_desk
 from coilclaw.app.policy import Policy as Policy
 from coilclaw.app.policy import describe_missing as describe_missing
 from coilclaw.app.setup import Choices as Choices

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from coilclaw.agent import AgentLoop, Estop, Memory, ToolContext, TurnUndo
 from coilclaw.app import providers
-from coilclaw.app.home import now, open_config
+from coilclaw.app.home import now, open_config, open_desk, receipts_of
 from coilclaw.app.policy import Policy
 from coilclaw.app.tools import collect_tools, list_allowed_tools, make_redactor
 from coilclaw.kernel import CoilClawError, ToolSpec, UsageError
@@ -125,15 +125,11 @@ class Runtime:
 
     def desk(self) -> ApprovalStore:
         """The approvals of this home."""
-        from coilclaw.app.drivers import open_desk
-
         return open_desk(self.home)
 
     def _open_book(self) -> ReceiptBook | None:
         if not self.config.receipts.enabled:
             return None
-        from coilclaw.app.drivers import receipts_of
-
         receipts = receipts_of(self.config, self.home)
         writer = receipts.checkpoint_writer(self._environ)
         book = receipts.open_book(None if writer is None else writer.after_receipt)

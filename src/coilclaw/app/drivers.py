@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from coilclaw.app.home import now, open_config
+from coilclaw.app.home import now, open_config, receipts_of
 from coilclaw.app.tools import make_redactor
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coilclaw.agent import (
-        ApprovalStore,
         Attended,
         HomeReceipts,
         SopAgent,
@@ -92,23 +91,6 @@ def open_tracing(home: Path, environ: Mapping[str, str], start: Path, **options:
 def open_receipts(home: Path, environ: Mapping[str, str]) -> HomeReceipts:
     """Return the receipts that the configuration of a home names."""
     return receipts_of(open_config(home, environ), home)
-
-
-def receipts_of(config: Config, home: Path) -> HomeReceipts:
-    """Return the receipts that a configuration names."""
-    from coilclaw.agent import HomeReceipts
-
-    settings = config.receipts
-    return HomeReceipts(
-        home, settings.path, config.memory.path, settings.checkpoint, settings.checkpoint_every
-    )
-
-
-def open_desk(home: Path, asker: str = "") -> ApprovalStore:
-    """Return the approvals of a home; ``asker`` is for whom one asks there."""
-    from coilclaw.agent import ApprovalStore
-
-    return ApprovalStore(home, now, asker=asker)
 
 
 def open_sop_runs(home: Path) -> SopRuns:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 from coilclaw.agent import Estop, McpApp, OnDemand, RemotePeople
 from coilclaw.app import providers
 from coilclaw.app.agent_runtime import People, open_runtime
-from coilclaw.app.drivers import open_desk, open_orchestrator, open_sops, receipts_of, sops_of
-from coilclaw.app.home import now, open_config
+from coilclaw.app.drivers import open_orchestrator, open_sops, sops_of
+from coilclaw.app.home import now, open_config, open_desk, receipts_of
 from coilclaw.app.telemetry.logs import LineHandler
 from coilclaw.app.tools import list_more_secrets
 from coilclaw.gateway import (

@@ -1,4 +1,4 @@
-"""Where CoilClaw keeps its own state."""
+"""Where CoilClaw keeps its own state: configuration, receipts and approvals of a home."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from coilclaw.kernel import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from coilclaw.agent import ApprovalStore, HomeReceipts
     from coilclaw.app.config.values import Config
 
 
@@ -43,3 +44,20 @@ def open_config(home: Path, environ: Mapping[str, str]) -> Config:
     from coilclaw.app.config.load import load_config
 
     return load_config(home / "config.toml", home=home, environ=environ)
+
+
+def receipts_of(config: Config, home: Path) -> HomeReceipts:
+    """Return the receipts that a configuration names."""
+    from coilclaw.agent import HomeReceipts
+
+    settings = config.receipts
+    return HomeReceipts(
+        home, settings.path, config.memory.path, settings.checkpoint, settings.checkpoint_every
+    )
+
+
+def open_desk(home: Path, asker: str = "") -> ApprovalStore:
+    """Return the approvals of a home; ``asker`` is for whom one asks there."""
+    from coilclaw.agent import ApprovalStore
+
+    return ApprovalStore(home, now, asker=asker)

@@ -7,6 +7,7 @@ import secrets
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final, Protocol
@@ -70,10 +71,8 @@ def run_commit(
         own = (options.key_file,) if options.key_file else ()
         key_files = (*KEY_FILES, *own)
         tree.state.create()
-        git = Git(tree.state.git)
-        project.check_ignored(
-            directory, key_files, lambda names: git.find_ignored(directory, names)
-        )
+        find_ignored = partial(Git(tree.state.git).find_ignored, directory)
+        project.check_ignored(directory, key_files, find_ignored)
         redactor = find_known_secrets(directory, key_files, environ)
         interrupts = Interrupts()
         shown = stack.enter_context(display(redactor.redact, REPAIRS))

@@ -12,10 +12,10 @@ from coilclaw.runners.code_commit import CodeCommitRunner as CodeCommitRunner
 from coilclaw.runners.confinement import environ_of as environ_of
 from coilclaw.runners.confinement import make_home as make_home
 from coilclaw.runners.confinement import sandbox_of as sandbox_of
+from coilclaw.runners.external_agent import read_bounded as read_bounded
 from coilclaw.runners.external_runners import CODEX_HOME as CODEX_HOME
 from coilclaw.runners.external_runners import MAX_SCRIPT_BYTES as MAX_SCRIPT_BYTES
 from coilclaw.runners.external_runners import OPENCODE_SETTINGS as OPENCODE_SETTINGS
-from coilclaw.runners.external_runners import read_bounded as read_bounded
 from coilclaw.runners.process import ProcessRunner as ProcessRunner
 from coilclaw.runners.runner import AgentRequest as AgentRequest
 from coilclaw.runners.runner import Assignment as Assignment

@@ -217,3 +217,20 @@ class HomeFolder:
                 raise DeniedError(
                     f"{name} in the {self.title} is a directory.", rule=self.rule
                 ) from problem
+
+
+def read_start(path: Path, limit: int, rule: str, *, what: str = "") -> bytes:
+    """Read a file that the user names, up to one byte more than ``limit``."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+    except OSError as problem:
+        raise UsageError(f"cannot read {what}{path}: {problem.strerror}", rule=rule) from problem
+
+
+def read_bounded(path: Path, limit: int, rule: str) -> bytes:
+    """Read a file that the user names; one that is unreadable or too large is a ``UsageError``."""
+    data = read_start(path, limit, rule)
+    if len(data) > limit:
+        raise UsageError(f"{path} is larger than {limit} bytes", rule=rule)
+    return data

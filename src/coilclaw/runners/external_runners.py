@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coilclaw.kernel import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -58,25 +56,9 @@ def external(
 def read_script(argument: str, start: Path) -> AgentScript:
     """Read the file of a scripted agent."""
     from coilclaw.runners import script
+    from coilclaw.runners.external_agent import read_start
 
     path = start / argument
     return script.read(
         read_start(path, MAX_SCRIPT_BYTES, "script.read", what="the script "), where=str(path)
     )
-
-
-def read_start(path: Path, limit: int, rule: str, *, what: str = "") -> bytes:
-    """Read a file that the user names, up to one byte more than ``limit``."""
-    try:
-        with path.open("rb") as file:
-            return file.read(limit + 1)
-    except OSError as problem:
-        raise UsageError(f"cannot read {what}{path}: {problem.strerror}", rule=rule) from problem
-
-
-def read_bounded(path: Path, limit: int, rule: str) -> bytes:
-    """Read a file that the user names; one that is unreadable or too large is a ``UsageError``."""
-    data = read_start(path, limit, rule)
-    if len(data) > limit:
-        raise UsageError(f"{path} is larger than {limit} bytes", rule=rule)
-    return data

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from coilclaw import __version__
 from coilclaw.agent import Estop
 from coilclaw.kernel import CoilClawError, EnvironmentFault, UsageError, explain_os_errors
-from coilclaw.runners import external_runners, runner
+from coilclaw.runners import external_runners, read_bounded, runner
 from coilclaw.traces import preflight
 from coilclaw.traces.archive import TrajectoryArchive
 from coilclaw.traces.artifacts.store import CONFLICT
@@ -435,8 +435,6 @@ def _read_ignore_list(template: Path) -> tuple[str, ...]:
 
 def _read(path: Path) -> str:
     try:
-        return external_runners.read_bounded(path, MAX_PROMPT_BYTES, "trajectory.prompt").decode(
-            "utf-8"
-        )
+        return read_bounded(path, MAX_PROMPT_BYTES, "trajectory.prompt").decode("utf-8")
     except UnicodeDecodeError as problem:
         raise UsageError(f"{path} is not UTF-8", rule="trajectory.prompt") from problem

@@ -15,8 +15,7 @@ from coilclaw.kernel import Usage, UsageError
 from coilclaw.runners import agent_program, test_tool
 from coilclaw.runners.acp.agents import AcpStart, is_routed, perform_turn
 from coilclaw.runners.agent_answer import count_of, object_of
-from coilclaw.runners.external_agent import HomeFolder
-from coilclaw.runners.external_runners import read_bounded
+from coilclaw.runners.external_agent import HomeFolder, read_bounded
 from coilclaw.runners.model_route import RouteTarget, target_of
 from coilclaw.runners.runner import Deadline
 from coilclaw.workspace import command

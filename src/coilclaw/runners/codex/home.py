@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coilclaw.kernel import UsageError
 from coilclaw.runners.agent_answer import object_of
 from coilclaw.runners.agent_program import OPENAI_HOSTS
-from coilclaw.runners.external_agent import HomeFolder
-from coilclaw.runners.external_runners import read_bounded
+from coilclaw.runners.external_agent import HomeFolder, read_bounded
 from coilclaw.runners.model_route import RouteTarget, target_of
 
 if TYPE_CHECKING:
