@@ -89,7 +89,7 @@ def test_a_sop_is_listed_started_followed_approved_and_resumed(tmp_path: Path) -
         assert [one["name"] for one in listed["greet"]["inputs"]] == ["file", "n"]
         wrong = client.post("/sops/greet/runs", json={"inputs": {"n": "x", "m": 1}})
         assert (wrong.status_code, wrong.json()["error"]["rule"]) == (400, "sop.inputs")
-        for part in ("file is missing", "no input 'm'", "n is 'x'"):
+        for part in ("file is missing", "unknown input 'm'", "n is 'x'"):
             assert part in wrong.json()["error"]["message"]
         assert client.post("/sops/gone/runs").status_code == 404
         assert client.get("/sops/runs/sop-0123456789abcdef").status_code == 404

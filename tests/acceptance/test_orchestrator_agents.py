@@ -74,7 +74,7 @@ def test_an_agent_that_takes_too_long_is_stopped(world: World) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (ANSWER + "print('All done!')\n", "not JSON"),
+        (ANSWER + "print('All done!')\n", "not valid JSON"),
         (ANSWER + "print(json.dumps(result)); print('bye')\n", ""),
         (ANSWER + "result['task_id'] = 'task-0002'; print(json.dumps(result))\n", "task-0002"),
         (ANSWER + "result['surplus'] = 1; print(json.dumps(result))\n", "surplus"),

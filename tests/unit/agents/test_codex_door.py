@@ -165,7 +165,7 @@ def test_a_model_that_is_down_is_a_bad_gateway(tmp_path: Path) -> None:
 def test_closing_it_cuts_every_connection_and_leaves_nothing_open(
     tmp_path: Path, echo: tuple[str, int]
 ) -> None:
-    before = open_fds()
+    before, running = open_fds(), set(threading.enumerate())
     host, port = echo
     client = socket.socket(socket.AF_UNIX)
     client.settimeout(PATIENCE_S)
@@ -179,9 +179,8 @@ def test_closing_it_cuts_every_connection_and_leaves_nothing_open(
         assert client.recv(100) == b""
     with pytest.raises(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as late:
         late.connect(str(tmp_path / SOCKET))
-    for thread in threading.enumerate():
-        if thread.name.startswith("coilclaw-door"):
-            thread.join(PATIENCE_S)
+    for thread in set(threading.enumerate()) - running:
+        thread.join(PATIENCE_S)
     ours = {line for line in open_fds() - before if "socket" in line}
     # The echo server's own end may take a moment; ours are the client's, the door's and the one
     # to the server.

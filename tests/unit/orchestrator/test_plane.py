@@ -68,7 +68,7 @@ REFUSED: list[tuple[str, str]] = [
     (TEXT.replace('"findings": []', f'"findings": {"[" * 100_000}'), "nested"),
     (TEXT.replace("Read it all.", "x" * MAX_ANSWER_BYTES), "is larger than"),
     (json.dumps({**GOOD, "verdict": "OK"}), "one of"),
-    (json.dumps({**GOOD, "run_id": "another"}), "no field 'run_id'"),
+    (json.dumps({**GOOD, "run_id": "another"}), "no field is named 'run_id'"),
     (json.dumps({k: v for k, v in GOOD.items() if k != "summary"}), '"summary" is a required'),
     (json.dumps({**GOOD, "summary": ""}), "shorter than"),
 ]
