@@ -610,7 +610,9 @@ def test_after_kill_nothing_runs_and_the_next_one_tidies_up(
     with closed_one.serving("--token-file", str(file)) as served:
         assert served.kept() == []
     file.chmod(0o644)
-    with pytest.raises(EnvironmentFault, match="others than you can read or change"):
+    with pytest.raises(
+        EnvironmentFault, match="must belong to you and be inaccessible to other users"
+    ):
         operator_token.load_token_file(file)
 
 

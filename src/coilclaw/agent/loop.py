@@ -274,7 +274,7 @@ class AgentLoop:
         for call in calls:
             # Earlier results are stored before a call waits for the user.
             context = replace(self.context(turn.conversation_id, turn.id), asking=keep)
-            answers.append(self._run(context, tally, call, refused=exhausted))
+            answers.append(self._run(context, tally, call, over_limit=exhausted))
         keep()
         tally.rounds += not exhausted
         if not exhausted:
@@ -328,10 +328,11 @@ class AgentLoop:
         return replace(response, final_text=text, tool_calls=tuple(calls))
 
     def _run(
-        self, context: ToolContext, tally: Tally, call: ToolCall, *, refused: bool
+        self, context: ToolContext, tally: Tally, call: ToolCall, *, over_limit: bool
     ) -> ToolAnswer:
+        """Run a call through the guard and count it; refuse it when the tool rounds are used up."""
         guard = self.guard()
-        if refused:
+        if over_limit:
             reason = f"{self.limits.max_tool_rounds} rounds of tool calls are used up"
             result = guard.refuse(call, context, ROUNDS_RULE, reason)
         else:

@@ -205,7 +205,7 @@ class _Builder:
                 hint='base_url = "http://localhost:1234/v1", or wherever the server is',
             )
         if not settings.model:
-            raise UsageError(f"the provider {settings.name} names no model", rule="provider.model")
+            raise UsageError(f"the provider {settings.name} has no model", rule="provider.model")
         try:
             key = _key(settings, self.environ)
         except UsageError as problem:
@@ -268,22 +268,22 @@ def _key(settings: ProviderSettings, environ: Mapping[str, str]) -> Secret | Non
             return None
         if not text:
             raise UsageError(
-                f"the key of {settings.name} is not there: the variable {variable} is not set",
+                f"no API key for {settings.name}: the environment variable {variable} is not set",
                 rule="provider.key",
                 hint=f"set {variable}; a server that needs no key needs no api_key_env",
             )
         return Secret(text)
     if settings.api_key_file is None:
         return None
-    place = f"the key file of {settings.name}, {settings.api_key_file}"
+    place = f"the key file {settings.api_key_file} of {settings.name}"
     try:
         text = _key_text(settings.api_key_file)
     except OSError as problem:
         raise UsageError(
-            f"{place}, cannot be read: {problem.strerror}", rule="provider.key"
+            f"{place} cannot be read: {problem.strerror}", rule="provider.key"
         ) from None
     except ValueError:
-        raise UsageError(f"{place}, holds no key, or more than one", rule="provider.key") from None
+        raise UsageError(f"{place} must hold exactly one key", rule="provider.key") from None
     return Secret(text)
 
 

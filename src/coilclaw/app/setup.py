@@ -51,9 +51,9 @@ class Initialised:
 
 
 def init(home: Path, environ: Mapping[str, str], workspace: Path | None = None) -> Initialised:
-    """Make whatever is missing; nothing that exists is changed.
+    """Create whatever is missing; leave existing files alone.
 
-    The configuration comes last: as long as it is not there, what it would say can still change.
+    The configuration is written last, so that a failed setup can be repeated with other answers.
     """
     from coilclaw.policy import read_shipped_policy
 

@@ -136,7 +136,8 @@ def _key(path: Path) -> Secret | None:
     except UnicodeDecodeError:
         raise UsageError(f"the key file {path} is not valid UTF-8", rule="project.key") from None
     if len(raw) > MAX_KEY_BYTES or any(char.isspace() for char in text):
-        raise UsageError(f"the key file {path} holds more than one key", rule="project.key")
+        message = f"the key file {path} must hold one key of at most {MAX_KEY_BYTES} bytes"
+        raise UsageError(message, rule="project.key")
     return Secret(text)
 
 

@@ -52,7 +52,7 @@ def check_private(path: Path, rule: str, hint: str) -> None:
     found = os.lstat(path)
     if found.st_mode & 0o077 or found.st_uid != os.geteuid():
         raise EnvironmentFault(
-            f"others than you can read or change {path}",
+            f"{path} must belong to you and be inaccessible to other users",
             rule=rule,
             hint=hint,
         )

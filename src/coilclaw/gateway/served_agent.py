@@ -185,7 +185,7 @@ class ServedAgent:
         return FinishedTurn(outcome, running.input_tokens, running.output_tokens)
 
     def resume(self, conversation_id: str, terms: TurnTerms) -> FinishedTurn | None:
-        """Finish the turn that the end of a program left open; ``None`` where none was."""
+        """Finish a turn that the end of the process interrupted; return ``None`` without one."""
         with self._running(conversation_id, RunningTurn(None, terms)) as running:
             outcome = self._loop.resume(conversation_id)
         if outcome is None:

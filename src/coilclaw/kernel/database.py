@@ -105,10 +105,10 @@ class Database:
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise LockTimeout(
-                    f"another process reads {self.path}: what was deleted is still in the log "
-                    "beside it",
+                    f"another process is reading {self.path}, so that deleted data stays in its "
+                    "write-ahead log",
                     rule="database.busy",
-                    hint="do it again when that process has ended",
+                    hint="try again when that process has ended",
                 )
 
     def before_fork(self) -> None:
@@ -138,7 +138,7 @@ class Database:
     def _open_connection(self) -> sqlite3.Connection:
         if self._inherited is not None:
             raise EnvironmentFault(
-                f"this process was forked in the middle of a transaction on {self.path}",
+                f"{self.path} cannot be used: this process was forked during a transaction on it",
                 rule="database.forked",
             )
         if self._connection is None:

@@ -158,7 +158,7 @@ class FileLock:
         return True
 
     def _lock(self, flags: int) -> int | None:
-        """Lock the file; ``None`` if it was deleted meanwhile, and others will find another."""
+        """Open and lock the file; return ``None`` if the path no longer names the locked file."""
         try:
             descriptor = open_unshared(self.path, os.O_RDONLY | flags)
         except OSError as problem:

@@ -225,9 +225,9 @@ class Journal:
             return [()] * len(batch)
         if self._poison is not None:
             raise EnvironmentFault(
-                f"this process may not append to {self.path} any more: {self._poison}",
+                f"this process can no longer append to {self.path}: {self._poison}",
                 rule="journal.poisoned",
-                hint="what is on the disk is unknown; start again, and verify the journal",
+                hint="the last write may be incomplete; restart CoilClaw and verify the journal",
             )
         try:
             head = None if writer.tail is None else writer.tail.begin()

@@ -111,7 +111,9 @@ def parse_url(url: str) -> WebAddress:
         raise DeniedError(what, rule="http.url")
     found = _URL.fullmatch(url)
     if found is None:
-        raise DeniedError(f"{quote_text(url)} is not a URL with a host", rule="http.url")
+        raise DeniedError(
+            f"{quote_text(url)} is not a URL with a scheme and a host", rule="http.url"
+        )
     scheme, authority, rest = found[1].lower(), found[2], found[3]
     if scheme not in _PORTS:
         what = f"the scheme of {quote_text(url)} is neither http nor https"

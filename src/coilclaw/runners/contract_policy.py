@@ -110,7 +110,7 @@ def is_contained(assignment: Assignment, means: Means) -> bool:
 
 
 def command_request(task_id: str, argv: Sequence[str], *, directory: str) -> AgentRequest:
-    """Ask for one command; the detail is everything that the approval is given for."""
+    """Return the approval request for one command; its detail lists what the approval covers."""
     words = json.dumps(list(argv), ensure_ascii=False)
     return request(task_id, "command", f"run {words}", (f"argv: {words}", f"in: {directory}"))
 

@@ -83,6 +83,9 @@ def _read_folder(folder: Path) -> dict[str, bytes]:
                 continue
             data = path.read_bytes()
             if len(data) > MAX_POLICY_BYTES:
-                raise UsageError(f"{path} is too large for a policy", rule="policy.large")
+                raise UsageError(
+                    f"the policy {path} is larger than {MAX_POLICY_BYTES} bytes",
+                    rule="policy.large",
+                )
             found[path.relative_to(folder).as_posix()] = data
     return found

@@ -92,9 +92,9 @@ class RunStore:
             )
         if len(set(found)) > 1:
             raise UsageError(
-                f"{text!r} is the beginning of {len(set(found))} runs",
+                f"{text!r} matches {len(set(found))} runs",
                 rule="run.ambiguous",
-                hint=f"for example {found[0]} and {found[1]}",
+                hint=f"give more of the id; {found[0]} and {found[1]} match",
             )
         return self.places.runs / found[0]
 

@@ -271,7 +271,7 @@ def restore_trajectory(
     except CoilClawError as problem:
         why = f"its bundles do not fit together: {problem.message}"
         raise _refuse(trajectory_id, why) from problem
-    count = _count_usable(read, bundles.commits(git), source)
+    count = _count_leading_usable(read, bundles.commits(git), source)
     if count == 0:
         raise _refuse(trajectory_id, "the files it began with are not in its bundles")
     history, results = _copy_journal(source, places, key, count)
@@ -310,8 +310,11 @@ def _read_journal(source: TracePlaces) -> _Read:
     return read
 
 
-def _count_usable(read: _Read, present: frozenset[str], source: TracePlaces) -> int:
-    """Return how many records have all their code and results."""
+def _count_leading_usable(read: _Read, present: frozenset[str], source: TracePlaces) -> int:
+    """Count the records before the first one with missing code or results.
+
+    A stored result that does not match its recorded hash raises.
+    """
     for number, (commits, results) in enumerate(read.needs):
         if not present.issuperset(commits):
             return number

@@ -209,7 +209,7 @@ def test_an_answer_without_end_ends_the_server(stub: Stub) -> None:
 
 def test_a_flood_of_messages_ends_the_server(stub: Stub) -> None:
     result = stub.call("flood")
-    assert "unrequested messages" in str(result.error)
+    assert "unsolicited messages" in str(result.error)
     assert stub.call("echo", text="again").output == "again"
 
 

@@ -145,7 +145,8 @@ def test_a_page_from_elsewhere_is_refused(header: str, value: str) -> None:
         got = ask(server, Question("chat", headers={header: value}))
         assert [record.answer for record in server.requests] == [None]
     assert got.status == 403
-    assert got.json["error"]["message"] == f"the {header} {value!r} is not this machine"
+    said = f"the header {header} is {value!r}, and only loopback addresses are accepted"
+    assert got.json["error"]["message"] == said
     assert not [name for name in got.headers if name.startswith("access-control-")]
 
 

@@ -154,13 +154,12 @@ def test_no_tool_for_it_is_an_error_that_names_what_is_offered() -> None:
     with pytest.raises(UsageError) as caught:
         make_call(RunShell("ls"), [OfferedTool("read"), OfferedTool("glob")])
     assert caught.value.message == (
-        "the script wants a shell tool, and the request offers none; it offers: read, glob"
+        "the script needs a shell tool, but the request offers only: read, glob"
     )
     with pytest.raises(UsageError) as caught:
         make_call(FILE, [])
     assert caught.value.message == (
-        "the script wants a writing or shell tool, and the request offers none; "
-        "it offers: none at all"
+        "the script needs a file-writing or shell tool, but the request it offers: none at all"
     )
 
 
@@ -169,7 +168,7 @@ def test_that_error_reaches_the_client(dialect: str) -> None:
     with ModelServer([{"shell": "ls"}]) as server:
         got = ask(server, Question(dialect))
     assert got.status == 400
-    assert got.json["error"]["message"].startswith("the script wants a shell tool")
+    assert got.json["error"]["message"].startswith("the script needs a shell tool")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -86,7 +86,7 @@ WRONG: list[tuple[str, tuple[ProviderSettings, ...], str, str]] = [
         "o",
         (ProviderSettings("o", "openai-compatible", base_url="http://127.0.0.1"),),
         "provider.model",
-        "names no model",
+        "has no model",
     ),
     (
         "o",
@@ -139,7 +139,7 @@ def test_a_key_file_without_one_key_is_told_and_not_shown(tmp_path: Path, conten
     path = tmp_path / "key.txt"
     path.write_bytes(content)
     settings = wire("o", "https://h", api_key_file=path)
-    with pytest.raises(UsageError, match="holds no key, or more than one") as caught:
+    with pytest.raises(UsageError, match="must hold exactly one key") as caught:
         made("o", settings)
     assert caught.value.rule == "provider.key"
     assert str(path) in caught.value.message

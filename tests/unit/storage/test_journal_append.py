@@ -134,7 +134,7 @@ def test_after_a_failed_sync_the_object_is_of_no_more_use(
             journal.append(record(3))
     assert caught.value.rule == "journal.sync"
     assert (world.path.read_bytes(), world.anchor.read_bytes()) == before
-    with pytest.raises(EnvironmentFault, match=r"may not append to .* any more") as caught:
+    with pytest.raises(EnvironmentFault, match="can no longer append to") as caught:
         journal.append(record(3))
     assert caught.value.rule == "journal.poisoned"
     world.fill(1, start=3)  # by another object

@@ -212,7 +212,7 @@ class ForeignTool(Tool):
             raise DeniedError(
                 f"{self._definition.name!r} of the MCP server {server.name} is not approved",
                 rule="mcp.unapproved",
-                hint=f"'coilclaw mcp approve {server.name}' shows what it offers",
+                hint=f"review and approve its tools with 'coilclaw mcp approve {server.name}'",
             )
         if definition.sha256 != self._definition.sha256:
             raise DeniedError(

@@ -62,7 +62,7 @@ class _Lines:
         if max(len(self._rest), *map(len, lines), 0) > MAX_MESSAGE_BYTES:
             raise _Flood(f"a message is larger than {MAX_MESSAGE_BYTES} bytes")
         if self._unasked > MAX_UNASKED:
-            raise _Flood(f"it sent more than {MAX_UNASKED} unrequested messages")
+            raise _Flood(f"it sent more than {MAX_UNASKED} unsolicited messages")
         return [line for line in lines if line.strip()]
 
 
@@ -88,7 +88,7 @@ async def streams(pipe: Pipe) -> AsyncIterator[TransportStreams]:
             except (OSError, ValueError) as problem:
                 why = f"it cannot be read ({type(problem).__name__})"
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                why = "its messages are not read any more"
+                why = "its messages are no longer read"
             pipe.ended(why)
 
     async def write() -> None:

@@ -104,7 +104,9 @@ class Collection:
             other = self._spellings.setdefault(folded[:length], here)
             if other != here:
                 names = f"{quote_text('/'.join(here))} and {quote_text('/'.join(other))}"
-                raise refusal_error("plugin.duplicate", f"{names} are one name elsewhere")
+                raise refusal_error(
+                    "plugin.duplicate", f"{names} are the same name on some file systems"
+                )
 
 
 def strip_top_directory(files: tuple[PluginFile, ...]) -> tuple[PluginFile, ...]:

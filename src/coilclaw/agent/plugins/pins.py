@@ -77,7 +77,7 @@ def load(home: Path) -> dict[str, Pin]:
         raise EnvironmentFault(
             f"{path} is damaged: {problem}",
             rule="plugin.pins",
-            hint="move it away, then review and approve every plugin again",
+            hint="move it aside, then review and approve each plugin again",
         ) from problem
     return {pin.name: pin for pin in pins}
 

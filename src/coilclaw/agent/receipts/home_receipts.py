@@ -35,7 +35,7 @@ class CheckpointLag:
 
     @property
     def sentence(self) -> str:
-        """Return it as a sentence for a person."""
+        """Describe the last checkpoint and the receipts written since, for display."""
         last = f"after {self.size} receipts" if self.size else "none yet"
         since = f"receipts since: {self.behind}" if self.size else f"receipts: {self.behind}"
         why = f"; {self.problem}" if self.problem else ""

@@ -178,7 +178,7 @@ class Settling:
                 f"the note is longer than {MAX_NOTE_CHARS} characters", rule="settle.note"
             )
         with self._lock():
-            intent = self._find(text)
+            intent = self._find_open_intent(text)
             if self.alive(str(intent.get("process"))):
                 raise UsageError(
                     f"{intent[ID_FIELD]} is still running",
@@ -195,7 +195,8 @@ class Settling:
     def _lock(self) -> FileLock:
         return FileLock(self.book.key_path.with_name("receipts.settle.lock"))
 
-    def _find(self, text: str) -> Mapping[str, object]:
+    def _find_open_intent(self, text: str) -> Mapping[str, object]:
+        """Return the one unsettled intent that the text names; raise if none or several match."""
         fitting = [one for one in find_open(self.book) if _matches_name(one, text)]
         if len(fitting) == 1:
             return fitting[0]

@@ -242,7 +242,9 @@ class RunFile:
         for record in self._journal.read():
             run = _after(run, record)
         if run is None:
-            raise EnvironmentFault(f"the run {self.id} has no beginning", rule="sop.damaged")
+            raise EnvironmentFault(
+                f"the journal of the SOP run {self.id} is empty", rule="sop.damaged"
+            )
         return run
 
     def events(self, since: int) -> Iterator[dict[str, object]]:
@@ -290,7 +292,7 @@ def stored_inputs(record: Mapping[str, object]) -> dict[str, Json]:
 def _begin(record: Mapping[str, object]) -> SopRun:
     if record["version"] != VERSION:
         raise EnvironmentFault(
-            f"the run {record['run']} has version {record['version']}; only {VERSION} is supported",
+            f"the run {record['run']} has journal format {record['version']}, not {VERSION}",
             rule="sop.version",
         )
     texts: dict[str, Any] = {name: str(record[name]) for name in _BEGUN}

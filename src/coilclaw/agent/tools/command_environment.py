@@ -334,9 +334,10 @@ def _find_git_files(workspace: Path, terms: Terms) -> Iterable[tuple[Path, Path]
 
 @contextmanager
 def keep_git_settings(terms: Terms, context: ToolContext) -> Iterator[None]:
-    """Remove files that a command created in git's directories to redirect settings or hooks.
+    """Afterwards, remove a ``commondir`` or ``config.worktree`` that the command added to git.
 
-    A missing file cannot be mounted read-only.
+    They could redirect settings or hooks. Existing files are mounted read-only; a missing file
+    cannot be.
     """
     held = terms.writable and _can_mount(terms, context)
     names = ("commondir", *(() if terms.sets_git else ("config.worktree",)))

@@ -77,9 +77,9 @@ def _call_by_name(action: CallTool, tools: Sequence[OfferedTool]) -> CallTool:
 def _call_shell(command: str, tools: Sequence[OfferedTool], wanted: str) -> CallTool:
     tool = _find_tool(SHELL_TOOLS, tools)
     if tool is None:
-        offered = ", ".join([tool.name for tool in tools][:_MAX_NAMED]) or "none at all"
+        offered = ", ".join([tool.name for tool in tools][:_MAX_NAMED]) or "nothing"
         raise UsageError(
-            f"the script wants {wanted} tool, and the request offers none; it offers: {offered}",
+            f"the script needs {wanted} tool, but the request offers only: {offered}",
             rule="script.tool",
         )
     argv = ("bash", "-lc", command)
@@ -99,7 +99,7 @@ def _call_write(action: ScriptedWrite, tools: Sequence[OfferedTool]) -> CallTool
         return _call_function(patch_tool, {patch_tool.key(PATCH_KEYS) or "input": patch})
     tool = _find_tool(WRITE_TOOLS, tools)
     if tool is None:
-        return _call_shell(_format_write(action), tools, "a writing or shell")
+        return _call_shell(_format_write(action), tools, "a file-writing or shell")
     path, content = tool.key(PATH_KEYS) or "path", tool.key(CONTENT_KEYS) or "content"
     arguments: dict[str, Json] = {path: action.path, content: action.content}
     if "command" in tool.properties:

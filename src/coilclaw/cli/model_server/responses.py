@@ -74,7 +74,7 @@ def render_answer(reply: Reply, asked: ChatQuery) -> dict[str, object]:
 
 
 def stream(reply: Reply, asked: ChatQuery) -> Iterator[bytes]:
-    """Yield the events from ``response.created`` to ``response.completed``."""
+    """Yield the events from ``response.created`` to the completed or incomplete response."""
     number = -1
 
     def number_event(kind: str, fields: dict[str, object]) -> bytes:

@@ -156,7 +156,8 @@ def check_origin(headers: Mapping[str, str]) -> None:
         value = headers.get(name, "")
         if value and not is_loopback(_host(value if name == "origin" else f"//{value}")):
             raise DeniedError(
-                f"the {name} {value!r} is not this machine", rule="request.foreign_" + name
+                f"the header {name} is {value!r}, and only loopback addresses are accepted",
+                rule="request.foreign_" + name,
             )
 
 

@@ -55,6 +55,7 @@ def _show(_: Namespace, console: Console) -> None:
 
 
 def _check(_: Namespace, console: Console) -> int:
+    """Run the policy's own examples; report failing ones and missing shipped rules."""
     from coilclaw.app import describe_missing
     from coilclaw.policy import policy_rules
 

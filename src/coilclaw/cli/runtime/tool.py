@@ -79,7 +79,7 @@ def read_arguments(text: str) -> dict[str, Json]:
         return read_json_object(text)
     except JsonFault as problem:
         raise UsageError(
-            f"the text of the arguments {problem}",
+            f"the value of --json {problem}",
             rule="arguments.json",
             hint='for example: --json \'{"path": "."}\'',
         ) from problem

@@ -29,7 +29,7 @@ _WAYS: Final = ("variable", "file", "type", "none")
 
 
 def declare(parser: Parser) -> None:
-    """Declare the arguments: every question has one."""
+    """Declare the arguments, one for every question."""
     from coilclaw.app import KINDS
     from coilclaw.policy import Autonomy
 

@@ -99,7 +99,9 @@ def parse_params(given: list[str]) -> dict[str, Json]:
 def require_time_limit(seconds: float) -> None:
     """Raise unless a number of seconds is a time limit."""
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"{seconds} seconds is not a valid time limit", rule="usage.timeout")
+        raise UsageError(
+            f"a time limit is a positive number of seconds, not {seconds}", rule="usage.timeout"
+        )
 
 
 def _read_settings(args: Namespace) -> GatewaySettings:

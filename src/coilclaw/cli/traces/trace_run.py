@@ -333,7 +333,7 @@ class TraceProgress(StatusLine):
             self._console.note(line)
 
     def wait(self, report: UploadReport, seconds: int) -> None:
-        """Print that the end waits for uploads."""
+        """Print that the command is waiting for uploads."""
         self.close()
         why = f": {report.troubles[0].message}" if report.troubles else ""
         self._console.note(

@@ -60,7 +60,7 @@ async def pieces(receive: Receive, max_bytes: int, timeout_s: float) -> AsyncIte
 
 
 def parse(data: bytes, schema: Mapping[str, Json], validators: Validators) -> dict[str, Json]:
-    """Return a body that fits its schema; all that is wrong with another is told at once."""
+    """Parse a body and validate it against its schema; the error lists every problem."""
     try:
         value = read_json_object(data or b"{}", max_depth=MAX_DEPTH)
     except JsonFault as problem:

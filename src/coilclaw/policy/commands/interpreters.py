@@ -87,7 +87,7 @@ def peel_shell(name: str, words: Sequence[Word], given: CommandInput) -> Unwrapp
 def peel_interpreter(
     name: str, words: Sequence[Word], given: CommandInput
 ) -> UnwrappedCommand | None:
-    """Return the program text that an interpreter is given, or ``None`` when it is none."""
+    """Return the program text that an interpreter is given, or ``None`` without one."""
     options = INTERPRETERS.get(name)
     if options is None:
         return None

@@ -32,7 +32,7 @@ def read_policy(text: str) -> tuple[RuleSet | None, list[str]]:
 
 
 def read_entry(entry: str) -> Rule:
-    """Read one ``binary [flags…]`` of ``allowed_commands``; ``UsageError`` when it is none."""
+    """Parse one ``binary [flags…]`` of ``allowed_commands``; raise if it is malformed."""
     words = entry.split()
     names = [word for word in words if not word.startswith("-")]
     if not words or not names or words[0] != names[0] or "/" in names[0]:

@@ -163,5 +163,5 @@ def _broken(problems: list[str], *, rule: str) -> UsageError:
     return UsageError(
         f"the policy file is broken, and nothing of it holds:{lines}{more}",
         rule=rule,
-        hint="correct it, or move it away to use the shipped one",
+        hint="correct it, or move it aside to use the shipped one",
     )

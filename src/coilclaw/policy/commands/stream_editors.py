@@ -190,7 +190,7 @@ class _Script:
                 break
             self._command()
         if self._depth:
-            raise _Impure("its script has an open brace")
+            raise _Impure("its script has an unclosed brace")
 
     def _command(self) -> None:
         if self._address():
@@ -199,7 +199,7 @@ class _Script:
                 self._at += 1
                 self._skip(_SPACE)
                 if not self._skip(_OFFSET) and not self._address():
-                    raise _Impure("its script has half an address")
+                    raise _Impure("its script has an incomplete address")
         while self._peek() in {" ", "\t", "!"}:
             self._at += 1
         name = self._peek()
@@ -240,7 +240,7 @@ class _Script:
         """After a command only a separator, a closing brace or a comment may follow."""
         self._skip(_SPACE)
         if self._peek() not in {"", ";", "\n", "}", "#"}:
-            raise _Impure(f"its script is not understood at {self._text[self._at :][:20]!r}")
+            raise _Impure(f"its script cannot be parsed at {self._text[self._at :][:20]!r}")
 
     def _substitute(self) -> None:
         mark = self._delimiter()
@@ -273,7 +273,7 @@ class _Script:
         mark = self._peek()
         self._at += 1
         if mark in {"", "\n", "\\", "["}:
-            raise _Impure("its script has no delimiter where one belongs")
+            raise _Impure("its script is missing a delimiter")
         return mark
 
     def _until(self, mark: str, *, brackets: bool) -> None:
@@ -303,7 +303,7 @@ class _Script:
         """Return where a bracket with character classes ends, such as ``[[:alpha:]_]``."""
         found = re.compile(r"(?:\[:[a-z]+:\]|[^\]\[\n])*\]").match(self._text, self._at)
         if found is None:
-            raise _Impure("its script has an open bracket")
+            raise _Impure("its script has an unclosed bracket")
         return found.end() - 1
 
     def _peek(self) -> str:

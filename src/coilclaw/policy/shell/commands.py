@@ -108,7 +108,10 @@ class CommandReader(WordReader):
         self._pending = []
 
     def reserved_word(self) -> str | None:
-        """Return the reserved word at this place, which is where a command may begin."""
+        """Skip blanks and return the reserved word here, without consuming it.
+
+        Call it only where a command may begin.
+        """
         self.blank()
         word = _RESERVED_WORD.match(self.text, self.at, self.end)
         return None if word is None else word[0]

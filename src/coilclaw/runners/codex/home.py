@@ -221,8 +221,8 @@ def targets_of(settings: Mapping[str, Any]) -> tuple[RouteTarget, ...]:
     found += [target_of(str(address)) for address in addresses if address is not None]
     if not found:
         raise UsageError(
-            f"The Codex home does not say where the model provider {name!r} is.",
+            f"The Codex template has no address for the model provider {name!r}.",
             rule="codex.home",
-            hint="Give it a base_url in config.toml of the template.",
+            hint="Set its base_url in the template's config.toml.",
         )
     return tuple(dict.fromkeys(found))

@@ -274,7 +274,7 @@ def is_binding(candidate: InputArtifact) -> bool:
 
 
 def bind_output_schema(contract: TaskContract) -> TaskContract:
-    """Return the contract with its assigned role's schema bound; one that is there stays."""
+    """Return the contract with its assigned role's schema bound; an existing binding is kept."""
     if any(map(is_binding, contract.inputs.artifacts)):
         return contract
     added = make_binding(contract.assigned_agent.role)

@@ -224,7 +224,7 @@ class TaskContract(Record, schema="task_contract.v1"):
 
     @property
     def may_change_tests(self) -> bool:
-        """Whether weakening, skipping or deleting tests is allowed; it is not, unless said."""
+        """Whether weakening, skipping or deleting tests is allowed; by default it is not."""
         return self.test_policy == "allow"
 
 

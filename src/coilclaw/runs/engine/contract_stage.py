@@ -99,7 +99,7 @@ def _take_paths(run: Run, equipment: RunDependencies, paths: Sequence[str]) -> H
             select.select([waker.fd], [], [], min(LOOK_EVERY_S, left))
             if equipment.cancel.cancelled:
                 reason = equipment.cancel.reason
-                raise Stopped(f"the run was stopped while it waited: {reason}")
+                raise Stopped(f"the run was stopped while it waited for locked paths: {reason}")
 
 
 class WaitNotice:

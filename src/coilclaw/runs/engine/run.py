@@ -225,7 +225,10 @@ class Run:
         self.emit(EventType.STATE_TRANSITION, payload)
 
     def record_gate(self, result: GateResult, *, task_id: str | None = None) -> bool:
-        """Record the result of a gate, with an event for the failure and for each violation."""
+        """Record the result of a gate, and return whether the gate passed.
+
+        A failure has an event of its own, and so has each violation that the agent is to blame for.
+        """
         violations = result.violations
         gate = GATES[result.gate]
         payload = {

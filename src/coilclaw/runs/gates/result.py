@@ -71,7 +71,7 @@ class ContractCase:
 
 
 def find_malformed_names(rule: str, key: str, names: Sequence[object]) -> Iterator[Violation]:
-    """Say what is wrong with a list of names; a text is not a list of its letters."""
+    """Yield what is wrong with a list of names; a plain string is not a list."""
     if isinstance(names, str) or len(names) > MAX_NAMES:
         yield Violation(rule, f"{key} is not a list of at most {MAX_NAMES} names", key)
         return

@@ -188,6 +188,7 @@ def _render_section(title: str, lines: Iterable[str], *, plain: bool = False) ->
 
 
 def _render_evidence(contract: TaskContract, excerpts: Sequence[EvidenceExcerpt]) -> str:
+    """Render the excerpts that the contract names by hash; leave out others."""
     known = {(artifact.name, artifact.sha256) for artifact in contract.inputs.artifacts}
     # Only what the contract itself refers to, by hash, is told.
     named = [each for each in excerpts if (each.name, each.sha256) in known][:MAX_EXCERPTS]

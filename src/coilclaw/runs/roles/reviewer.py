@@ -84,6 +84,7 @@ def payload(evidence: ReviewEvidence) -> dict[str, Json]:
 
 
 def _make_reviewer(agent_id: str, evidence: ReviewEvidence, thread_id: str = "") -> Reviewer:
+    """Return the reviewer; raise if this agent worked on the change."""
     if agent_id in evidence.workers:
         raise UsageError(
             f"{agent_id!r} worked on this change, and cannot review it",

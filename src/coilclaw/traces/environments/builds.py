@@ -146,7 +146,10 @@ class Builds:
 
 @contextmanager
 def scratch_directory(top: Path, *, rule: str) -> Iterator[Path]:
-    """Yield a new directory below ``top``, and remove it and what killed processes left there."""
+    """Yield a new directory below ``top`` and remove it afterwards.
+
+    Directories of dead processes are removed first; ``rule`` is for a ``top`` that is unusable.
+    """
     with explain_os_errors(f"use {top}", rule=rule):
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
         sweep_remainders(top)

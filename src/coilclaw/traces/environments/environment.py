@@ -135,7 +135,7 @@ class Registry:
     def hook(self, kind: str, handler: Handler, timeout_s: float) -> None:
         """Declare the setup or the teardown; there is at most one of each."""
         if getattr(self, kind) is not None:
-            raise UsageError(f"there is a second {kind}", rule="environment.twice")
+            raise UsageError(f"the environment declares its {kind} twice", rule="environment.twice")
         setattr(self, kind, _make_hook(handler, timeout_s, f"the {kind}"))
 
 

@@ -148,7 +148,8 @@ class Gathering:
                 size += len(data)
                 self._bytes += len(data)
                 if size > MAX_FILE_BYTES or self._bytes > MAX_BYTES:
-                    raise refuse_archive(f"{quote_text(path.name)} or all of it is too large", what)
+                    large = f"{quote_text(path.name)} or the sum of all files is too large"
+                    raise refuse_archive(large, what)
                 # Trouble of our own, such as a full disk, is not trouble with the source.
                 with explain_os_errors(f"write {path}", rule="fixtures.write"):
                     file.write(data)

@@ -103,9 +103,10 @@ class TrajectoryOpening:
             wrong = [name for name, value in asked.items() if recorded[name] != value]
             if wrong:
                 raise EnvironmentFault(
-                    f"{self.places.session} does not say what the journal of trajectory "
-                    f"{self.places.trajectory_id} does: {', '.join(wrong)}",
+                    f"{self.places.session} disagrees with the journal of trajectory "
+                    f"{self.places.trajectory_id} on: {', '.join(wrong)}",
                     rule="trajectory.session",
+                    hint="check it with 'coilclaw trace verify'",
                 )
             wanted.save(self.places.session)
             yield from self._show(self._continue(wanted, history, journal))

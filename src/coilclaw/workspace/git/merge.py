@@ -169,6 +169,7 @@ class _Application:
         self._index = index
 
     def run(self) -> None:
+        """Apply the patch to the index; raise ``PlanRefused`` if it does not fit exactly."""
         if len(self._patch.data) > MAX_PATCH_BYTES:
             raise self._refusal_error(f"it is larger than {MAX_PATCH_BYTES} bytes")
         # git itself would move a hunk to where its context happens to stand.

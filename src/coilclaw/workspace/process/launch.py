@@ -282,7 +282,7 @@ def attend(
                 supervision.abort()
             except OSError as second:
                 raise ProcessFault(
-                    f"The processes that {command.program!r} left could not be listed: {second}.",
+                    f"Cannot list the processes left behind by {command.program!r}: {second}.",
                     rule="process.sweep",
                     hint="Some of them may still be running.",
                 ) from error

@@ -87,7 +87,7 @@ class Owner:
         return {"pid": self.pid, "started": self.started, "boot": self.boot}
 
     def runs(self) -> bool:
-        """Whether it still runs; in doubt it does."""
+        """Whether the process is still running; true if that cannot be determined."""
         if self.boot != _boot():
             return False
         if self.started == 0 or not process_table.is_ours():

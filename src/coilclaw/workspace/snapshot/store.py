@@ -226,9 +226,9 @@ class SnapshotStore:
         """Return the one full id that starts like this."""
         if len(prefix) < MIN_PREFIX:
             raise UsageError(
-                f"{quote_text(prefix)} is too short for a snapshot id, give {MIN_PREFIX} digits "
-                "or more",
+                f"the snapshot id {quote_text(prefix)} is too short",
                 rule="snapshot.prefix",
+                hint=f"give at least {MIN_PREFIX} digits",
             )
         found = [name for name in self.list() if name.startswith(prefix)]
         if not found:

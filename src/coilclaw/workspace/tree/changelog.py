@@ -221,7 +221,7 @@ def _decode_state(record: dict[str, Any] | None) -> StoredState | None:
     if not isinstance(size, int) or not isinstance(offset, int) or offset < 0:
         raise TypeError("a state needs a size and an offset")
     if record["kind"] not in {"file", "link"} or not isinstance(mode, int | None):
-        raise TypeError("a state is a file or a link")
+        raise TypeError("the kind of a state is 'file' or 'link', and its mode an integer or null")
     return StoredState(**record)
 
 

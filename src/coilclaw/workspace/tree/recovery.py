@@ -110,7 +110,7 @@ def recover(root: Root, state: TreeState) -> Recovery | None:
 
 
 def abandon(root: Root, state: TreeState, change_id: str) -> None:
-    """Forget a change that has not touched the tree but for what it staged."""
+    """Discard a change that has only staged files so far, and remove them."""
     folder = state.changes / change_id
     placement = Placement(root, change_id)
     if (folder / "change.json").exists():

@@ -141,7 +141,7 @@ class Writer:
             changelog.append(change)
         except BaseException as problem:
             kept_by = recovery.roll_back(self.root, self.state, change).kept
-            _explain("the change failed half-way", problem, kept_by)
+            _explain("the change failed while it was applied", problem, kept_by)
             raise
         recovery.unmark(self.state)
         return change
