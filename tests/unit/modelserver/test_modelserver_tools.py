@@ -159,7 +159,7 @@ def test_no_tool_for_it_is_an_error_that_names_what_is_offered() -> None:
     with pytest.raises(UsageError) as caught:
         make_call(FILE, [])
     assert caught.value.message == (
-        "the script needs a file-writing or shell tool, but the request it offers: none at all"
+        "the script needs a file-writing or shell tool, but the request offers only: nothing"
     )
 
 

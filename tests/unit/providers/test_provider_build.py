@@ -53,12 +53,12 @@ def echo(name: str = "local") -> ProviderSettings:
 
 
 WRONG: list[tuple[str, tuple[ProviderSettings, ...], str, str]] = [
-    ("locl", (echo(),), "provider.unknown", "no provider called 'locl'; known are local"),
+    ("locl", (echo(),), "provider.unknown", "no provider is called 'locl'; known are local"),
     (
         "r",
         (ProviderSettings("r", "reliable", providers=("none",)),),
         "provider.unknown",
-        "no provider called 'none', which r names",
+        "no provider is called 'none', which r names",
     ),
     ("r", (ProviderSettings("r", "reliable"),), "provider.empty", "r names no provider to ask"),
     ("r", (ProviderSettings("r", "router"),), "provider.empty", "r names no provider to ask"),
@@ -92,13 +92,13 @@ WRONG: list[tuple[str, tuple[ProviderSettings, ...], str, str]] = [
         "o",
         (wire("o", "https://h", api_key_env="NO_SUCH_KEY"),),
         "provider.key",
-        "the variable NO_SUCH_KEY is not set",
+        "the environment variable NO_SUCH_KEY is not set",
     ),
     (
         "o",
         (wire("o", "https://h", api_key_env="EMPTY"),),
         "provider.key",
-        "the variable EMPTY is not set",
+        "the environment variable EMPTY is not set",
     ),
     ("g", (ProviderSettings("g", "gemini", "g"),), "provider.key", "GEMINI_API_KEY is not set"),
     (
@@ -251,7 +251,7 @@ def test_reliable_falls_back_when_a_key_is_not_there(caplog: pytest.LogCaptureFi
         echo(),
     )
     assert "mock provider" in provider.chat(REQUEST).final_text
-    assert "fallback from cloud to local: the key of cloud is not there" in caplog.text
+    assert "fallback from cloud to local: no API key for cloud" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_write_that_cannot_be_taken_back_poisons_too(
         patch.setattr(os, "ftruncate", broken)
         with pytest.raises(EnvironmentFault, match="cannot sync"):
             journal.append(record(3))
-    with pytest.raises(EnvironmentFault, match="any more"):
+    with pytest.raises(EnvironmentFault, match="can no longer"):
         journal.append(record(3))
     assert world.verify() == sound(3, unanchored=1)
 
