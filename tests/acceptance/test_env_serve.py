@@ -384,13 +384,23 @@ def test_an_upload_that_is_refused_leaves_nothing(open_one: Serving, name: str) 
 _BOUNDARY = {"content-type": "multipart/form-data; boundary=b"}
 _PART = b'--b\r\ncontent-disposition: form-data; name="%s"\r\n\r\n%s\r\n'
 _REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
-    "a field that is not there": ("/test", {"data": {"stray": "1"}}, 400, "no field 'stray'"),
-    "a timeout where none is": ("/test", {"data": {"timeout": "1"}}, 400, "no field 'timeout'"),
+    "a field that is not there": (
+        "/test",
+        {"data": {"stray": "1"}},
+        400,
+        "the field 'stray' is not known",
+    ),
+    "a timeout where none is": (
+        "/test",
+        {"data": {"timeout": "1"}},
+        400,
+        "the field 'timeout' is not known",
+    ),
     "a file for a session that is": (
         "/session/x/test",
         {"files": {"file": ("x", _GOOD)}},
         400,
-        "no field 'file'",
+        "the field 'file' is not known",
     ),
     "a file as text": ("/session", {"data": {"file": "x"}}, 400, "multipart/form-data"),
     "a field twice": (
@@ -403,7 +413,7 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
         "/test",
         {"content": b"--b\r\nx: y\r\n\r\n\r\n--b--\r\n", "headers": _BOUNDARY},
         400,
-        "no field ''",
+        "the field '' is not known",
     ),
     "params that are no JSON": ("/test", {"data": {"params": "{"}}, 400, "not JSON"),
     "params that are no object": ("/test", {"data": {"params": "[]"}}, 400, "not a JSON object"),

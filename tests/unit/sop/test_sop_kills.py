@@ -294,7 +294,9 @@ def test_what_a_person_decided_counts_though_the_process_was_killed_right_then(
 ) -> None:
     home = killed_in_its_stage(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(RunFile, "finished", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        patched.setattr(
+            RunFile, "record_outcome", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        )
         assert forked(lambda: home.resume(home.last().id, how=how))
     run = home.resume(home.last().id)
     assert (run.status, run.outcomes["w"].status) == ("done", status)
